@@ -1,0 +1,114 @@
+# Every target sets up what it needs; stamp files in .venv make a second call instant.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# A virtual environment cannot be moved: where the folder was copied or renamed, it is made anew.
+MOVED := $(shell [ "$$(cat $(STAMPS)/created 2>/dev/null)" = "$$(pwd -P)" ] || echo FORCE)
+
+# uv does not read pip's configuration, so whatever pip was told (by file or environment) is handed on to it.
+pip-says = $$($(BIN)/python -m pip config list | sed -n "s/^[^=]*[.]$(1)='\(.*\)'$$/\1/p" | tail -1)
+UV = UV_PYTHON_DOWNLOADS=never \
+	UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$(call pip-says,index-url)}" \
+	UV_INDEX="$${UV_INDEX:-$(call pip-says,extra-index-url)}" \
+	UV_FIND_LINKS="$${UV_FIND_LINKS:-$(call pip-says,find-links)}" \
+	SSL_CERT_FILE="$${SSL_CERT_FILE:-$(call pip-says,cert)}" \
+	$(BIN)/uv
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMPS)/jars ## Make .venv from requirements.lock and fetch the engine's jars
+	@:
+
+.PHONY: demo
+demo: setup ## Land sample data and build every table; on your data: SOURCE=dir [FROM=day TO=day]
+	@$(BIN)/lakehouse demo $(if $(SOURCE),--source "$(SOURCE)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
+
+.PHONY: dev
+dev: setup ## Run the web interface and its daemon on 127.0.0.1:3000
+	@$(BIN)/lakehouse dev $(ARGS)
+
+.PHONY: test
+test: setup browser ## Run all tests; some of them: ARGS="-k publish"
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(STAMPS)/installed ## Check style, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+.PHONY: bench
+bench: setup ## Measure; choose what with ARGS="--help"
+	@$(BIN)/python -m lakehouse_tests.benchmarks $(ARGS)
+
+.PHONY: browser
+browser: $(STAMPS)/browser ## Find or install the Chromium that the tests of the web interface drive
+	@:
+
+.PHONY: lock
+lock: $(STAMPS)/created ## Renew requirements.lock and jars.lock; newest versions: ARGS=--upgrade
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev \
+		--custom-compile-command "make lock" $(ARGS) pyproject.toml -o requirements.lock
+	@$(MAKE) --no-print-directory $(STAMPS)/installed
+	@$(BIN)/python -m lakehouse.spark.jars --relock
+
+.PHONY: clean
+clean: ## Remove .venv, builds and caches; tables and landed files stay
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find lakehouse lakehouse_tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: FORCE
+FORCE:
+
+# uv itself comes from the lock as well: pip installs just that entry, by its hashes.
+$(STAMPS)/created: $(MOVED)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed, but $(PYTHON) is: $$($(PYTHON) --version 2>&1)."; \
+		echo "Install one and name it: make setup PYTHON=python3.11"; exit 1; } >&2
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments. Debian, Ubuntu: apt-get install python3-venv"; exit 1; } >&2
+	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\(1\.\)*\([0-9]*\).*/\2/p' | head -1); \
+	[ "$${found:-0}" -ge 17 ] || { \
+		echo "Java 17 or newer is needed to run Spark; found: $${found:-none}."; \
+		echo "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"; \
+		echo "Then put it on PATH or in JAVA_HOME."; exit 1; } >&2
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(STAMPS)
+	@awk '/^uv==/ { on = 1 } on { print } on && !/\\$$/ { exit }' requirements.lock > $(VENV)/uv.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
+	@pwd -P > $@
+
+$(STAMPS)/synced: requirements.lock $(STAMPS)/created
+	@echo "Installing requirements.lock"
+	@$(UV) pip sync -q --python $(BIN)/python --require-hashes --build-constraints requirements.lock requirements.lock
+	@touch $@
+
+$(STAMPS)/installed: pyproject.toml setup.cfg $(STAMPS)/synced
+	@$(BIN)/uv pip install -q --python $(BIN)/python --offline --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(STAMPS)/jars: lakehouse/spark/jars.lock $(STAMPS)/installed
+	@$(BIN)/python -m lakehouse.spark.jars
+	@touch $@
+
+$(STAMPS)/browser: $(STAMPS)/created
+	@found() { for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name && return; done; \
+		for app in "Google Chrome" Chromium; do \
+			[ -x "/Applications/$$app.app/Contents/MacOS/$$app" ] && echo "$$app.app" && return; done; return 1; }; \
+	if ! found >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium"; export DEBIAN_FRONTEND=noninteractive; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; fi; \
+	if found; then touch $@; else \
+		echo "No Chromium or Chrome: the tests of the web interface need one."; \
+		echo "Debian, Ubuntu: apt-get install chromium; macOS: brew install --cask google-chrome"; \
+		[ -z "$$CI" ]; fi

@@ -1,0 +1,1 @@
+"""A Dagster + PySpark lakehouse: every table is a contract, a pure transform and a partitioned asset."""

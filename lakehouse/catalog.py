@@ -1,0 +1,70 @@
+"""All tables, found by their files: a new file in a layer's folder is a new table."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import lru_cache
+
+from lakehouse.contracts import Table
+from lakehouse.contracts.table import LAYERS
+from lakehouse.errors import ContractError, UnknownTableError
+
+
+@lru_cache(maxsize=1)
+def tables() -> dict[str, Table]:
+    """Every table by `layer.name`, upstream tables first.
+
+    Raises:
+        ContractError: for a file without its table, an unknown input, or a circle of inputs.
+    """
+    found: dict[str, Table] = {}
+    for layer in LAYERS:
+        package = importlib.import_module(f"lakehouse.{layer}")
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name.startswith("_"):
+                continue
+            table = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), module.name, None)
+            if not isinstance(table, Table):
+                raise ContractError(f"lakehouse/{layer}/{module.name}.py declares no @table named {module.name}.")
+            found[table.id] = table
+    return {table.id: table for table in _upstream_first(found)}
+
+
+def get_table(name: str) -> Table:
+    """The table of that name.
+
+    Raises:
+        UnknownTableError: with the nearest names.
+    """
+    known = tables()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
+
+
+def _upstream_first(found: dict[str, Table]) -> list[Table]:
+    ordered: list[Table] = []
+    state: dict[str, str] = {}
+
+    def visit(table: Table, path: tuple[str, ...]) -> None:
+        if state.get(table.id) == "done":
+            return
+        if state.get(table.id) == "open":
+            raise ContractError(f"Tables feed each other in a circle: {' → '.join((*path, table.id))}.")
+        state[table.id] = "open"
+        for each in table.upstream.values():
+            if each.table not in found:
+                near = difflib.get_close_matches(each.table, found, n=1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                raise ContractError(f"{table.id} reads {each.table!r}, which is no table.{hint}")
+            visit(found[each.table], (*path, table.id))
+        state[table.id] = "done"
+        ordered.append(table)
+
+    for table in found.values():
+        visit(table, ())
+    return ordered

@@ -1,0 +1,7 @@
+"""The vocabulary of table files."""
+
+from lakehouse.contracts.bronze import BronzeModel
+from lakehouse.contracts.rules import Rule, rule
+from lakehouse.contracts.table import Input, Landing, Table, Volume, table
+
+__all__ = ["BronzeModel", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]

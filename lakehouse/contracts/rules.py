@@ -1,0 +1,128 @@
+"""Row rules: pandera's field checks and named boolean expressions, compiled once to Spark columns.
+
+A rule's name is API (checks, quarantine and dashboards refer to it), so it follows from the column and the kind of
+check, never from a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandera.pyspark as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lakehouse.errors import ContractError
+
+
+class rule(classmethod):  # type: ignore[type-arg]  # noqa: N801 - reads as a decorator
+    """Mark a contract's class method as a row rule: it returns a boolean column, its name is the rule's name.
+
+    A row passes only where the expression is TRUE; NULL is a failure, since missing evidence is no proof.
+    """
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row rule: `holds()` builds a column that is TRUE (never NULL) for rows that pass."""
+
+    name: str
+    describes: str
+    holds: Callable[[], Column]
+
+
+def _in_range(c: Column, s: Mapping[str, Any]) -> Column:
+    low = c >= s["min_value"] if s["include_min"] else c > s["min_value"]
+    high = c <= s["max_value"] if s["include_max"] else c < s["max_value"]
+    return low & high
+
+
+def _str_length(c: Column, s: Mapping[str, Any]) -> Column:
+    size = F.length(c)
+    if s.get("exact_value") is not None:
+        return size == s["exact_value"]
+    holds = F.lit(True)
+    if s.get("min_value") is not None:
+        holds = holds & (size >= s["min_value"])
+    if s.get("max_value") is not None:
+        holds = holds & (size <= s["max_value"])
+    return holds
+
+
+def _anchored(pattern: Any) -> str:
+    text = str(getattr(pattern, "pattern", pattern))
+    return text if text.startswith("^") else f"^{text}"
+
+
+# pandera's check name → (ending of the rule's name, column expression from the check's statistics)
+_FIELD_CHECKS: dict[str, tuple[str, Callable[[Column, Mapping[str, Any]], Column]]] = {
+    "equal_to": ("as_expected", lambda c, s: c == s["value"]),
+    "not_equal_to": ("not_forbidden", lambda c, s: c != s["value"]),
+    "greater_than": ("above_minimum", lambda c, s: c > s["min_value"]),
+    "greater_than_or_equal_to": ("at_least_minimum", lambda c, s: c >= s["min_value"]),
+    "less_than": ("below_maximum", lambda c, s: c < s["max_value"]),
+    "less_than_or_equal_to": ("at_most_maximum", lambda c, s: c <= s["max_value"]),
+    "in_range": ("within_bounds", _in_range),
+    "isin": ("known", lambda c, s: c.isin(list(s["allowed_values"]))),
+    "notin": ("not_forbidden", lambda c, s: ~c.isin(list(s["forbidden_values"]))),
+    "str_matches": ("well_formed", lambda c, s: c.rlike(_anchored(s["pattern"]))),
+    "str_contains": ("containing", lambda c, s: c.rlike(str(getattr(s["pattern"], "pattern", s["pattern"])))),
+    "str_startswith": ("prefixed", lambda c, s: c.startswith(s["string"])),
+    "str_endswith": ("suffixed", lambda c, s: c.endswith(s["string"])),
+    "str_length": ("length_within_bounds", _str_length),
+}
+
+
+def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozenset()) -> tuple[Rule, ...]:
+    """Compile a pandera model's nullability, field checks and `@rule` methods.
+
+    A column that must not be null and has no check yields `<column>_present`; one with checks fails them where it is
+    null, so that one defect has one name. A nullable column's checks pass where it is null, as in pandera.
+
+    Args:
+        model: the contract's pandera model.
+        skip: columns guaranteed otherwise (the partition column), which need no rule.
+
+    Raises:
+        ContractError: for a check that cannot be compiled, or two rules of one name.
+    """
+    rules: list[Rule] = []
+    for name, column in model.to_schema().columns.items():
+        if name in skip:
+            continue
+        if not column.nullable and not column.checks:
+            rules.append(Rule(f"{name}_present", f"{name} is not null", lambda n=name: F.col(n).isNotNull()))
+        for check in column.checks:
+            rules.append(_field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__))
+    for klass in reversed(model.__mro__):
+        for name, member in vars(klass).items():
+            if isinstance(member, rule):
+                method = getattr(model, name)
+                text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
+                rules.append(Rule(name, text, lambda m=method: F.coalesce(m(), F.lit(False))))
+    names = [each.name for each in rules]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise ContractError(f"{model.__name__} declares the rule(s) {', '.join(twice)} more than once; rename one.")
+    return tuple(rules)
+
+
+def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], nullable: bool, model: str) -> Rule:
+    if check not in _FIELD_CHECKS:
+        raise ContractError(
+            f"{model}.{column}: the pandera check {check!r} has no column form. Known: {', '.join(_FIELD_CHECKS)}; "
+            "or write it as a @rule method that returns a boolean column."
+        )
+    ending, build = _FIELD_CHECKS[check]
+    limits = ", ".join(f"{k}={_short(v)}" for k, v in statistics.items())
+
+    def holds() -> Column:
+        return F.coalesce(build(F.col(column), statistics), F.lit(nullable))
+
+    return Rule(f"{column}_{ending}", f"{column} {check.replace('_', ' ')} ({limits})", holds)
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"

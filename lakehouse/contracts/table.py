@@ -1,0 +1,273 @@
+"""What a table file declares: a pandera model, the table's policy, and a pure transform."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandera.pyspark as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from lakehouse.contracts.rules import Rule, compile_rules
+from lakehouse.errors import ContractError
+
+LAYERS = ("bronze", "silver", "gold")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A table that a transform reads: the rows of the computed day, and of `days_before` days before it."""
+
+    table: str
+    days_before: int = 0
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Landed files that a bronze transform reads, one arrival day a partition."""
+
+    source: str
+    format: str  # "csv" or "jsonl"
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Bounds on a day's rows against the median of the last `history` same weekdays that had rows.
+
+    Outside `[min_ratio, max_ratio]` the day is not published. Beyond `warn_z` robust standard deviations of the log
+    count it is published with a warning. With fewer than `min_history` such days nothing is claimed.
+    """
+
+    min_ratio: float = 0.25
+    max_ratio: float = 4.0
+    warn_z: float = 4.0
+    history: int = 8
+    min_history: int = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: contract, policy and transform; everything else is derived from it.
+
+    Attributes:
+        layer: bronze, silver or gold.
+        name: the file's, the function's and the asset key's last part.
+        model: pandera model with the columns, types, nullability and row rules.
+        transform: pure function from input frames (by parameter name) to the table's rows.
+        inputs: what each parameter of the transform reads.
+        owner: `team:…` or an e-mail address.
+        grain: what one row is.
+        partition_by: physical partition columns; the first is the table's daily partition (a date).
+        key: columns that identify a row; checked on every publish.
+        keep_first_by: order in which, among rows of one key, the first is kept and the rest count as duplicates;
+            empty: two rows of one key fail the day.
+        conserves_rows: True where each input row becomes a published, quarantined or duplicate row.
+        upsert: True where the rows of one key may come from several days and belong to the first of them; a run then
+            recomputes the keys it touches and replaces the days they live in.
+        min_rows, max_rows: bounds of a day's published rows, where the day has input.
+        max_null_rate: share of nulls allowed, by nullable column.
+        max_quarantined: share of a day's rows that may fail the row rules before the day is not published.
+        volume: bounds against history; None where the count says nothing.
+        fresh_within: age at which the table's last materialization breaks its SLA.
+        files_per_day: files one day is spread over; raise it for days that outgrow one task.
+        pii: columns never shown, with no statistics kept.
+        lineage: output column → `(table, column)`s it is computed from, where the names differ or are computed.
+    """
+
+    layer: str
+    name: str
+    model: type[pa.DataFrameModel]
+    transform: Callable[..., DataFrame]
+    inputs: Mapping[str, Input | Landing]
+    owner: str
+    grain: str
+    partition_by: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    keep_first_by: tuple[str, ...] = ()
+    conserves_rows: bool = False
+    upsert: bool = False
+    min_rows: int = 0
+    max_rows: int | None = None
+    max_null_rate: Mapping[str, float] = field(default_factory=dict)
+    max_quarantined: float = 0.1
+    volume: Volume | None = None
+    fresh_within: timedelta = timedelta(hours=36)
+    files_per_day: int = 1
+    pii: tuple[str, ...] = ()
+    lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """`layer.name`, as used in SQL and messages."""
+        return f"{self.layer}.{self.name}"
+
+    @property
+    def quarantine_id(self) -> str:
+        """Name of the side table that holds the rows that broke a rule."""
+        return f"{self.id}_quarantine"
+
+    @property
+    def day_column(self) -> str:
+        """The column whose date is the Dagster partition."""
+        return self.partition_by[0]
+
+    @property
+    def upstream(self) -> dict[str, Input]:
+        """The inputs that are tables, by parameter."""
+        return {name: each for name, each in self.inputs.items() if isinstance(each, Input)}
+
+    @property
+    def landing(self) -> Landing | None:
+        """The landed source of a bronze table, else None."""
+        return next((each for each in self.inputs.values() if isinstance(each, Landing)), None)
+
+    @cached_property
+    def schema(self) -> T.StructType:
+        """The Spark schema of the published table, all columns nullable as Delta stores them."""
+        columns = self.model.to_schema().columns
+        # Technical columns (`_…`) come last, wherever the model inherits them from.
+        columns = dict(sorted(columns.items(), key=lambda item: item[0].startswith("_")))
+        return T.StructType([T.StructField(n, c.dtype.type, True, _comment(c)) for n, c in columns.items()])
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the published columns, in order."""
+        return tuple(self.schema.names)
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """Columns that are never null in a published row."""
+        return frozenset(n for n, c in self.model.to_schema().columns.items() if not c.nullable)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The compiled row rules."""
+        return compile_rules(self.model, skip=frozenset(self.partition_by))
+
+    @cached_property
+    def description(self) -> str:
+        """First the grain, then the model's docstring."""
+        return f"{inspect.cleandoc(self.model.__doc__ or '')}\n\nGrain: {self.grain}.".strip()
+
+    @cached_property
+    def code_version(self) -> str:
+        """Twelve hex digits over the table file and the transform helpers it imports; comments do not count."""
+        return _code_version(self.transform.__module__)
+
+
+def _comment(column: Any) -> dict[str, Any]:
+    return {"comment": column.description} if column.description else {}
+
+
+def table(
+    *,
+    model: type[pa.DataFrameModel],
+    inputs: Mapping[str, Input | Landing],
+    partition_by: str | tuple[str, ...],
+    **policy: Any,
+) -> Callable[[Callable[..., DataFrame]], Table]:
+    """Declare the decorated pure function as the transform of the table its file is named after.
+
+    Args:
+        model: the contract.
+        inputs: by parameter name of the function.
+        partition_by: the day column, then further physical partition columns.
+        **policy: further attributes of `Table`.
+
+    Raises:
+        ContractError: where file, function, parameters, columns or policy do not fit together.
+    """
+
+    def declare(transform: Callable[..., DataFrame]) -> Table:
+        *_, layer, file = transform.__module__.split(".")
+        where = f"{layer}/{file}.py"
+        if layer not in LAYERS or file != transform.__name__:
+            raise ContractError(
+                f"{where}: the function {transform.__name__!r} must be named after its file, in one of "
+                f"{', '.join(LAYERS)}: one file is one table."
+            )
+        parameters = list(inspect.signature(transform).parameters)
+        if sorted(parameters) != sorted(inputs):
+            raise ContractError(f"{where}: parameters {parameters} must be the inputs {sorted(inputs)}.")
+        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        made = Table(layer, file, model, transform, inputs, partition_by=columns, **policy)
+        _validate(made, where)
+        return made
+
+    return declare
+
+
+def _validate(made: Table, where: str) -> None:
+    known = set(made.columns)
+    named = {
+        "partition_by": made.partition_by,
+        "key": made.key,
+        "max_null_rate": tuple(made.max_null_rate),
+        "pii": made.pii,
+        "lineage": tuple(made.lineage),
+    }
+    for attribute, columns in named.items():
+        if unknown := sorted(set(columns) - known):
+            raise ContractError(
+                f"{where}: {attribute} names {', '.join(unknown)}, not a column of {made.model.__name__} "
+                f"({', '.join(made.columns)})."
+            )
+    if not isinstance(made.schema[made.day_column].dataType, T.DateType):
+        raise ContractError(f"{where}: the day column {made.day_column} must be a date.")
+    if made.upsert and not made.key:
+        raise ContractError(f"{where}: upsert needs a key.")
+    if set(made.partition_by) & set(made.pii):
+        raise ContractError(f"{where}: a PII column cannot be a partition column, whose values are in file names.")
+
+
+def _code_version(module: str) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(_transform_modules(module)):
+        digest.update(_normalised(_source(name)).encode())
+    return digest.hexdigest()[:12]
+
+
+def _transform_modules(module: str) -> set[str]:
+    """The module and all of `lakehouse.transforms` that it imports, directly or not."""
+    found: set[str] = set()
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(_source(name))):
+            if isinstance(node, ast.ImportFrom) and node.module and ".transforms" in f".{node.module}":
+                queue.append(node.module)
+    return found
+
+
+def _source(module: str) -> str:
+    loaded = sys.modules.get(module)
+    path = getattr(loaded, "__file__", None)
+    if path is None:
+        spec = importlib.util.find_spec(module)
+        path = spec.origin if spec else None
+    if path is None:
+        raise ContractError(f"{module} has no source file to derive a code version from.")
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _normalised(source: str) -> str:
+    """The syntax tree as text, without docstrings, so that prose and formatting do not count as a change."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)

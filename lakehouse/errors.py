@@ -1,0 +1,61 @@
+"""Errors for people: each message names the culprit, what was expected, what came, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+
+
+class LakehouseError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class SettingsError(LakehouseError):
+    """A `LAKEHOUSE_*` setting has a value that cannot work."""
+
+
+class EngineError(LakehouseError):
+    """Java, the jars or the Spark engine is missing or unusable."""
+
+
+class ContractError(LakehouseError):
+    """A table file declares something that cannot be compiled."""
+
+
+class SourceError(LakehouseError):
+    """Landed input cannot be found or read."""
+
+
+class UnknownTableError(LakehouseError):
+    """A name or selection matches no table."""
+
+
+class SchemaMismatchError(LakehouseError):
+    """A transform or a staged file does not have the columns its contract declares."""
+
+
+class UnsupportedTableError(LakehouseError):
+    """A Delta table uses a feature that this writer must not touch."""
+
+
+class StagedFileError(LakehouseError):
+    """A staged file is missing, short, or outside the partitions being replaced."""
+
+
+class PublishConflictError(LakehouseError):
+    """Another run published the same partitions first; its data stands whole."""
+
+
+class BadPartitionsError(LakehouseError):
+    """Some days of a table failed their audit and were not published; the last good data stays visible."""
+
+    def __init__(self, table: str, reasons: Mapping[date, str], published: int) -> None:
+        self.table = table
+        self.reasons = dict(reasons)
+        listed = "\n".join(f"  {table} {day}: {why}" for day, why in sorted(reasons.items())[:50])
+        more = f"\n  … and {len(reasons) - 50} more" if len(reasons) > 50 else ""
+        super().__init__(
+            f"{len(reasons)} day(s) of {table} were not published; {published} good day(s) were.\n{listed}{more}\n"
+            "Readers still see the last good data of these days. Mend the source or the contract, then re-run only "
+            "these: lakehouse backfill --failed-only"
+        )

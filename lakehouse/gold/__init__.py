@@ -1,0 +1,1 @@
+"""Models and features for readers."""

@@ -1,0 +1,1 @@
+"""Typed tables by event day: duplicates removed, row rules applied."""

@@ -1,0 +1,80 @@
+"""silver.orders: one row an order, in the day of its first event, with what became of it."""
+
+from __future__ import annotations
+
+import pandera.pyspark as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Input, table
+
+
+class Orders(pa.DataFrameModel):
+    """Orders of both shops. A cancellation on a later day changes the row in the order's own day."""
+
+    order_id: T.StringType() = pa.Field(description="Order or invoice")
+    user_id: T.StringType() = pa.Field(nullable=True, description="Customer; null for guests")
+    order_date: T.DateType() = pa.Field(description="UTC date of the order's first event")
+    ordered_at: T.TimestampType() = pa.Field(description="Time of the order's first event")
+    status: T.StringType() = pa.Field(isin=["placed", "cancelled"], description="cancelled once a cancellation is seen")
+    lines: T.LongType() = pa.Field(ge=1, description="Events of the order's first kind: its purchases, else cancellations")
+    amount: T.DecimalType(18, 2) = pa.Field(nullable=True, description="Sum over those lines, in currency")
+    currency: T.StringType() = pa.Field(nullable=True, description="ISO 4217")
+    country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
+    event_days: T.ArrayType(T.DateType()) = pa.Field(
+        nullable=True, alias="_event_days", description="Days with events of the order"
+    )
+
+
+@table(
+    model=Orders,
+    inputs={"transactions": Input("silver.transactions")},
+    partition_by="order_date",
+    key=("order_id",),
+    upsert=True,
+    owner="team:sales",
+    grain="one order",
+    volume=None,
+    lineage={
+        "order_date": (("silver.transactions", "event_date"),),
+        "ordered_at": (("silver.transactions", "event_time"),),
+        "status": (("silver.transactions", "event_type"),),
+        "lines": (("silver.transactions", "event_id"),),
+        "_event_days": (("silver.transactions", "event_date"),),
+    },
+)
+def orders(transactions: DataFrame) -> DataFrame:
+    """Orders from all events given; an order without purchases is a cancellation of its own."""
+    first = F.struct("event_time", "event_id")  # event_id decides between events of one instant
+    purchase = F.col("event_type") == "purchase"
+    grouped = (
+        transactions.where(F.col("order_id").isNotNull())
+        .groupBy("order_id")
+        .agg(
+            F.min_by("user_id", first).alias("user_id"),
+            F.min("event_date").alias("order_date"),
+            F.min("event_time").alias("ordered_at"),
+            F.max(~purchase).alias("cancelled"),
+            F.count_if(purchase).alias("purchases"),
+            F.count(F.lit(1)).alias("events"),
+            F.sum(F.when(purchase, F.col("amount"))).alias("bought"),
+            F.sum("amount").alias("total"),
+            F.min_by("currency", first).alias("currency"),
+            F.min_by("country", first).alias("country"),
+            F.array_sort(F.collect_set("event_date")).alias("_event_days"),
+        )
+    )
+    bought = F.col("purchases") > 0
+    return grouped.select(
+        "order_id",
+        "user_id",
+        "order_date",
+        "ordered_at",
+        F.when(F.col("cancelled"), "cancelled").otherwise("placed").alias("status"),
+        F.when(bought, F.col("purchases")).otherwise(F.col("events")).alias("lines"),
+        F.when(bought, F.col("bought")).otherwise(F.col("total")).cast("decimal(18,2)").alias("amount"),
+        "currency",
+        "country",
+        "_event_days",
+    )

@@ -1,0 +1,145 @@
+"""silver.transactions: purchases and cancellations of both shops, typed, once each, by event day."""
+
+from __future__ import annotations
+
+import pandera.pyspark as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Input, Volume, rule, table
+from lakehouse.transforms.columns import money, utc_timestamp
+
+# ISO 4217 codes of the currencies that the shops sell in.
+CURRENCIES = [
+    "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF", "ILS", "INR", "JPY", "KRW", "MXN",
+    "NOK", "NZD", "PLN", "RON", "SEK", "SGD", "THB", "TRY", "USD", "ZAR",
+]  # fmt: skip
+ORIGIN = ("_arrival_date", "_source_file", "_source_row")
+
+
+class Transactions(pa.DataFrameModel):
+    """Events that changed what a customer owes: purchases and their cancellations."""
+
+    event_id: T.StringType() = pa.Field(description="Identifies the event; for retail lines a hash of the line")
+    source: T.StringType() = pa.Field(nullable=True, description="online_retail or events")
+    order_id: T.StringType() = pa.Field(nullable=True, description="Order or invoice")
+    user_id: T.StringType() = pa.Field(nullable=True, description="Customer; null for guests")
+    event_type: T.StringType() = pa.Field(isin=["purchase", "cancellation"], description="What happened")
+    event_time: T.TimestampType() = pa.Field(description="When it happened, UTC")
+    event_date: T.DateType() = pa.Field(description="UTC date of event_time")
+    amount: T.DecimalType(18, 2) = pa.Field(
+        in_range={"min_value": -1_000_000, "max_value": 1_000_000}, description="In currency; negative on cancellations"
+    )
+    currency: T.StringType() = pa.Field(isin=CURRENCIES, description="ISO 4217")
+    payment_method: T.StringType() = pa.Field(nullable=True, description="How it was paid; web shop only")
+    country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
+    product_code: T.StringType() = pa.Field(nullable=True, description="Product; retail only")
+    quantity: T.LongType() = pa.Field(nullable=True, description="Pieces; retail only")
+    unit_price: T.DecimalType(18, 4) = pa.Field(nullable=True, description="Price a piece; retail only")
+    email_token: T.StringType() = pa.Field(nullable=True, description="HMAC of the e-mail address; web shop only")
+
+    @rule
+    def event_time_not_in_future(cls) -> Column:
+        """The event is at most 15 minutes (clock skew) after its arrival, the end of the arrival date for files."""
+        arrived = F.date_add("_arrival_date", 1).cast("timestamp")
+        return F.col("event_time").isNull() | (F.col("event_time") <= arrived + F.expr("INTERVAL 15 MINUTES"))
+
+    @rule
+    def purchase_amount_positive(cls) -> Column:
+        """A purchase has an amount above zero."""
+        return F.coalesce(F.col("event_type") != "purchase", F.lit(True)) | (F.col("amount") > 0)
+
+    @rule
+    def cancellation_amount_negative(cls) -> Column:
+        """A cancellation has an amount below zero."""
+        return F.coalesce(F.col("event_type") != "cancellation", F.lit(True)) | (F.col("amount") < 0)
+
+
+@table(
+    model=Transactions,
+    inputs={"online_retail": Input("bronze.online_retail"), "events": Input("bronze.events")},
+    partition_by="event_date",
+    key=("event_id",),
+    keep_first_by=ORIGIN,
+    conserves_rows=True,
+    owner="team:sales",
+    grain="one event",
+    max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},
+    max_quarantined=0.4,
+    volume=Volume(max_ratio=20.0),
+    pii=("email_token",),
+    lineage={
+        "event_id": (("bronze.online_retail", "*"), ("bronze.events", "event_id")),
+        "order_id": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "order_id")),
+        "user_id": (("bronze.online_retail", "CustomerID"), ("bronze.events", "user_id")),
+        "event_type": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "event_type")),
+        "event_time": (("bronze.online_retail", "InvoiceDate"), ("bronze.events", "event_time")),
+        "event_date": (("bronze.online_retail", "_event_date"), ("bronze.events", "_event_date")),
+        "amount": (
+            ("bronze.online_retail", "Quantity"),
+            ("bronze.online_retail", "UnitPrice"),
+            ("bronze.events", "amount"),
+        ),
+        "country": (("bronze.online_retail", "Country"), ("bronze.events", "country")),
+        "product_code": (("bronze.online_retail", "StockCode"),),
+        "quantity": (("bronze.online_retail", "Quantity"),),
+        "unit_price": (("bronze.online_retail", "UnitPrice"),),
+    },
+)
+def transactions(online_retail: DataFrame, events: DataFrame) -> DataFrame:
+    """Both sources in one form; every input row gives one output row."""
+    return _from_retail(online_retail).unionByName(_from_events(events), allowMissingColumns=True)
+
+
+def _from_retail(lines: DataFrame) -> DataFrame:
+    raw = [
+        "InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country",
+    ]  # fmt: skip
+    # Nulls are empty texts here, as in the file, so that the hash is over the eight raw texts.
+    texts = F.concat_ws("|", *[F.coalesce(F.col(c), F.lit("")) for c in raw])
+    invoice = F.col("InvoiceNo")
+    quantity = F.col("Quantity").try_cast("bigint")
+    price = F.col("UnitPrice").try_cast("decimal(18,4)")
+    return lines.select(
+        F.substring(F.sha2(texts, 256), 1, 32).alias("event_id"),
+        F.lit("online_retail").alias("source"),
+        invoice.alias("order_id"),
+        F.regexp_replace("CustomerID", r"\.0$", "").alias("user_id"),
+        F.when(invoice.startswith("C"), "cancellation")
+        .when(invoice.startswith("A"), "adjustment")
+        .otherwise("purchase")
+        .alias("event_type"),
+        utc_timestamp(F.col("InvoiceDate")).alias("event_time"),
+        F.col("_event_date").alias("event_date"),
+        F.round(F.try_multiply(quantity, price), 2).try_cast("decimal(18,2)").alias("amount"),
+        F.lit("GBP").alias("currency"),
+        F.lit(None).cast("string").alias("payment_method"),
+        F.col("Country").alias("country"),
+        F.col("StockCode").alias("product_code"),
+        quantity.alias("quantity"),
+        price.alias("unit_price"),
+        F.lit(None).cast("string").alias("email_token"),
+        *ORIGIN,
+    )
+
+
+def _from_events(events: DataFrame) -> DataFrame:
+    return events.select(
+        "event_id",
+        F.lit("events").alias("source"),
+        "order_id",
+        "user_id",
+        "event_type",
+        utc_timestamp(F.col("event_time")).alias("event_time"),
+        F.col("_event_date").alias("event_date"),
+        money(F.col("amount")).alias("amount"),
+        "currency",
+        "payment_method",
+        "country",
+        F.lit(None).cast("string").alias("product_code"),
+        F.lit(None).cast("bigint").alias("quantity"),
+        F.lit(None).cast("decimal(18,4)").alias("unit_price"),
+        "email_token",
+        *ORIGIN,
+    )

@@ -1,0 +1,179 @@
+"""Landed files as a frame of raw text rows: every line has its file and position, nothing is dropped.
+
+Files are first probed on the driver (threads over whole files: gzip checksum, header, line count), so that one broken
+file is named and set aside instead of failing the job that reads its neighbours.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Landing
+from lakehouse.sources.landing import LandingFile
+
+_CHUNK = 1 << 20
+LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
+
+LINE_SCHEMA = [
+    T.StructField("_rescued", T.StringType()),
+    T.StructField("_arrival_date", T.DateType()),
+    T.StructField("_source_file", T.StringType()),
+    T.StructField("_source_row", T.LongType()),
+    T.StructField("_raw", T.StringType()),
+    T.StructField("_error", T.StringType()),
+]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None)."""
+
+    file: LandingFile
+    lines: int
+    header: tuple[str, ...]
+    problem: str | None
+
+
+def probe(files: Iterable[LandingFile], landing: Landing) -> list[Probe]:
+    """Look at every file once, in threads; never raises for what a file holds."""
+    with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
+        return list(pool.map(lambda file: _probe(file, landing), files))
+
+
+def _probe(file: LandingFile, landing: Landing) -> Probe:
+    lines, first, size, ended = 0, b"", 0, True
+    opened = gzip.open if file.path.suffix == ".gz" else open
+    try:
+        with opened(file.path, "rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                if b"\n" not in first:
+                    first += chunk
+                lines += chunk.count(b"\n")
+                size += len(chunk)
+                ended = chunk.endswith(b"\n")
+    except (EOFError, OSError, zlib.error) as error:
+        reason = "ends early" if isinstance(error, EOFError) else f"is not readable gzip ({error})"
+        return Probe(file, 0, (), f"{file.path.name} {reason} after {lines} lines; land the file again")
+    lines += 0 if ended else 1
+    if size > LARGEST_FILE:
+        return Probe(file, 0, (), f"{file.path.name} has {size} bytes uncompressed, at most {LARGEST_FILE}; split it")
+    if landing.format != "csv":
+        return Probe(file, lines, (), None)
+    text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
+    header = tuple(next(csv.reader(io.StringIO(text)), ()))
+    missing = [name for name in landing.columns if name not in header]
+    if missing:
+        found = ", ".join(header)[:200] if size else "nothing, the file is empty"
+        return Probe(
+            file, 0, header, f"{file.path.name} lacks the column(s) {', '.join(missing)}; its header holds {found}"
+        )
+    if len(set(header)) != len(header):
+        return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {', '.join(header)}")
+    return Probe(file, lines - 1, header, None)
+
+
+def read_lines(
+    spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path, run_id: str, code_version: str
+) -> DataFrame:
+    """One row a line of the readable files, and one row an unreadable file.
+
+    Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
+    `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
+    be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line break therefore breaks a row.
+    """
+    frames = (
+        [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
+    )
+    readable = [p for p in probes if not p.problem]
+    for header in dict.fromkeys(p.header for p in readable):
+        paths = [p.file.path for p in readable if p.header == header]
+        lines = _lines(spark, paths, landing, root)
+        frames.append(_csv_rows(lines, landing, header) if landing.format == "csv" else _json_rows(lines, landing))
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole.withColumns({"_ingested_run": F.lit(run_id), "_code_version": F.lit(code_version)})
+
+
+def _schema(landing: Landing) -> T.StructType:
+    return T.StructType([*[T.StructField(c, T.StringType()) for c in landing.columns], *LINE_SCHEMA])
+
+
+def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing, root: Path) -> DataFrame:
+    # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
+    files = spark.read.text([str(p) for p in paths], wholetext=True)
+    path = F.col("_metadata.file_path")
+    relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
+    body = F.regexp_replace("value", r"\r?\n\z", "")
+    # Hadoop reads an empty file as one empty value: no line, not an empty line.
+    lines = files.where(F.length("value") > 0).select(
+        F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B"))).alias("_source_file"),
+        F.to_date(F.regexp_extract(relative, rf"landing/{landing.source}/(\d{{4}}-\d{{2}}-\d{{2}})", 1)).alias(
+            "_arrival_date"
+        ),
+        F.posexplode(F.split(body, r"\r?\n")).alias("_position", "_line"),
+    )
+    return lines.withColumn("_source_row", (F.col("_position") + 1).cast("long"))
+
+
+def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> DataFrame:
+    names = {name: f"c{i}" for i, name in enumerate(header)}
+    schema = T.StructType(
+        [*[T.StructField(c, T.StringType()) for c in names.values()], T.StructField("bad", T.StringType())]
+    )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
+    parsed = F.from_csv(
+        "_line", schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "), options
+    )
+    rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
+    wrong = F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
+    extra = [name for name in header if name not in landing.columns]
+    rescued = F.to_json(F.struct(*[F.col(f"_p.{names[n]}").alias(n) for n in extra])) if extra else F.lit(None)
+    return rows.select(
+        *[F.col(f"_p.{names[c]}").alias(c) for c in landing.columns],
+        rescued.cast("string").alias("_rescued"),
+        "_arrival_date",
+        "_source_file",
+        "_source_row",
+        F.when(wrong, F.col("_line")).alias("_raw"),
+        F.when(wrong, F.lit(f"not a CSV line of {len(header)} fields")).alias("_error"),
+    )
+
+
+def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
+    rows = lines.withColumn("_p", F.from_json("_line", "map<string,string>", {"mode": "PERMISSIVE"}))
+    known = F.array(*[F.lit(c) for c in landing.columns])
+    unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
+    # Permissive parsing turns what is no JSON object into a null or an empty map.
+    wrong = F.col("_p").isNull() | ((F.size("_p") == 0) & (F.regexp_replace("_line", r"\s", "") != "{}"))
+    return rows.select(
+        *[F.col("_p").getItem(c).alias(c) for c in landing.columns],
+        F.when(F.size(unknown) > 0, F.to_json(unknown)).alias("_rescued"),
+        "_arrival_date",
+        "_source_file",
+        "_source_row",
+        F.when(wrong, F.col("_line")).alias("_raw"),
+        F.when(wrong, F.lit("not a JSON object")).alias("_error"),
+    )
+
+
+def _unreadable(spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path) -> DataFrame:
+    blank = (None,) * (len(landing.columns) + 1)
+    rows: list[tuple[str | date | None, ...]] = [
+        (*blank, p.file.arrival_date, p.file.path.relative_to(root).as_posix(), None, None, p.problem) for p in probes
+    ]
+    return spark.createDataFrame(rows, _schema(landing))
+

@@ -1,0 +1,1 @@
+"""The Spark engine: its jars and its sessions."""

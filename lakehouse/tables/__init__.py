@@ -1,0 +1,1 @@
+"""The storage engine: everything a table needs between its transform and its readers."""

@@ -1,0 +1,279 @@
+"""The one door: the only code that makes staged files visible, and what it refuses.
+
+Spark never commits. Delta-rs writes each log entry with put-if-absent, so no acknowledged commit can be overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+from pyspark.sql import types as T
+
+from lakehouse.errors import PublishConflictError, SchemaMismatchError, StagedFileError
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.staged import StagedFile, delta_statistics
+
+MAX_ATTEMPTS = 20
+_CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Delta table as the door sees it."""
+
+    path: Path
+    schema: T.StructType
+    partition_by: tuple[str, ...]
+    required: Collection[str] = ()
+    pii: Collection[str] = ()
+    extra_columns: Collection[str] = ()  # columns the files may hold beyond the schema
+    description: str = ""
+
+    @property
+    def day_column(self) -> str:
+        """The column whose dates are replaced."""
+        return self.partition_by[0]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one commit says beside its files: transactions by application id, and facts for the history."""
+
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ensure_table(target: Target) -> Snapshot:
+    """The table's snapshot, after creating the table where it does not exist."""
+    snapshot = open_snapshot(target.path)
+    if snapshot.version >= 0:
+        _same_schema(target, snapshot)
+        return snapshot
+    target.path.mkdir(parents=True, exist_ok=True)
+    try:
+        DeltaTable.create(
+            str(target.path),
+            schema=Schema.from_json(target.schema.json()),
+            partition_by=list(target.partition_by),
+            mode="ignore",
+            description=target.description.split("\n")[0],
+            configuration=_CONFIGURATION,
+        )
+    except (CommitFailedError, DeltaError):
+        if open_snapshot(target.path).version < 0:  # nobody else created it either: the error is real
+            raise
+    return open_snapshot(target.path)
+
+
+def replace_days(
+    target: Target, base: Snapshot, files: Sequence[StagedFile], days: Sequence[date], commit: Commit
+) -> int:
+    """Replace whole days by staged files in one atomic commit; returns the new version.
+
+    Args:
+        target: the table.
+        base: the snapshot the files were computed on.
+        files: staged files, all inside `days`.
+        days: every day replaced; one without files becomes empty.
+        commit: transactions and facts recorded in the same log entry.
+
+    Raises:
+        PublishConflictError: where another commit changed one of these days since `base`.
+        StagedFileError, SchemaMismatchError: where a file is not what may be committed.
+    """
+    texts = sorted(day.isoformat() for day in days)
+    actions = [_add_action(target, file, set(texts)) for file in files]
+    before = _paths(base, target.day_column, days)
+    current = base
+    for _ in range(MAX_ATTEMPTS):
+        for file in files:
+            _check_on_disk(file)
+        try:
+            _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
+        except (CommitFailedError, DeltaError) as error:
+            # The commit may have failed, or its answer may have been lost: only the log can tell.
+            current = open_snapshot(target.path)
+            if _landed(current, actions) or _transactions_hold(current, commit):
+                return current.version  # ours, or another run's from the same inputs and code: the same rows
+            if not isinstance(error, CommitFailedError):
+                raise
+            if _paths(current, target.day_column, days) != before or not _same_transactions(base, current, commit):
+                raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
+            continue
+        return open_snapshot(target.path).version
+    raise PublishConflictError(
+        f"{target.path.name}: {MAX_ATTEMPTS} commits in a row lost the race against other writers. Run it again."
+    )
+
+
+def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
+    """Add staged files without replacing anything; a repeat under the same transactions is a no-op.
+
+    Returns the version that holds the files.
+    """
+    actions = [_add_action(target, file, None) for file in files]
+    current = ensure_table(target)
+    if _transactions_hold(current, commit):
+        return current.version
+    metadata = {**commit.metadata, "isBlindAppend": True}
+    for _ in range(MAX_ATTEMPTS):
+        for file in files:
+            _check_on_disk(file)
+        try:
+            _write(target, current, actions, "append", None, Commit(commit.transactions, metadata))
+        except (CommitFailedError, DeltaError) as error:
+            current = open_snapshot(target.path)
+            if _landed(current, actions) or _transactions_hold(current, commit):
+                return current.version
+            if not isinstance(error, CommitFailedError):
+                raise
+            continue
+        return open_snapshot(target.path).version
+    raise PublishConflictError(f"{target.path.name}: {MAX_ATTEMPTS} appends in a row lost the race. Run it again.")
+
+
+def _write(
+    target: Target, current: Snapshot, actions: list[AddAction], mode: str, filters: Any, commit: Commit
+) -> None:
+    assert current.delta is not None
+    current.delta.create_write_transaction(
+        actions,
+        mode,
+        Schema.from_json(target.schema.json()),
+        list(target.partition_by),
+        filters,
+        commit_properties=CommitProperties(
+            custom_metadata={k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()},
+            max_commit_retries=0,  # a retry must first look at what the other writer did
+            app_transactions=[Transaction(app_id=k, version=v) for k, v in commit.transactions.items()],
+        ),
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+
+
+def _add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAction:
+    """The gate: a file that is not exactly what the table may hold is refused by name."""
+    path = file.path.relative_to(target.path).as_posix()
+    if missing := [c for c in target.partition_by if c not in file.partition]:
+        raise StagedFileError(f"{path}: no value for the partition column(s) {', '.join(missing)}.")
+    day = file.partition[target.day_column]
+    if days is not None and day not in days:
+        raise StagedFileError(
+            f"{path}: its {target.day_column} is {day}, outside the days being replaced. The transform gave rows of "
+            "a day it was not asked for."
+        )
+    stored = [f for f in target.schema.fields if f.name not in target.partition_by]
+    wrong = [
+        f"{f.name} is {file.types.get(f.name, 'missing')}"
+        for f in stored
+        if not _fits(file.types.get(f.name), f.dataType)
+    ]
+    known = {f.name for f in stored} | set(target.extra_columns)
+    surplus = sorted(set(file.types) - known)
+    if wrong or surplus:
+        raise SchemaMismatchError(
+            f"{path} does not fit the table: {'; '.join(wrong + [f'{n} is not in the contract' for n in surplus])}."
+        )
+    if nulls := [f"{n} ({file.nulls[n]})" for n in sorted(target.required) if file.nulls.get(n, 0)]:
+        raise StagedFileError(f"{path}: nulls in column(s) that must have none: {', '.join(nulls)}.")
+    if any(file.partition[c] is None for c in target.partition_by if c in target.required):
+        raise StagedFileError(f"{path}: a required partition column has no value.")
+    columns = [f.name for f in stored]
+    return AddAction(
+        path=path,
+        size=file.size,
+        partition_values=dict(file.partition),
+        modification_time=int(file.path.stat().st_mtime * 1000),
+        data_change=True,
+        stats=delta_statistics(file, columns, tuple(target.pii)),
+    )
+
+
+def _fits(stored: str | None, expected: T.DataType) -> bool:
+    """Whether a Parquet column (logical type, else physical) is how Spark stores the expected type."""
+    if isinstance(expected, T.ArrayType | T.MapType | T.StructType):
+        return True  # nested columns are refused or accepted by the schema of the staged frame
+    if stored is None:
+        return False
+    match expected:
+        case T.StringType():
+            return stored == "String"
+        case T.DateType():
+            return stored == "Date"
+        case T.TimestampType():
+            return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
+        case T.DecimalType():
+            return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
+        case T.LongType():
+            return stored == "INT64"
+        case T.IntegerType():
+            return stored == "INT32"
+        case T.DoubleType():
+            return stored == "DOUBLE"
+        case T.BooleanType():
+            return stored == "BOOLEAN"
+    return True
+
+
+def _check_on_disk(file: StagedFile) -> None:
+    try:
+        size = file.path.stat().st_size
+    except FileNotFoundError:
+        size = -1
+    if size != file.size:
+        raise StagedFileError(
+            f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
+            "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it again."
+        )
+
+
+def _same_schema(target: Target, snapshot: Snapshot) -> None:
+    assert snapshot.delta is not None
+    stored = {f.name: f.type for f in snapshot.delta.schema().fields}
+    wanted = {f.name: f.type for f in Schema.from_json(target.schema.json()).fields}
+    differing = [n for n in wanted if stored.get(n) != wanted[n]] + [n for n in stored if n not in wanted]
+    if differing or snapshot.partition_by != target.partition_by:
+        raise SchemaMismatchError(
+            f"The table at {target.path} does not have the columns of its contract (differs in: "
+            f"{', '.join(differing) or 'partition columns'}). Move the folder away and backfill the table, or give "
+            "the changed table a new name."
+        )
+
+
+def _paths(snapshot: Snapshot, column: str, days: Sequence[date]) -> set[str]:
+    by_day = snapshot.by_day(column)
+    return {file.path for day in days for file in by_day.get(day, [])}
+
+
+def _landed(current: Snapshot, actions: Sequence[AddAction]) -> bool:
+    live = {file.path for file in current.files}
+    return bool(actions) and all(a.path in live for a in actions)
+
+
+def _transactions_hold(current: Snapshot, commit: Commit) -> bool:
+    return bool(commit.transactions) and all(current.transaction(k) == v for k, v in commit.transactions.items())
+
+
+def _same_transactions(base: Snapshot, current: Snapshot, commit: Commit) -> bool:
+    return all(base.transaction(k) == current.transaction(k) for k in commit.transactions)
+
+
+def _conflict(target: Target, days: Sequence[str], base: int, now: int) -> str:
+    named = f"{days[0]} … {days[-1]}" if len(days) > 1 else days[0]
+    return (
+        f"{target.path.parent.name}.{target.path.name}: another run published {named} (or a part of it) while this one "
+        f"was computing (version {base} → {now}). Its data stands whole and nothing of this run was published. "
+        "Run it again if this run's input is the newer one."
+    )

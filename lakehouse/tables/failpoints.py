@@ -1,0 +1,24 @@
+"""Named points between writes where a fault test can stop the process dead.
+
+Inert unless `LAKEHOUSE_FAILPOINT` names one; then the process kills itself there, as `kill -9` would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "before-stage",
+    "after-stage",
+    "before-quarantine-commit",
+    "after-quarantine-commit",
+    "before-commit",
+    "after-commit",
+)
+
+
+def failpoint(name: str) -> None:
+    """Die here where the environment says so: `name`, or `layer.table:name` is matched by its last part."""
+    if os.environ.get("LAKEHOUSE_FAILPOINT") == name:
+        os.kill(os.getpid(), signal.SIGKILL)

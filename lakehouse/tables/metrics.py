@@ -1,0 +1,94 @@
+"""Figures of one day of one table, put together from file footers and the log: no query is run for them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.contracts import Table
+from lakehouse.tables.staged import DUPLICATE, FAILED_RULES, QUARANTINED, VALID, StagedFile
+
+
+@dataclass
+class DayMetrics:
+    """What one run found for one day: counts are rows, `size` is bytes of the published files.
+
+    `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
+    output is not a row of the input.
+    """
+
+    day: date
+    rows: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    rows_in: int | None = None
+    nulls: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    size: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def staged(self) -> int:
+        """Rows the transform gave for the day."""
+        return self.rows + self.quarantined + self.duplicates
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures for the commit's metadata, without what is zero."""
+        named = {
+            "rows": self.rows,
+            "quarantined": self.quarantined,
+            "duplicates": self.duplicates,
+            "rows_in": self.rows_in,
+            "nulls": {k: v for k, v in self.nulls.items() if v},
+            "failures": self.failures,
+            "bytes": self.size,
+        }
+        return {k: v for k, v in named.items() if v}
+
+
+def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> dict[date, DayMetrics]:
+    """Metrics by day over the staged files; a day without files has zeros."""
+    metrics = {day: DayMetrics(day) for day in days}
+    by_day: dict[date, list[StagedFile]] = defaultdict(list)
+    for file in files:
+        value = file.partition[table.day_column]
+        if value is not None:
+            by_day[date.fromisoformat(value)].append(file)
+    for day, staged in by_day.items():
+        each = metrics.setdefault(day, DayMetrics(day))
+        for file in staged:
+            _add(each, file, table.columns)
+    return metrics
+
+
+def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:
+    if file.route == DUPLICATE:
+        metrics.duplicates += file.rows
+    elif file.route == QUARANTINED:
+        metrics.quarantined += file.rows
+        counted = Counter(metrics.failures)
+        counted.update(failed_rules(file))
+        metrics.failures = dict(counted)
+    elif file.route == VALID:
+        metrics.rows += file.rows
+        metrics.files += 1
+        metrics.size += file.size
+        for name in columns:
+            if name in file.nulls:
+                metrics.nulls[name] = metrics.nulls.get(name, 0) + file.nulls[name]
+
+
+def failed_rules(file: StagedFile) -> dict[str, int]:
+    """How many rows of a quarantine file broke each rule; reads that one column in batches."""
+    counted: Counter[str] = Counter()
+    for batch in pq.ParquetFile(file.path).iter_batches(columns=[FAILED_RULES]):
+        for pair in pc.value_counts(pc.list_flatten(batch.column(0))).to_pylist():
+            counted[pair["values"]] += pair["counts"]
+    return dict(counted)

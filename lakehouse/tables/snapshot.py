@@ -1,0 +1,137 @@
+"""What a Delta table holds right now, read from its log without a JVM and without touching data files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from lakehouse.errors import UnsupportedTableError
+
+# Features whose meaning a plain file-level commit could break; none is ever switched on by this project.
+_UNSUPPORTED = {
+    "deletionVectors": "delta.enableDeletionVectors",
+    "columnMapping": "delta.columnMapping.mode",
+    "rowTracking": "delta.enableRowTracking",
+    "changeDataFeed": "delta.enableChangeDataFeed",
+    "checkConstraints": "delta.constraints.",
+    "generatedColumns": "delta.generationExpression",
+}
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One live file: its path in the log, its partition values as text, rows and bytes."""
+
+    path: str
+    partition: tuple[str | None, ...]
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version; `version` is -1 where the table does not exist yet."""
+
+    uri: str
+    version: int
+    partition_by: tuple[str, ...] = ()
+    files: tuple[DataFile, ...] = ()
+    delta: DeltaTable | None = field(default=None, compare=False, repr=False)
+
+    def by_day(self, column: str) -> dict[date, list[DataFile]]:
+        """Live files by the date in the partition column."""
+        return self._days[self.partition_by.index(column)] if self.files else {}
+
+    def rows_by_day(self, column: str) -> dict[date, int]:
+        """Live rows by the date in the partition column, for days that have files."""
+        return {day: sum(f.rows for f in files) for day, files in self.by_day(column).items()}
+
+    def transaction(self, app_id: str) -> int | None:
+        """The last version committed under an application id."""
+        return self.delta.transaction_version(app_id) if self.delta is not None else None
+
+    @cached_property
+    def _days(self) -> list[dict[date, list[DataFile]]]:
+        indexes: list[dict[date, list[DataFile]]] = []
+        for position in range(len(self.partition_by)):
+            days: dict[date, list[DataFile]] = defaultdict(list)
+            for file in self.files:
+                value = file.partition[position]
+                if value is not None and _is_date(value):
+                    days[date.fromisoformat(value)].append(file)
+            indexes.append(dict(days))
+        return indexes
+
+
+def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
+    """Read a table's log.
+
+    Args:
+        path: folder of the table.
+        version: the version to read; None for the newest.
+
+    Raises:
+        UnsupportedTableError: where the table uses a feature this project must not write to.
+    """
+    try:
+        delta = DeltaTable(str(path), version=version)
+    except TableNotFoundError:
+        return Snapshot(str(path), -1)
+    _refuse_features(delta, path)
+    return snapshot_of(delta, str(path))
+
+
+def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
+    """The snapshot that an opened table shows."""
+    columns = tuple(delta.metadata().partition_columns)
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    parts = [_texts(actions, f"partition.{name}") for name in columns]
+    files = tuple(
+        DataFile(unquote(path), values, rows or 0, size)
+        for path, rows, size, *values_list in zip(
+            actions["path"].to_pylist(),
+            actions["num_records"].to_pylist() if "num_records" in actions.column_names else [0] * len(actions),
+            actions["size_bytes"].to_pylist(),
+            *parts,
+            strict=True,
+        )
+        for values in [tuple(values_list)]
+    )
+    return Snapshot(uri, delta.version(), columns, files, delta)
+
+
+def _texts(actions: pa.Table, column: str) -> list[str | None]:
+    return [None if value is None else str(value) for value in actions[column].to_pylist()]
+
+
+def _is_date(value: str) -> bool:
+    return len(value) == 10 and value[4] == "-" and value[7] == "-"
+
+
+def _refuse_features(delta: DeltaTable, path: Path) -> None:
+    protocol = delta.protocol()
+    features = {*(protocol.writer_features or []), *(protocol.reader_features or [])}
+    configuration = delta.metadata().configuration
+    for feature, setting in _UNSUPPORTED.items():
+        value = next((v for k, v in configuration.items() if k.startswith(setting)), "none")
+        if feature in features or value not in ("none", "false"):
+            raise UnsupportedTableError(
+                f"The Delta table at {path} uses {feature}, which commits of whole files would break. "
+                "Rewrite it without that feature (a plain copy into a new table) before this project writes to it."
+            )
+
+
+def fingerprint(parts: Iterable[str]) -> int:
+    """A positive 63-bit number over an ordered list of texts, to compare what a partition was made from."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,95 @@
+"""The one pass over a table's rows: duplicates and rule failures are marked and routed in the write itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.errors import SchemaMismatchError
+from lakehouse.tables.staged import DUPLICATE, FAILED_RULES, QUARANTINED, ROUTE, VALID
+
+# What a quarantined row says beyond the contract's columns, where the transform provides it.
+PROVENANCE = T.StructType(
+    [
+        T.StructField("_arrival_date", T.DateType()),
+        T.StructField("_source_file", T.StringType()),
+        T.StructField("_source_row", T.LongType()),
+        T.StructField("_raw", T.StringType()),
+        T.StructField("_error", T.StringType()),
+    ]
+)
+
+
+def quarantine_schema(table: Table) -> T.StructType:
+    """The contract's columns, every failed rule, and where the row came from."""
+    own = set(table.columns)
+    extra = [f for f in PROVENANCE.fields if f.name not in own]
+    return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
+
+
+def routed(table: Table, frame: DataFrame) -> DataFrame:
+    """The transform's rows with the outcome of every rule and the route each row takes.
+
+    Duplicates are found first, then the rules apply, so a row has one route.
+
+    Raises:
+        SchemaMismatchError: where the transform's columns are not the contract's.
+    """
+    frame = _conformed(table, frame)
+    if table.key:
+        # One shuffle serves the duplicates and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
+        layout = [F.col(c) for c in table.partition_by]
+        if table.files_per_day > 1:
+            layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
+        order = [F.col(c).asc_nulls_last() for c in table.keep_first_by] or [F.lit(1)]
+        window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*order)
+        nth = F.row_number().over(window)
+        if table.keep_first_by and len(table.key) == 1:
+            # Rows without a key are no duplicates of each other; each meets the rules on its own.
+            nth = F.when(F.col(table.key[0]).isNull(), F.lit(1)).otherwise(nth)
+        frame = frame.repartition(*layout).withColumn("_nth", nth)
+    failed = F.filter(
+        F.array(*[F.when(~rule.holds(), F.lit(rule.name)) for rule in table.rules] or [F.lit(None).cast("string")]),
+        lambda name: name.isNotNull(),
+    )
+    frame = frame.withColumn(FAILED_RULES, failed)
+    route = F.when(F.size(FAILED_RULES) > 0, F.lit(QUARANTINED)).otherwise(F.lit(VALID))
+    if table.key:
+        route = F.when(F.col("_nth") > 1, F.lit(DUPLICATE)).otherwise(route)
+    quarantined = F.col(ROUTE) == QUARANTINED
+    own = set(table.columns)
+    extras = [f.name for f in quarantine_schema(table).fields if f.name not in own]
+    return frame.withColumn(ROUTE, route).select(
+        *table.columns, *[F.when(quarantined, F.col(name)).alias(name) for name in extras], ROUTE
+    )
+
+
+def stage(table: Table, frame: DataFrame, folder: Path) -> None:
+    """Write the routed rows once, under `folder`, partitioned by route and by the table's partition columns."""
+    routed(table, frame).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+
+
+def _conformed(table: Table, frame: DataFrame) -> DataFrame:
+    """The frame with missing provenance columns added.
+
+    Types must match exactly; a silent cast would turn bad values into nulls.
+    """
+    actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    wrong = [
+        f"{field.name}: expected {field.dataType.simpleString()}, got {actual.get(field.name, 'no such column')}"
+        for field in table.schema.fields
+        if actual.get(field.name) != field.dataType.simpleString()
+    ]
+    surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
+    if wrong or surplus:
+        also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []
+        raise SchemaMismatchError(
+            f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
+            f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
+        )
+    missing = [f for f in PROVENANCE.fields if f.name not in actual]
+    return frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in missing}) if missing else frame

@@ -1,0 +1,136 @@
+"""Staged Parquet files: what a write left on disk, read from the footers alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from lakehouse.errors import StagedFileError
+
+ROUTE = "route"
+VALID, QUARANTINED, DUPLICATE = "valid", "quarantined", "duplicate"
+FAILED_RULES = "_failed_rules"
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_LONGEST_STATISTIC = 64  # characters; a longer bound would be cut, and a cut maximum is wrong
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One staged file with what its footer says."""
+
+    path: Path
+    route: str
+    partition: Mapping[str, str | None]
+    rows: int
+    size: int
+    nulls: Mapping[str, int]
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+    types: Mapping[str, str]
+
+
+def read_staged(folder: Path, partition_by: Sequence[str]) -> list[StagedFile]:
+    """Every Parquet file below a stage folder, sorted by path.
+
+    Args:
+        folder: the stage folder, partitioned by route and then by the table's partition columns.
+        partition_by: the table's partition columns.
+    """
+    paths = sorted(p for p in _walk(folder) if p.suffix == ".parquet")
+    with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
+        return list(pool.map(lambda path: _read(path, folder, partition_by), paths))
+
+
+def _walk(folder: Path) -> list[Path]:
+    return [Path(top) / name for top, _, names in os.walk(folder) for name in names if not name.startswith((".", "_"))]
+
+
+def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
+    keys = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
+    values = {k: None if v == _HIVE_NULL else unquote(v) for k, v in keys.items()}
+    size = path.stat().st_size
+    try:
+        footer = pq.read_metadata(path)
+    except Exception as error:
+        raise StagedFileError(f"The staged file {path} cannot be read ({error}); run the partition again.") from error
+    nulls: dict[str, int] = {}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    types: dict[str, str] = {}
+    unknown: set[str] = set()
+    for index in range(footer.num_columns):
+        name = footer.schema.column(index).path
+        if "." in name:
+            continue
+        types[name] = _type_name(footer.schema.column(index))
+        for group in range(footer.num_row_groups):
+            chunk = footer.row_group(group).column(index)
+            stats = chunk.statistics
+            if stats is None or not stats.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + stats.null_count
+            if stats.has_min_max:
+                low[name] = stats.min if name not in low else min(low[name], stats.min)
+                high[name] = stats.max if name not in high else max(high[name], stats.max)
+            elif stats.null_count < chunk.num_values:
+                unknown.add(name)
+    for name in unknown:
+        low.pop(name, None)
+        high.pop(name, None)
+    partition = {name: values[name] for name in partition_by}
+    return StagedFile(path, values[ROUTE] or VALID, partition, footer.num_rows, size, nulls, low, high, types)
+
+
+def _type_name(column: Any) -> str:
+    logical = str(column.logical_type)
+    return column.physical_type if logical == "None" else logical
+
+
+def delta_statistics(file: StagedFile, columns: Sequence[str], hidden: Sequence[str]) -> str:
+    """The `stats` of a Delta add action: rows, nulls and bounds, without any column of `hidden` (personal data).
+
+    Timestamps are cut to milliseconds, as the log stores them, with the maximum rounded up so that it still bounds.
+    """
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for name in columns:
+        if name in hidden or name not in file.low:
+            continue
+        bounds = _bound(file.low[name], up=False), _bound(file.high[name], up=True)
+        if None not in bounds:
+            low[name], high[name] = bounds
+    nulls = {name: file.nulls[name] for name in columns if name in file.nulls and name not in hidden}
+    return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _bound(value: Any, up: bool) -> Any:
+    match value:
+        case bool() | float() | bytes():
+            return None  # NaN and truncation make such bounds unsafe, and no reader needs them
+        case int():
+            return value
+        case Decimal():
+            number = float(value)
+            return number if Decimal(repr(number)) == value else None
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            cut = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+            if up and cut != moment:
+                cut += timedelta(milliseconds=1)
+            return cut.strftime("%Y-%m-%dT%H:%M:%S.") + f"{cut.microsecond // 1000:03d}Z"
+        case date():
+            return value.isoformat()
+        case str():
+            return value if len(value) <= _LONGEST_STATISTIC else None
+    return None

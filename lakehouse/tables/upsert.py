@@ -1,0 +1,57 @@
+"""Upsert by key: which days hold the keys that a run touches, and which of their rows stay as they are.
+
+A row's key may have events on several days, and the row lives in the first of them. A run over some days therefore
+recomputes every key with events there, from all of that key's days, and replaces the days those keys live in. Each
+row keeps its days in `_event_days`, so that finding them reads the table itself and not all of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.plan import Plan
+from lakehouse.tables.snapshot import Snapshot
+
+EVENT_DAYS = "_event_days"
+
+
+def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]) -> tuple[DataFrame, list[date]]:
+    """The full new content of every day that a run over `days` must replace, and those days.
+
+    Args:
+        lake: where the tables are.
+        plan: the pinned inputs of the run.
+        current: the table itself before the run.
+        days: the days asked for.
+    """
+    table = plan.table
+    ((parameter, each),) = table.upstream.items()
+    source, version = lake.table(each.table), plan.inputs[parameter].version
+    run = set(days)
+    asked = lake.read(source, days, version)
+    other_days = set(current.by_day(table.day_column)) - run
+    if not other_days:
+        return table.transform(**{parameter: asked}), sorted(run)
+
+    keys = list(table.key)
+    touched = asked.select(*keys).where(F.col(keys[0]).isNotNull()).distinct()
+    living = lake.spark.read.format("delta").option("versionAsOf", current.version).load(current.uri)
+    run_days = F.array(*[F.lit(day) for day in sorted(run)])
+    hit = living.select(*keys, table.day_column, EVENT_DAYS).join(touched.withColumn("_hit", F.lit(True)), keys, "left")
+    hit = hit.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, run_days))
+    # A handful of dates: the days outside the run in which touched keys live or have events.
+    found = hit.select(F.explode(EVENT_DAYS).alias("day")).distinct().collect()
+    extra = sorted({row["day"] for row in found} - run)
+    if not extra:
+        return table.transform(**{parameter: asked}), sorted(run)
+
+    all_touched = touched.unionByName(hit.select(*keys)).distinct()
+    elsewhere = lake.read(source, extra, version).join(all_touched, keys, "left_semi")
+    recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
+    carried = living.where(F.col(table.day_column).isin(extra)).join(all_touched, keys, "left_anti")
+    return recomputed.unionByName(carried.select(*recomputed.columns)), sorted(run | set(extra))

@@ -1,0 +1,57 @@
+"""Money, times and tokens as Spark columns."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lakehouse.settings import get_settings
+
+_BLOCK = 64  # bytes of a SHA-256 block
+
+
+def money(value: Column) -> Column:
+    """Text or number as `decimal(18,2)`, rounded half up; null where it is no number."""
+    return F.round(value.try_cast("decimal(38,10)"), 2).try_cast("decimal(18,2)")
+
+
+def utc_timestamp(text: Column) -> Column:
+    """Text as an instant; null where it is none. Text without an offset is UTC, as the session's time zone is."""
+    return text.try_cast("timestamp")
+
+
+def day_of(moment: Column) -> Column:
+    """The UTC date of an instant."""
+    return moment.cast("date")
+
+
+def event_day(moment: Column, arrival: Column, days_back: int = 400, days_ahead: int = 1) -> Column:
+    """The day a raw row is processed in: its event date, or its arrival date where the event time is implausible.
+
+    Rows with no event time, or one outside `[arrival - days_back, arrival + days_ahead]`, stay with the arrival day,
+    where the row rules judge them; a broken clock thus never makes a partition of its own.
+    """
+    day = day_of(moment)
+    plausible = day.between(F.date_sub(arrival, days_back), F.date_add(arrival, days_ahead))
+    return F.when(plausible, day).otherwise(arrival)
+
+
+def token(text: Column) -> Column:
+    """HMAC-SHA-256 of a text as 64 hex digits, null for null (RFC 2104, from two nested SHA-256).
+
+    The key is `LAKEHOUSE_PII_KEY`. Only values derived from it enter the query plan.
+    """
+    key = get_settings().pii_key_bytes()
+    if len(key) > _BLOCK:
+        key = hashlib.sha256(key).digest()
+    padded = key.ljust(_BLOCK, b"\0")
+    inner = F.lit(bytes(b ^ 0x36 for b in padded))
+    outer = F.lit(bytes(b ^ 0x5C for b in padded))
+    return F.sha2(F.concat(outer, F.unhex(F.sha2(F.concat(inner, F.encode(text, "UTF-8")), 256))), 256)
+
+
+def masked(text: Column) -> Column:
+    """Raw text with whatever looks like an e-mail address replaced, since raw text has no PII columns."""
+    return F.regexp_replace(text, r"[\w.+%-]+@[\w-]+(\.[\w-]+)+", "<e-mail>")

@@ -1,0 +1,1 @@
+"""Tests of the lakehouse, laid out as the package is."""

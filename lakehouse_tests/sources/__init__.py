@@ -1,0 +1,1 @@
+"""Tests of the landing zone and the sample data."""
