@@ -20,7 +20,7 @@ _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)
 class Settings(BaseSettings):
     """Everything that differs between a laptop and a cluster."""
 
-    model_config = SettingsConfigDict(env_prefix="LAKEHOUSE_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="LAKEHOUSE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True)
 
     root: Path = Field(Path(".lakehouse"), description="Folder of the lakehouse: landing zone, tables, Dagster state")
     spark_url: str = Field("local[*]", description="Where Spark runs: local[N], sc://host:port, spark://…, yarn, k8s://…")

@@ -305,10 +305,8 @@ def _repeats(
             happened, event = earlier
             good[_id(event)] = happened
             yield _moment(day, chance.randrange(_DAY)), number, to_line(event)
-        elif (
-            kind == "far"
-        ):  # "~" sorts after every time: the original is in the day's first quarter, the repeat at its end
-            yield "0", number, chance.choice(originals[: 1 + len(originals) // 4])[2]
+        elif kind == "far":  # the original is in the day's first quarter, the repeat at its end: "~" sorts after times
+            yield "~", number, chance.choice(originals[: 1 + len(originals) // 4])[2]
         else:
             kind = "near"
             yield chance.choice(originals)

@@ -53,6 +53,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
     }
     if settings.spark_url.startswith("local"):
         config["spark.driver.memory"] = settings.spark_memory or _memory()
+        # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
+        config["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
     return config | settings.spark_config

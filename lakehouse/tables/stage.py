@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Window
@@ -52,18 +54,22 @@ def routed(table: Table, frame: DataFrame) -> DataFrame:
             # Rows without a key are no duplicates of each other; each meets the rules on its own.
             nth = F.when(F.col(table.key[0]).isNull(), F.lit(1)).otherwise(nth)
         frame = frame.repartition(*layout).withColumn("_nth", nth)
-    failed = F.filter(
-        F.array(*[F.when(~rule.holds(), F.lit(rule.name)) for rule in table.rules] or [F.lit(None).cast("string")]),
-        lambda name: name.isNotNull(),
-    )
-    frame = frame.withColumn(FAILED_RULES, failed)
-    route = F.when(F.size(FAILED_RULES) > 0, F.lit(QUARANTINED)).otherwise(F.lit(VALID))
+    if table.rules:
+        # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
+        # compiles to Java, which higher-order array functions would not.
+        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in table.rules]))
+        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in table.rules])
+        failed = F.when(~F.col("_sound"), F.split(names, ","))
+        route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
+    else:
+        failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
     if table.key:
         route = F.when(F.col("_nth") > 1, F.lit(DUPLICATE)).otherwise(route)
+    frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
     quarantined = F.col(ROUTE) == QUARANTINED
     own = set(table.columns)
     extras = [f.name for f in quarantine_schema(table).fields if f.name not in own]
-    return frame.withColumn(ROUTE, route).select(
+    return frame.select(
         *table.columns, *[F.when(quarantined, F.col(name)).alias(name) for name in extras], ROUTE
     )
 

@@ -249,6 +249,13 @@ def passes(event: dict[str, Any]) -> bool:
     )
 
 
+def test_days_of_a_few_lines_can_be_made() -> None:
+    """Where the cancellations that fall due would leave orders without a line, some never arrive."""
+    for rows in range(13):
+        for number in range(120):
+            assert len(generate_events(START + timedelta(days=number), rows, 6).lines) == rows
+
+
 def test_a_large_day_takes_seconds() -> None:
     """100,000 lines with every fault, nothing remembered: about 1.5 s; the bound leaves room for a busy machine."""
     forget()

@@ -1,0 +1,22 @@
+"""What Dagster loads: assets from the tables, the job, the schedule and the resources. Starts nothing."""
+
+from __future__ import annotations
+
+from dagster import Definitions, in_process_executor
+
+from lakehouse.catalog import tables
+from lakehouse.orchestration.assets import build_asset
+from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
+from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
+
+engine = SparkEngine()
+whole_lake = whole_lake_job()
+
+defs = Definitions(
+    assets=[build_asset(table) for table in tables().values()],
+    jobs=[whole_lake],
+    schedules=[daily_schedule(whole_lake)],
+    resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine)},
+    # One process and one Spark session a run; the default executor would start a JVM a step.
+    executor=in_process_executor,
+)

@@ -1,0 +1,1 @@
+"""Dagster: everything here is derived from the tables' contracts."""

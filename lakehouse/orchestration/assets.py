@@ -1,0 +1,168 @@
+"""The one factory: a table's contract becomes its Dagster asset."""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+from dagster import (
+    AssetCheckSpec,
+    AssetDep,
+    AssetExecutionContext,
+    AssetMaterialization,
+    AssetsDefinition,
+    BackfillPolicy,
+    Backoff,
+    Failure,
+    FreshnessPolicy,
+    Jitter,
+    MaterializeResult,
+    Nothing,
+    Output,
+    RetryPolicy,
+    TimeWindowPartitionMapping,
+    asset,
+)
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import Input, Table
+from lakehouse.errors import BadPartitionsError, LakehouseError
+from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.orchestration.report import (
+    asset_key,
+    check_results,
+    column_lineage,
+    column_schema,
+    day_metadata,
+    failed_evaluations,
+)
+from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.tables.audit import check_names
+from lakehouse.tables.build import FAILED, BuildResult, build
+
+# Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
+# published and logged one by one, the others are not, and an ordinary output would log all of them.
+LOGGED_BY_STEP = {"__source_asset_observation__": True}
+
+
+def build_asset(table: Table) -> AssetsDefinition:
+    """The partitioned asset of a table, with its checks, freshness, lineage and policies."""
+    upstream = {each.table: tables()[each.table] for each in table.upstream.values()}
+
+    @asset(
+        key=asset_key(table.id),
+        partitions_def=daily_partitions(),
+        deps=[_dep(each) for each in table.upstream.values()],
+        check_specs=[
+            AssetCheckSpec(name, asset=asset_key(table.id), description=text)
+            for name, text in check_names(table).items()
+        ],
+        group_name=table.layer,
+        owners=[table.owner],
+        kinds={"pyspark", "deltalake", table.layer},
+        tags={"layer": table.layer, **({"pii": "true"} if table.pii else {})},
+        description=table.description,
+        code_version=table.code_version,
+        metadata={
+            "dagster/table_name": table.id,
+            "dagster/column_schema": column_schema(table),
+            "dagster/column_lineage": column_lineage(table, upstream),
+            "key": ", ".join(table.key),
+            "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
+        },
+        freshness_policy=FreshnessPolicy.time_window(fail_window=table.fresh_within),
+        backfill_policy=BackfillPolicy.single_run(),
+        pool=f"{table.layer}_{table.name}",
+        # Failures of the data are never retried; this is for engines and disks that hiccup. Published days are
+        # skipped by their fingerprint, so a retry costs what is missing.
+        retry_policy=RetryPolicy(max_retries=2, delay=5, backoff=Backoff.EXPONENTIAL, jitter=Jitter.PLUS_MINUS),
+        op_tags={"lakehouse/table": table.id},
+        dagster_type=Nothing,  # type: ignore[arg-type]
+    )
+    def compute(context: AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[Any]:
+        yield from _run(context, lakehouse, table)
+
+    return compute
+
+
+def _dep(each: Input) -> AssetDep:
+    if each.days_before:
+        mapping = TimeWindowPartitionMapping(
+            start_offset=-each.days_before, end_offset=0, allow_nonexistent_upstream_partitions=True
+        )
+        return AssetDep(asset_key(each.table), partition_mapping=mapping)
+    return AssetDep(asset_key(each.table))
+
+
+def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:
+    days = [date.fromisoformat(key) for key in context.partition_keys]
+    bad = lakehouse.held_back(context.run_id, table.id)
+    for each in table.upstream.values():
+        for day, reason in lakehouse.held_back(context.run_id, each.table).items():
+            if day in days:
+                bad[day] = reason if reason.startswith("not refreshed") else f"not refreshed, {each.table}: {reason}"
+    asked = [day for day in days if day not in bad]
+    if not asked:
+        raise _failure(BadPartitionsError(table.id, bad, 0))
+    try:
+        result = build(lakehouse.lake(), table, asked, run_id=context.run_id, force=lakehouse.force)
+    except LakehouseError as error:
+        raise _failure(error) from error
+    bad.update({day: result.days[day].reason for day in result.with_status(FAILED)})
+    good = [day for day in asked if day not in bad]
+    _log_summary(context, result, good, bad)
+    metadata = _metadata_of(lakehouse, table, result, good)
+    if not bad:
+        for day, each in metadata.items():
+            context.add_asset_metadata(each, partition_key=day.isoformat())
+        for evaluation in failed_evaluations(table, result) if len(days) > 1 else ():
+            context.log_event(evaluation)
+        yield MaterializeResult(check_results=check_results(table, result))
+        return
+    # Good days are materialized and flow on; bad ones are not, and the run fails at its last tables.
+    for day, each in metadata.items():
+        context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=each))
+    for evaluation in failed_evaluations(table, result):
+        context.log_event(evaluation)
+    if not good or not _feeds_this_run(context, table):
+        raise _failure(BadPartitionsError(table.id, bad, len(good)))
+    yield Output(None, metadata=LOGGED_BY_STEP)
+    yield from check_results(table, result)
+
+
+def _metadata_of(
+    lakehouse: LakehouseResource, table: Table, result: BuildResult, days: list[date]
+) -> dict[date, dict[str, Any]]:
+    lake = lakehouse.lake()
+    total = sum(f.rows for f in lake.snapshot(table.id).files)
+    uri = str(lake.path(table.id))
+    metadata = {day: day_metadata(table, result, day, uri, total) for day in days}
+    if days:
+        upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
+        # Once a run: the newest partition is what the UI reads schema and lineage from.
+        metadata[days[-1]]["dagster/column_schema"] = column_schema(table)
+        metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
+    return metadata
+
+
+def _feeds_this_run(context: AssetExecutionContext, table: Table) -> bool:
+    selected = context.job_def.asset_layer.selected_asset_keys
+    return any(
+        asset_key(other.id) in selected and any(each.table == table.id for each in other.upstream.values())
+        for other in tables().values()
+    )
+
+
+def _log_summary(
+    context: AssetExecutionContext, result: BuildResult, good: list[date], bad: dict[date, str]
+) -> None:
+    rows = sum(result.days[day].metrics.rows for day in good)
+    seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items())
+    unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
+    context.log.info(
+        f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not published; "
+        f"{rows} rows, version {result.version} (seconds: {seconds})"
+    )
+
+
+def _failure(error: LakehouseError) -> Failure:
+    return Failure(description=str(error), metadata={"error": type(error).__name__}, allow_retries=False)

@@ -1,0 +1,28 @@
+"""Jobs and the daily schedule."""
+
+from __future__ import annotations
+
+from dagster import AssetSelection, ScheduleDefinition, build_schedule_from_partitioned_job, define_asset_job
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from lakehouse.orchestration.partitions import daily_partitions
+
+MAX_RUNTIME = {"dagster/max_runtime": 14400}
+
+
+def whole_lake_job() -> UnresolvedAssetJobDefinition:
+    """Every table, bronze to gold, for the days asked for."""
+    return define_asset_job(
+        "lakehouse",
+        selection=AssetSelection.all(),
+        partitions_def=daily_partitions(),
+        tags=MAX_RUNTIME,
+        description="Every table, bronze to gold",
+    )
+
+
+def daily_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
+    """At 01:15 UTC, the day that has just ended, once its files have landed."""
+    return build_schedule_from_partitioned_job(
+        job, name="daily", hour_of_day=1, minute_of_hour=15, description="Yesterday, every table"
+    )

@@ -1,0 +1,189 @@
+"""What Dagster shows of a build: metadata of each partition, and check results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import pyarrow.parquet as pq
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetKey,
+    MetadataValue,
+    TableColumn,
+    TableColumnConstraints,
+    TableColumnDep,
+    TableColumnLineage,
+    TableConstraints,
+    TableRecord,
+    TableSchema,
+)
+
+from lakehouse.contracts import Table
+from lakehouse.tables.audit import Outcome, check_names
+from lakehouse.tables.build import UNCHANGED, BuildResult, DayResult
+
+PREVIEW_ROWS = 5
+MOST_DAYS_SHOWN = 100
+
+
+def asset_key(table: str) -> AssetKey:
+    """`layer.name` as an asset key."""
+    return AssetKey(table.split("."))
+
+
+def column_schema(table: Table) -> TableSchema:
+    """The contract's columns for Dagster: type, description, what may be null, and the rules."""
+    return TableSchema(
+        columns=[
+            TableColumn(
+                name=f.name,
+                type=f.dataType.simpleString(),
+                description=f.metadata.get("comment"),
+                constraints=TableColumnConstraints(
+                    nullable=f.name not in table.required, other=["personal data"] if f.name in table.pii else []
+                ),
+                tags={"pii": ""} if f.name in table.pii else {},
+            )
+            for f in table.schema.fields
+        ],
+        constraints=TableConstraints(other=[rule.describes for rule in table.rules]),
+    )
+
+
+def column_lineage(table: Table, upstream: Mapping[str, Table]) -> TableColumnLineage:
+    """Which columns each column is computed from: as declared, else the inputs' columns of the same name."""
+    deps: dict[str, Sequence[TableColumnDep]] = {}
+    for name in table.columns:
+        if name in table.lineage:
+            pairs = [
+                (source, column)
+                for source, declared in table.lineage[name]
+                for column in (upstream[source].columns if declared == "*" else (declared,))
+            ]
+        else:
+            pairs = [(each.id, name) for each in upstream.values() if name in each.columns]
+        deps[name] = [TableColumnDep(asset_key=asset_key(source), column_name=column) for source, column in pairs]
+    return TableColumnLineage(deps_by_column={k: v for k, v in deps.items() if v})
+
+
+def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_rows: int) -> dict[str, Any]:
+    """Metadata of one partition's materialization; numbers are plotted over time by the UI."""
+    each = result.days[day]
+    m = each.metrics
+    failed = [o.check for o in each.outcomes if not o.passed]
+    metadata: dict[str, Any] = {
+        "dagster/partition_row_count": m.rows,
+        "dagster/row_count": total_rows,
+        "dagster/uri": uri,
+        "status": each.status,
+        "quarantined": m.quarantined,
+        "duplicates": m.duplicates,
+        "commit_version": result.version,
+        "duration_seconds": round(sum(result.seconds.values()), 3),
+        "checks": f"{len(each.outcomes) - len(failed)} of {len(each.outcomes)} passed"
+        + (f"; failed: {', '.join(failed)}" if failed else ""),
+    }
+    if m.rows_in is not None:
+        metadata["rows_in"] = m.rows_in
+    for source, version in result.inputs.items():
+        metadata[f"reads/{source}"] = MetadataValue.asset(asset_key(source))
+        metadata[f"reads_version/{source}"] = version
+    if table.landing:
+        metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{day}")
+    for name, count in m.failures.items():
+        metadata[f"failed/{name}"] = count
+    if each.sample is not None:
+        metadata["preview"] = MetadataValue.md(preview(table, each))
+    if each.status == UNCHANGED:
+        metadata["checks"] = "unchanged: inputs and code are those of the published rows"
+    return metadata
+
+
+def preview(table: Table, each: DayResult) -> str:
+    """The first five published rows as Markdown, without personal data and technical columns."""
+    shown = [c for c in table.columns if c not in table.pii and not c.startswith("_") and c not in table.partition_by]
+    assert each.sample is not None
+    with pq.ParquetFile(each.sample) as file:
+        batch = next(file.iter_batches(batch_size=PREVIEW_ROWS, columns=shown), None)
+    rows = batch.to_pylist() if batch is not None else []
+    lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
+    lines += ["| " + " | ".join(_cell(row[c]) for c in shown) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return (text if len(text) <= 40 else text[:39] + "…").replace("|", "\\|").replace("\n", " ")
+
+
+def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:
+    """One result a check over all days of the run; days that failed are listed."""
+    return [_summary(table, result, name) for name in check_names(table)]
+
+
+def failed_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluation]:
+    """One evaluation for each failed check of each day, so that a day of a range fails by its own name."""
+    return [
+        AssetCheckEvaluation(
+            asset_key=asset_key(table.id),
+            check_name=outcome.check,
+            passed=False,
+            severity=_severity(outcome),
+            description=outcome.message,
+            metadata=_metadata(outcome),
+            partition=day.isoformat(),
+        )
+        for day, each in sorted(result.days.items())
+        for outcome in each.outcomes
+        if not outcome.passed
+    ]
+
+
+def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
+    outcomes = [(day, o) for day, each in sorted(result.days.items()) for o in each.outcomes if o.check == name]
+    failed = [(day, o) for day, o in outcomes if not o.passed]
+    key = asset_key(table.id)
+    if len(outcomes) == 1:
+        outcome = outcomes[0][1]
+        return AssetCheckResult(
+            passed=outcome.passed,
+            asset_key=key,
+            check_name=name,
+            severity=_severity(outcome),
+            description=outcome.message,
+            metadata=_metadata(outcome),
+        )
+    metadata: dict[str, Any] = {"days_checked": len(outcomes), "days_failed": len(failed)}
+    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith("failed/")}):
+        metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
+    if failed:
+        records = [TableRecord({"day": day.isoformat(), "found": o.message}) for day, o in failed[:MOST_DAYS_SHOWN]]
+        metadata["failed_days"] = MetadataValue.table(records=records)
+    unchanged = len(result.days) - len(outcomes)
+    text = f"{len(outcomes) - len(failed)} of {len(outcomes)} days passed"
+    if unchanged:
+        text += f"; {unchanged} unchanged days were not checked again"
+    blocking = any(o.blocking for _, o in failed)
+    return AssetCheckResult(
+        passed=not failed,
+        asset_key=key,
+        check_name=name,
+        severity=AssetCheckSeverity.ERROR if blocking else AssetCheckSeverity.WARN,
+        description=text + (f": {failed[0][0]} {failed[0][1].message}" if failed else ""),
+        metadata=metadata,
+    )
+
+
+_SUMMED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out"}
+
+
+def _severity(outcome: Outcome) -> AssetCheckSeverity:
+    return AssetCheckSeverity.ERROR if outcome.blocking else AssetCheckSeverity.WARN
+
+
+def _metadata(outcome: Outcome) -> dict[str, Any]:
+    return {"day": outcome.day.isoformat(), **outcome.values}
