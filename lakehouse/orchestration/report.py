@@ -157,6 +157,9 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
             description=outcome.message,
             metadata=_metadata(outcome),
         )
+    if not outcomes:
+        text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
+        return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text)
     metadata: dict[str, Any] = {"days_checked": len(outcomes), "days_failed": len(failed)}
     for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith("failed/")}):
         metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)

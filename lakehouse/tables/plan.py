@@ -74,15 +74,20 @@ class _DayStates:
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._days_differ = table.partition_by[-1] != table.day_column
-        self._position = 0
+        self._identities: dict[date, str] = {}
         self._files = snapshot.by_day(table.partition_by[-1])
         self.rows = {day: sum(f.rows for f in files) for day, files in self._files.items()}
 
     def identity(self, day: date) -> str:
         """The fingerprints of the input's own partitions that hold rows of the day."""
+        if day not in self._identities:  # a window asks for each day several times, and the log takes a millisecond
+            self._identities[day] = self._identity(day)
+        return self._identities[day]
+
+    def _identity(self, day: date) -> str:
         if not self._days_differ:
             return str(self._snapshot.transaction(day_transaction(day)))
-        arrivals = sorted({f.partition[self._position] or "" for f in self._files.get(day, [])})
+        arrivals = sorted({f.partition[0] or "" for f in self._files.get(day, [])})
         return ",".join(f"{a}:{self._snapshot.transaction(f'day/{a}')}" for a in arrivals)
 
 

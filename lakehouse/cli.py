@@ -1,0 +1,53 @@
+"""The `lakehouse` command: `lakehouse --help` lists what it does.
+
+Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakehouse import __doc__ as about
+from lakehouse.commands import backfill, demo, describe, dev, doctor, land, maintain, quarantine, query, status
+
+app = typer.Typer(
+    name="lakehouse",
+    help=f"{(about or '').strip()}\n\nSettings are LAKEHOUSE_* environment variables or a .env file (see .env.example).",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.",
+)
+for family in (demo, land, backfill, query, status, quarantine, describe, maintain, doctor, dev):
+    family.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"lakehouse {version('lakehouse')}")
+        except PackageNotFoundError:
+            typer.echo("lakehouse (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

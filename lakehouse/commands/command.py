@@ -1,0 +1,48 @@
+"""What every command shares: how errors end it, and examples below its help."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from lakehouse.commands.console import UsageError, say
+from lakehouse.errors import LakehouseError, SettingsError, UnknownTableError
+
+OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Command(TyperCommand):
+    """A command whose errors are a sentence on standard error and one of the exit codes above."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except LakehouseError as error:
+            say(f"Error: {error}")
+            raise typer.Exit(exit_code(error)) from None
+        except KeyboardInterrupt:
+            say("Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it ends with the documented exit code
+            traceback.print_exc(file=sys.stderr)
+            say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
+            raise typer.Exit(BROKEN) from None
+
+
+def exit_code(error: LakehouseError) -> int:
+    """2 where the command line or the settings have to change, else 3."""
+    from lakehouse.sources.faults import GeneratorError
+
+    return USAGE if isinstance(error, UsageError | UnknownTableError | SettingsError | GeneratorError) else BROKEN
+
+
+def examples(*lines: str) -> str:
+    """The examples below a command's help, one a line."""
+    return "\n\n".join(["Examples:", *(line.replace("[", r"\[") for line in lines)])

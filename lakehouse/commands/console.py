@@ -1,0 +1,217 @@
+"""How commands speak: data and JSON on standard output, everything else on standard error; arguments they share."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import IO, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings
+
+_WIDE = 100_000  # columns; what is piped to another program is never cut
+
+
+class UsageError(LakehouseError):
+    """The command line asks for something that does not exist or does not fit together."""
+
+
+def parse_day(text: str) -> date:
+    """A day of the command line."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a day; expected YYYY-MM-DD, such as 2011-01-04") from None
+
+
+FromDay = Annotated[
+    date | None, typer.Option("--from", parser=parse_day, metavar="DAY", help="First day, YYYY-MM-DD.")
+]
+ToDay = Annotated[
+    date | None, typer.Option("--to", parser=parse_day, metavar="DAY", help="Last day, inclusive, YYYY-MM-DD.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, or as needed where it is not one."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, soft_wrap=False, highlight=False)
+
+
+def say(text: str = "") -> None:
+    """A line for people, on standard error."""
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON: dates and times in ISO 8601, decimals as strings, so that no digit is lost."""
+    sys.stdout.write(json.dumps(value, indent=2, default=json_value, ensure_ascii=False) + "\n")
+
+
+def json_value(value: Any) -> Any:
+    """The JSON form of what `json` does not know."""
+    match value:
+        case datetime():
+            return iso(value)
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return value.hex()
+        case set() | frozenset():
+            return sorted(value)
+    return str(value)
+
+
+def iso(moment: datetime) -> str:
+    """A point in time as ISO 8601 in UTC; one without a zone is UTC already."""
+    known = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return known.isoformat().replace("+00:00", "Z")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = "") -> Table:
+    """A table whose cells are shown as they are, without markup.
+
+    Args:
+        columns: headings.
+        rows: cells; None is shown empty.
+        right: headings of the columns to align at the right.
+        title: a line above.
+    """
+    made = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[cell(value) for value in row])
+    return made
+
+
+def cell(value: Any) -> Text:
+    """One value as people read it."""
+    match value:
+        case Text():
+            return value
+        case None:
+            return Text("")
+        case bool():
+            return Text("yes" if value else "no")
+        case int():
+            return Text(f"{value:,}")
+        case datetime():
+            return Text(iso(value))
+    return Text(str(value))
+
+
+def days_text(days: Iterable[date], most: int = 4) -> str:
+    """Days as ranges: `2011-01-04 … 2011-01-07, 2011-01-09`."""
+    spans = contiguous(days)
+    shown = [str(a) if a == b else f"{a} … {b}" for a, b in spans[:most]]
+    return ", ".join(shown) + (f", … ({len(spans) - most} more ranges)" if len(spans) > most else "")
+
+
+def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:
+    """Gapless ranges, first and last day included, that together are the days."""
+    spans: list[tuple[date, date]] = []
+    for day in sorted(set(days)):
+        if spans and day - spans[-1][1] == timedelta(days=1):
+            spans[-1] = (spans[-1][0], day)
+        else:
+            spans.append((day, day))
+    return spans
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint at the names most like one that does not exist; empty where none is."""
+    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 day`, `2 days`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def age_text(age: timedelta) -> str:
+    """An age as people say it: minutes, hours or days."""
+    minutes = int(age.total_seconds() // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 60 * 72 else f"{minutes // 1440} days"
+
+
+def program() -> str:
+    """How the reader of a hint can call this program."""
+    return "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
+
+
+def quiet_warnings() -> None:
+    """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
+    warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
+    warnings.filterwarnings("ignore", message=r"(?s).*supersed")
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """The terminal as it was before an engine's output was led away from it; None where there is none."""
+
+    progress: Console | None
+
+
+@contextmanager
+def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterator[Terminal]:
+    """Lead what the engine and Dagster print (the JVM's warnings, step output) into `<root>/logs/engine.log`.
+
+    It is done on file descriptors, because the JVM inherits those. Standard output stays clean for data and the
+    terminal for the progress bar, which gets a descriptor of its own.
+
+    Args:
+        settings: where the root is.
+        verbose: leave everything on standard error instead.
+    """
+    own: IO[str] | None = None
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.isatty(2):
+        own = os.fdopen(os.dup(2), "w", buffering=1)
+    saved_out, saved_err = os.dup(1), os.dup(2)
+    try:
+        if not verbose:
+            folder = settings.root / "logs"
+            folder.mkdir(parents=True, exist_ok=True)
+            log = os.open(folder / "engine.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            os.dup2(log, 2)
+            os.close(log)
+        os.dup2(2, 1)
+        yield Terminal(Console(file=own, force_terminal=True) if own and not verbose else None)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(saved_out, 1)
+        os.dup2(saved_err, 2)
+        for descriptor in (saved_out, saved_err):
+            os.close(descriptor)
+        if own:
+            own.close()
+
+
+def without(mapping: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The mapping without some names."""
+    left_out = set(names)
+    return {key: value for key, value in mapping.items() if key not in left_out}

@@ -1,0 +1,133 @@
+"""Which tables and days a command is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Annotated
+
+import typer
+
+from lakehouse.commands.console import UsageError, contiguous, near
+from lakehouse.errors import UnknownTableError
+from lakehouse.settings import Settings
+
+Selection = Annotated[
+    str | None,
+    typer.Option(
+        "--select",
+        "-s",
+        metavar="SELECTION",
+        help='Tables, in Dagster\'s grammar: key:"gold/*"+, group:silver, tag:pii; or a name: gold.user_features. '
+        "Default: all.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One Dagster run: tables, and a gapless range of days."""
+
+    tables: tuple[str, ...]
+    first: date
+    last: date
+
+    @property
+    def days(self) -> list[date]:
+        """Every day of the range."""
+        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+
+
+def select_tables(selection: str | None) -> list[str]:
+    """The selected tables by `layer.name`, upstream tables first.
+
+    Args:
+        selection: in Dagster's selection grammar, where a table may also be called `layer.name`; None: all.
+
+    Raises:
+        UnknownTableError: where it matches nothing or is no selection.
+    """
+    from lakehouse.catalog import tables
+
+    known = list(tables())
+    if selection is None or selection.strip() == "*":
+        return known
+    from dagster import AssetSelection
+    from dagster._core.errors import DagsterError
+
+    from lakehouse.definitions import defs
+
+    text = selection.strip()
+    for name in known:
+        # A name that is not part of a longer one and not inside a quoted key.
+        text = re.sub(rf'(?<![\w."/:]){re.escape(name)}(?![\w."/])', f'key:"{name.replace(".", "/")}"', text)
+    try:
+        keys = AssetSelection.from_string(text).resolve(defs.resolve_asset_graph())
+    except DagsterError:
+        keys = set()
+    chosen = {".".join(key.path) for key in keys}
+    if not chosen:
+        tried = selection.replace("/", ".").replace('"', "").removeprefix("key:").strip("+* ")
+        raise UnknownTableError(
+            f"The selection {selection!r} matches no table.{near(tried, known)} Tables: {', '.join(known)}. "
+            'Selections are Dagster\'s: key:"gold/*"+, group:silver, kind:pyspark; a name alone works too: gold.user_features'
+        )
+    return [name for name in known if name in chosen]
+
+
+def check_days(settings: Settings, first: date | None, last: date | None) -> tuple[date, date]:
+    """The range asked for, after checking that Dagster has partitions for it.
+
+    Raises:
+        UsageError: where a bound is missing, they are in the wrong order, or a day has no partition.
+    """
+    if first is None or last is None:
+        landed = landed_range(settings)
+        there = f" Files have landed for {landed[0]} … {landed[1]}." if landed else " No file has landed yet."
+        raise UsageError(f"Which days? Give --from DAY and --to DAY, both inclusive.{there}")
+    if first > last:
+        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    begin, end = settings.first_day, last_partition()
+    if first < begin or last > end:
+        raise UsageError(
+            f"There are daily partitions from {begin} to {end} (the last full day, UTC); got {first} … {last}. "
+            "LAKEHOUSE_FIRST_DAY sets the first one."
+        )
+    return first, last
+
+
+def last_partition() -> date:
+    """The newest day with a partition: yesterday, UTC."""
+    from lakehouse.orchestration.partitions import daily_partitions
+
+    key = daily_partitions().get_last_partition_key()
+    if key is None:
+        raise UsageError("There is no daily partition yet: LAKEHOUSE_FIRST_DAY is in the future.")
+    return date.fromisoformat(key)
+
+
+def landed_range(settings: Settings) -> tuple[date, date] | None:
+    """First and last day for which any file has landed."""
+    from lakehouse.sources.landing import SOURCES, landing_files
+
+    days = [file.arrival_date for source in SOURCES for file in landing_files(settings.root, source)]
+    return (min(days), max(days)) if days else None
+
+
+def pieces_of(wanted: Mapping[str, set[date]], order: Sequence[str]) -> list[Piece]:
+    """As few runs as possible for days that differ by table: one for each gapless range with the same tables.
+
+    Earlier days come first, because a window looks back.
+
+    Args:
+        wanted: days by table.
+        order: all tables, upstream first.
+    """
+    by_tables: dict[tuple[str, ...], list[date]] = {}
+    for day in sorted({day for days in wanted.values() for day in days}):
+        names = tuple(name for name in order if day in wanted.get(name, ()))
+        by_tables.setdefault(names, []).append(day)
+    pieces = [Piece(names, first, last) for names, days in by_tables.items() for first, last in contiguous(days)]
+    return sorted(pieces, key=lambda piece: piece.first)

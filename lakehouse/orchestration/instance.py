@@ -1,0 +1,221 @@
+"""Dagster's instance under the lakehouse root, and runs in this process that it shows like any other run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    DagsterEvent,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    JobDefinition,
+    RunsFilter,
+    reconstructable,
+)
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+# Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
+from dagster._core.execution.api import execute_run_iterator
+
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import Settings
+
+EVENT_BATCH_SIZE = "200"
+OWNER_TAG = "lakehouse/process"
+_NAME_OF_LOCATION = "__repository__@lakehouse.definitions"
+
+
+def prepare_dagster_home(settings: Settings) -> Path:
+    """The folder of Dagster's state, with its `dagster.yaml` if it had none; this process and its children use it.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    home = settings.dagster_home
+    home.mkdir(parents=True, exist_ok=True)
+    target = home / "dagster.yaml"
+    if not target.exists():
+        draft = home / f".dagster.yaml.{secrets.token_hex(4)}"
+        draft.write_text(Path(__file__).with_name("dagster.yaml").read_text())
+        draft.replace(target)
+    os.environ["DAGSTER_HOME"] = str(home)
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", EVENT_BATCH_SIZE)
+    return home
+
+
+@contextmanager
+def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
+    """The instance under the root, made ready where it is new and closed at the end."""
+    prepare_dagster_home(settings)
+    with DagsterInstance.get() as instance:
+        yield instance
+
+
+def lake_job() -> JobDefinition:
+    """The job of all tables; a run may select some of them."""
+    from lakehouse.definitions import defs
+
+    return defs.resolve_job_def("lakehouse")
+
+
+def create_run(
+    instance: DagsterInstance,
+    tables: Sequence[str],
+    first: date,
+    last: date,
+    *,
+    force: bool = False,
+    log_level: str = "CRITICAL",
+) -> DagsterRun:
+    """Record one run over a gapless range of days; nothing is executed yet.
+
+    Args:
+        instance: where it is recorded.
+        tables: what to materialize, by `layer.name`.
+        first: first partition.
+        last: last partition, inclusive.
+        force: build days again whose inputs and code have not changed.
+        log_level: what Dagster prints to this process's standard error while the run is on.
+    """
+    job = lake_job()
+    keys = frozenset(asset_key(table) for table in tables)
+    resources: dict[str, Any] = {"lakehouse": {"config": {"force": True}}} if force else {}
+    return instance.create_run_for_job(
+        job_def=job,
+        run_config={
+            "loggers": {"console": {"config": {"log_level": log_level}}},
+            **({"resources": resources} if resources else {}),
+        },
+        tags={**job.run_tags, **_partition_tags(first, last), **_tags_of_this_process()},
+        asset_selection=keys if keys != job.asset_layer.selected_asset_keys else None,
+        job_code_origin=reconstructable(lake_job).get_python_origin(),
+    )
+
+
+def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent]:
+    """Execute a recorded run in this process and thread, handing over its events as they happen.
+
+    An interrupt (Ctrl-C, SIGTERM) ends the run as cancelled; the caller sees the iterator end.
+    """
+    for event in execute_run_iterator(reconstructable(lake_job), run, instance):
+        if event.is_step_failure and _was_interrupted(event):
+            instance.report_run_canceling(run)
+        yield event
+
+
+def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
+    """Mark runs of killed processes of this machine as failed and free the pool slots they hold; returns their ids.
+
+    A process that was killed says nothing: its run would stay "started", and the tables' pools, which let one run at a
+    time build a table, would stay taken for ever.
+    """
+    here = socket.gethostname()
+    closed: list[str] = []
+    unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+    for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
+        host, _, process = run.tags.get(OWNER_TAG, "").partition("/")
+        if host != here or not process or _is_alive(process):
+            continue
+        instance.report_run_failed(run, f"The process of this run ({process}) is gone; the run was not finished.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        closed.append(run.run_id)
+    return closed
+
+
+def unfinished_days(
+    instance: DagsterInstance, tables: Sequence[str], *, first: date | None = None, last: date | None = None
+) -> dict[str, set[date]]:
+    """By table, the days whose newest run was to materialize them, did not, and is over.
+
+    That is: days that failed, days that were left alone because an input failed, and the rest of a broken or
+    cancelled run.
+    """
+    over: dict[str, bool] = {}
+    found: dict[str, set[date]] = {}
+    for table in tables:
+        attempts = instance.event_log_storage.get_latest_asset_partition_materialization_attempts_without_materializations(
+            asset_key(table)
+        )
+        for partition, (run_id, _) in attempts.items():
+            day = _day(partition)
+            if day is None or (first and day < first) or (last and day > last):
+                continue
+            if run_id not in over:
+                run = instance.get_run_by_id(run_id)
+                over[run_id] = run is not None and run.is_finished
+            if over[run_id]:
+                found.setdefault(table, set()).add(day)
+    return found
+
+
+def table_of(key: AssetKey) -> str:
+    """`layer.name` of an asset key."""
+    return ".".join(key.path)
+
+
+def table_of_step(step_key: str) -> str:
+    """`layer.name` of the step that computes a table."""
+    return step_key.replace("__", ".", 1)
+
+
+def _partition_tags(first: date, last: date) -> Mapping[str, str]:
+    if first == last:
+        return {"dagster/partition": first.isoformat()}
+    return {
+        "dagster/asset_partition_range_start": first.isoformat(),
+        "dagster/asset_partition_range_end": last.isoformat(),
+    }
+
+
+def _tags_of_this_process() -> dict[str, str]:
+    # The label is what the UI files a run under; with it the run is listed with its job.
+    return {".dagster/repository": _NAME_OF_LOCATION, OWNER_TAG: f"{socket.gethostname()}/{_identity(os.getpid())}"}
+
+
+def _identity(process: int) -> str:
+    """The process id together with its start, so that a later process of the same id is not mistaken for it."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return str(process)
+    return f"{process}.{fields[19]}"
+
+
+def _is_alive(identity: str) -> bool:
+    process, _, started = identity.partition(".")
+    if not process.isdigit():
+        return False
+    if started:
+        return _identity(int(process)) == identity
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _was_interrupted(event: DagsterEvent) -> bool:
+    error = sys.exception()
+    if isinstance(error, KeyboardInterrupt | DagsterExecutionInterruptedError):
+        return True
+    source = event.step_failure_data.error_source
+    return source is not None and source.name == "INTERRUPT"
+
+
+def _day(partition: str | None) -> date | None:
+    try:
+        return date.fromisoformat(partition or "")
+    except ValueError:
+        return None

@@ -1,0 +1,54 @@
+"""bronze.events keeps raw values, but no e-mail address."""
+
+import hashlib
+import hmac
+from datetime import date
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from lakehouse.bronze.events import COLUMNS, events
+from lakehouse.settings import get_settings
+
+SCHEMA = T.StructType(
+    [
+        *[T.StructField(c, T.StringType()) for c in (*COLUMNS, "_rescued", "_raw")],
+        T.StructField("_arrival_date", T.DateType()),
+    ]
+)
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> list[dict[str, object]]:
+    """Two events of one person, written differently, and a line that could not be parsed."""
+    nothing: dict[str, object] = dict.fromkeys(SCHEMA.names)
+    lines = [
+        {"email": "Ann@Example.com ", "event_time": "2011-01-04T23:59:59.999999Z", "amount": "12.50"},
+        {"email": "ann@example.com", "_rescued": '{"reply_to":"ann@example.com","n":1}'},
+        {"_raw": '{"email": "ann.o+x@mail.example.com", broken'},
+    ]
+    frame = spark.createDataFrame([{**nothing, **line, "_arrival_date": date(2011, 1, 5)} for line in lines], SCHEMA)
+    return [row.asDict() for row in events.transform(frame).collect()]
+
+
+def test_the_token_is_hmac_sha256_of_the_address(rows: list[dict[str, object]]) -> None:
+    """A plain hash could be reversed by hashing known addresses; another form could not be matched elsewhere."""
+    expected = hmac.new(get_settings().pii_key_bytes(), b"ann@example.com", hashlib.sha256).hexdigest()
+    assert [row["email_token"] for row in rows] == [expected, expected, None]
+
+
+def test_no_address_is_left_anywhere(rows: list[dict[str, object]]) -> None:
+    """Unknown fields and broken lines are kept, and would carry addresses past the token."""
+    assert not [value for row in rows for value in row.values() if "@" in str(value)]
+    assert rows[1]["_rescued"] == '{"reply_to":"<e-mail>","n":1}'
+
+
+def test_the_day_is_the_events(rows: list[dict[str, object]]) -> None:
+    """An event of the evening before arrives in the next day's folder."""
+    assert [row["_event_date"] for row in rows] == [date(2011, 1, 4), date(2011, 1, 5), date(2011, 1, 5)]
+
+
+def test_raw_values_stay_as_written(rows: list[dict[str, object]]) -> None:
+    """Rounding or casting in bronze could never be undone."""
+    assert rows[0]["amount"] == "12.50"

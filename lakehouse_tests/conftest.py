@@ -1,0 +1,77 @@
+"""One engine for all tests, started by the first that needs it, and lakes on temporary roots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.contracts import Table
+from lakehouse.settings import Settings, get_settings
+from lakehouse.tables.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PII_KEY = "a key of the tests"
+_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TEST_DATA"}
+
+LakeFactory = Callable[..., Lake]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No setting of the developer's shell reaches a test, and no test writes into the developer's lakehouse."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith("LAKEHOUSE_") and n not in _OF_THE_MACHINE]:
+            patch.delenv(name)
+        patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
+        patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
+        get_settings.cache_clear()
+        yield
+    get_settings.cache_clear()
+
+
+def engine_settings(root: Path) -> Settings:
+    """Settings of a small engine for tests on a root."""
+    return Settings(
+        root=root,
+        spark_url="local[2]",
+        spark_memory="1500m",
+        spark_config={"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"},
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one engine, built as runs build it."""
+    from lakehouse.spark.session import start
+
+    session = start(engine_settings(tmp_path_factory.mktemp("engine")))
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> LakeFactory:
+    """Makes a lake of the given tables on a root of the test's own; the engine starts when it is first used."""
+
+    def make(*tables: Table, root: Path | None = None) -> Lake:
+        def engine() -> SparkSession:
+            session: SparkSession = request.getfixturevalue("spark")
+            return session
+
+        return Lake(engine_settings(root or tmp_path / "root"), {table.id: table for table in tables}, engine)
+
+    return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the engine, so that `-m "not spark"` is quick."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)

@@ -1,0 +1,89 @@
+"""gold.user_features: point in time, no look into the future."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from lakehouse.gold.user_features import user_features
+from lakehouse.silver.transactions import transactions
+from lakehouse_tests.silver.test_orders import transaction
+
+
+@pytest.fixture
+def build(spark: SparkSession) -> Any:
+    """Features of hand-written transactions by user and day."""
+
+    def run(*rows: dict[str, Any]) -> dict[tuple[str, date], tuple[Any, ...]]:
+        made = user_features.transform(spark.createDataFrame(list(rows), transactions.schema)).collect()
+        return {
+            (r["user_id"], r["feature_date"]): (
+                r["rolling_7d_transaction_count"], r["rolling_7d_amount"], r["user_7d_order_count"],
+                r["last_event_time"].replace(tzinfo=UTC),
+            )
+            for r in made
+        }  # fmt: skip
+
+    return run
+
+
+def test_a_purchase_counts_on_its_day_and_six_days_more(build: Any) -> None:
+    """The window is the feature day and the six days before it."""
+    made = build(transaction("a", "o1", "purchase", "2011-01-05T10:00", "2.50"))
+    assert sorted(day for _, day in made) == [date(2011, 1, 5 + n) for n in range(7)]
+    assert made["u1", date(2011, 1, 11)] == (1, Decimal("2.50"), 1, datetime(2011, 1, 5, 10, tzinfo=UTC))
+
+
+def test_a_later_cancellation_does_not_reach_back(build: Any) -> None:
+    """A training row that knows of tomorrow's cancellation is a leak."""
+    made = build(
+        transaction("a", "o1", "purchase", "2011-01-05T10:00", "2.50"),
+        transaction("c", "o1", "cancellation", "2011-01-07T10:00", "-2.50"),
+    )
+    assert [made["u1", date(2011, 1, d)][2] for d in (5, 6, 7, 8)] == [1, 1, 0, 0]
+    assert made["u1", date(2011, 1, 7)][0] == 1
+    assert made["u1", date(2011, 1, 7)][3] == datetime(2011, 1, 7, 10, tzinfo=UTC)
+
+
+def test_without_a_purchase_in_the_window_there_is_no_row(build: Any) -> None:
+    """A cancellation alone, or a guest, makes no user known."""
+    guest = transaction("g", "o2", "purchase", "2011-01-05T10:00", "1.00") | {"user_id": None}
+    assert build(guest, transaction("c", "o1", "cancellation", "2011-01-05T10:00", "-1.00")) == {}
+
+
+_EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 11), st.sampled_from(["u1", "u2"]), st.sampled_from(["o1", "o2", "o3"]),
+        st.sampled_from(["purchase", "purchase", "cancellation"]), st.integers(1, 999),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_EVENTS)
+def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int, str, str, str, int]]) -> None:
+    """Spreading orders over days must give what looking back from each day gives."""
+    rows = [
+        transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", f"{(1 if kind == 'purchase' else -1) * cents / 100:.2f}", user)
+        for n, (day, user, order, kind, cents) in enumerate(drawn)
+    ]  # fmt: skip
+    expected = {}
+    for user in {r["user_id"] for r in rows}:
+        for offset in range(18):
+            today = date(2011, 1, 1 + offset)
+            seen = [r for r in rows if r["user_id"] == user and 0 <= (today - r["event_date"]).days <= 6]
+            bought = [r for r in seen if r["event_type"] == "purchase"]
+            if bought:
+                cancelled = {r["order_id"] for r in seen if r["event_type"] == "cancellation"}
+                expected[user, today] = (
+                    len(bought),
+                    sum(r["amount"] for r in bought),
+                    len({r["order_id"] for r in bought} - cancelled),
+                    max(r["event_time"] for r in seen),
+                )
+    assert build(*rows) == expected

@@ -1,0 +1,104 @@
+"""Tables made for a test, and rows put into them without an engine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandera.pyspark as pa
+import pyarrow
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.contracts import Input, Landing, Table, rule
+from lakehouse.contracts import table as declare
+from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.snapshot import fingerprint
+from lakehouse.tables.staged import StagedFile, read_staged
+
+Row = Mapping[str, Any]
+
+
+def model(
+    name: str = "Made", rules: Mapping[str, Callable[[], Column]] | None = None, **columns: tuple[T.DataType, Any]
+) -> type[pa.DataFrameModel]:
+    """A pandera model of `column=(type, pa.Field(…))`, with named row rules."""
+    body: dict[str, Any] = {"__annotations__": {n: t for n, (t, _) in columns.items()}}
+    body |= {n: f for n, (_, f) in columns.items()}
+    body |= {n: rule(lambda cls, holds=holds: holds()) for n, holds in (rules or {}).items()}
+    made: type[pa.DataFrameModel] = type(name, (pa.DataFrameModel,), body)
+    return made
+
+
+def table(
+    name: str,
+    contract: type[pa.DataFrameModel],
+    transform: Callable[..., DataFrame],
+    inputs: Mapping[str, Input | Landing],
+    *,
+    code: str = "v1",
+    **policy: Any,
+) -> Table:
+    """A table `layer.name` declared as its file would, with the code version `code`."""
+    transform.__module__, transform.__name__ = f"made.{name}", name.split(".")[1]
+    policy = {"owner": "team:test", "grain": "one row", "partition_by": "day", **policy}
+    made = declare(model=contract, inputs=inputs, **policy)(transform)
+    made.__dict__["code_version"] = code  # a cached property; there is no source file to derive it from
+    return made
+
+
+def target_of(folder: Path, schema: T.StructType, partition_by: Sequence[str] = ("day",), **kwargs: Any) -> Target:
+    """A bare Delta table as the commit door sees it."""
+    return Target(folder, schema, tuple(partition_by), **kwargs)
+
+
+def stage_rows(target: Target, rows: Sequence[Row], route: str = "valid") -> list[StagedFile]:
+    """Stage rows as Spark would: one Parquet file for each combination of partition values, under the table."""
+    folder = target.path / "staged" / uuid.uuid4().hex
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(c) for c in target.partition_by), []).append(row)
+    stored = T.StructType([f for f in target.schema.fields if f.name not in target.partition_by])
+    for values, group in groups.items():
+        parts = [f"{c}={_escaped(v)}" for c, v in zip(target.partition_by, values, strict=True)]
+        path = folder.joinpath(f"route={route}", *parts, f"part-{uuid.uuid4().hex}.parquet")
+        path.parent.mkdir(parents=True)
+        cells = [{f.name: row.get(f.name) for f in stored.fields} for row in group]
+        pq.write_table(pyarrow.Table.from_pylist(cells, schema=to_arrow_schema(stored)), path)
+    return read_staged(folder, target.partition_by) if folder.exists() else []
+
+
+def _escaped(value: Any) -> str:
+    text = "__HIVE_DEFAULT_PARTITION__" if value is None or value == "" else str(value)
+    return quote(text, safe=" ü€-_.!~()&;@$,+|<>")
+
+
+def put(lake: Lake, made: Table, day: date, rows: Sequence[Row], mark: int | None = None) -> int:
+    """Publish rows as the whole content of one day of a table, without an engine; returns the version."""
+    target = Target(lake.path(made.id), made.schema, made.partition_by, required=made.required, pii=made.pii)
+    base = ensure_table(target)
+    files = stage_rows(target, [{made.day_column: day, **row} for row in rows])
+    mark = fingerprint([repr(sorted(map(repr, rows)))]) if mark is None else mark
+    return replace_days(target, base, files, [day], Commit({day_transaction(day): mark}))
+
+
+def rows_of(path: Path, version: int | None = None) -> list[dict[str, Any]]:
+    """All rows of a Delta table as delta-rs reads them, in a stable order."""
+    found = DeltaTable(str(path), version=version).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: [(k, repr(v)) for k, v in sorted(row.items())])
+
+
+def spark_rows(lake: Lake, path: Path, where: str | None = None) -> list[dict[str, Any]]:
+    """All rows of a Delta table as Spark reads them, in the same order."""
+    frame = lake.spark.read.format("delta").load(str(path))
+    found = [row.asDict() for row in (frame.where(where) if where else frame).collect()]
+    return sorted(found, key=lambda row: [(k, repr(v)) for k, v in sorted(row.items())])

@@ -1,0 +1,125 @@
+"""silver.transactions: both sources in one form, and the rules that rows break."""
+
+import hashlib
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.bronze.events import events
+from lakehouse.bronze.online_retail import online_retail
+from lakehouse.silver.transactions import transactions
+from lakehouse.tables.stage import routed
+
+DAY = date(2011, 1, 5)
+
+
+def _frame(spark: SparkSession, table: Any, rows: list[dict[str, Any]]) -> DataFrame:
+    blank: dict[str, Any] = dict.fromkeys(table.columns)
+    origin = {"_arrival_date": DAY, "_event_date": DAY, "_source_file": "f"}
+    return spark.createDataFrame(
+        [{**blank, **origin, "_source_row": n, **row} for n, row in enumerate(rows, 2)], table.schema
+    )
+
+
+def _retail(**fields: Any) -> dict[str, Any]:
+    line = {
+        "InvoiceNo": "536365", "StockCode": "85123A", "Description": "HOLDER", "Quantity": "6",
+        "InvoiceDate": "2011-01-05 08:26:00", "UnitPrice": "2.55", "CustomerID": "17850.0", "Country": "United Kingdom",
+    }  # fmt: skip
+    return line | fields
+
+
+def _event(**fields: Any) -> dict[str, Any]:
+    event = {
+        "event_id": "e1", "user_id": "u1", "event_type": "purchase", "event_time": "2011-01-05T10:00:00Z",
+        "order_id": "o1", "amount": "10.00", "currency": "EUR", "country": "France",
+    }  # fmt: skip
+    return event | fields
+
+
+@pytest.fixture
+def build(spark: SparkSession) -> Any:
+    """Transform and route hand-written bronze rows."""
+
+    def run(retail: list[dict[str, Any]] = [], web: list[dict[str, Any]] = []) -> list[dict[str, Any]]:  # noqa: B006
+        frame = transactions.transform(
+            online_retail=_frame(spark, online_retail, retail), events=_frame(spark, events, web)
+        )
+        return [r.asDict() for r in routed(transactions, frame).orderBy("_source_row").collect()]
+
+    return run
+
+
+def test_a_retail_line_in_the_common_form(build: Any) -> None:
+    """The golden row of DOMAIN: hash over the raw texts, exact money, user without `.0`."""
+    (row,) = build([_retail()])
+    raw = "536365|85123A|HOLDER|6|2011-01-05 08:26:00|2.55|17850.0|United Kingdom"
+    assert row["event_id"] == hashlib.sha256(raw.encode()).hexdigest()[:32]
+    assert (row["source"], row["order_id"], row["user_id"]) == ("online_retail", "536365", "17850")
+    assert (row["amount"], row["currency"], row["quantity"]) == (Decimal("15.30"), "GBP", 6)
+    assert row["event_time"].replace(tzinfo=UTC) == datetime(2011, 1, 5, 8, 26, tzinfo=UTC)
+    assert row["route"] == "valid"
+
+
+def test_a_guest_has_no_user(build: Any) -> None:
+    """An empty CustomerID must not become a user named ''."""
+    assert [r["user_id"] for r in build([_retail(CustomerID=None)])] == [None]
+
+
+def test_exact_repeats_are_one_event(build: Any) -> None:
+    """The export repeats lines; each repeat counted would be revenue that never was."""
+    assert [r["route"] for r in build([_retail(), _retail(), _retail(Quantity="7")])] == ["valid", "duplicate", "valid"]
+
+
+def test_the_earliest_arrival_of_an_event_wins(build: Any) -> None:
+    """A re-sent event must not replace what was published from the first."""
+    rows = build(web=[_event(_arrival_date=date(2011, 1, 7), amount="99.00"), _event(amount="10.00")])
+    assert {str(r["amount"]): r["route"] for r in rows} == {"99.00": "duplicate", "10.00": "valid"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "failed"),
+    [
+        ({"event_id": None}, ["event_id_present"]),
+        ({"event_time": "1294221600"}, ["event_time_present"]),
+        ({"event_time": "2011-01-06T00:15:00Z"}, None),
+        ({"event_time": "2011-01-06T00:15:00.000001Z"}, ["event_time_not_in_future"]),
+        ({"event_type": "refund"}, ["event_type_known"]),
+        ({"event_type": None}, ["event_type_known"]),
+        ({"amount": "0"}, ["purchase_amount_positive"]),
+        ({"amount": None}, ["amount_within_bounds", "purchase_amount_positive"]),
+        ({"amount": "12,50"}, ["amount_within_bounds", "purchase_amount_positive"]),
+        ({"event_type": "cancellation"}, ["cancellation_amount_negative"]),
+        ({"currency": "XXX"}, ["currency_known"]),
+        ({"amount": "1000000.00"}, None),
+        ({"amount": "1000000.01"}, ["amount_within_bounds"]),
+        ({"amount": "-5", "currency": None}, ["currency_known", "purchase_amount_positive"]),
+        ({"user_id": None, "order_id": None, "country": None, "payment_method": None}, None),
+    ],
+)
+def test_each_rule_and_its_limit(build: Any, fields: dict[str, Any], failed: list[str] | None) -> None:
+    """A row names every rule it broke, and a row on the limit passes."""
+    (row,) = build(web=[_event(**fields)])
+    assert (sorted(row["_failed_rules"] or []) or None) == (sorted(failed) if failed else None)
+    assert row["route"] == ("quarantined" if failed else "valid")
+
+
+def test_an_adjustment_is_quarantined(build: Any) -> None:
+    """Bad-debt invoices (A…) are no sales."""
+    (row,) = build([_retail(InvoiceNo="A563185", Quantity="1", UnitPrice="11062.06")])
+    assert row["_failed_rules"] == ["event_type_known"]
+
+
+def test_money_is_rounded_half_up(build: Any) -> None:
+    """Banker's rounding would differ from the books by a penny."""
+    rows = build(web=[_event(event_id=str(n), amount=a) for n, a in enumerate(["0.125", "0.135", "2.675", "1e2"])])
+    assert [str(r["amount"]) for r in rows] == ["0.13", "0.14", "2.68", "100.00"]
+
+
+def test_every_row_in_is_a_row_out(build: Any) -> None:
+    """Conservation starts with a transform that drops nothing, however bad the row."""
+    retail = [_retail(), _retail(InvoiceDate="??"), dict.fromkeys(_retail())]
+    assert len(build(retail, [_event(), _event(event_id=None), dict.fromkeys(_event())])) == 6
