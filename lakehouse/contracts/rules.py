@@ -83,29 +83,39 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
 
     Args:
         model: the contract's pandera model.
-        skip: columns guaranteed otherwise (the partition column), which need no rule.
+        skip: columns whose presence is guaranteed otherwise (partition columns); their checks stay.
 
     Raises:
         ContractError: for a check that cannot be compiled, or two rules of one name.
     """
+    schema = model.to_schema()
+    _refuse_what_has_no_rule(model, schema)
     rules: list[Rule] = []
-    for name, column in model.to_schema().columns.items():
-        if name in skip:
-            continue
-        if not column.nullable and not column.checks:
+    for name, column in schema.columns.items():
+        if not column.nullable and not column.checks and name not in skip:
             rules.append(Rule(f"{name}_present", f"{name} is not null", lambda n=name: F.col(n).isNotNull()))
         for check in column.checks:
             rules.append(_field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__))
-    for klass in reversed(model.__mro__):
-        for name, member in vars(klass).items():
-            if isinstance(member, rule):
-                method = getattr(model, name)
-                text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
-                rules.append(Rule(name, text, lambda m=method: F.coalesce(m(), F.lit(False))))
+    declared = [n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, rule)]
+    for name in dict.fromkeys(declared):  # a subclass may override a rule
+        method = getattr(model, name)
+        text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
+        rules.append(Rule(name, text, lambda m=method: F.coalesce(m(), F.lit(False))))
     names = [each.name for each in rules]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ContractError(f"{model.__name__} declares the rule(s) {', '.join(twice)} more than once; rename one.")
     return tuple(rules)
+
+
+def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:
+    if schema.checks:
+        names = ", ".join(str(check.name) for check in schema.checks)
+        raise ContractError(
+            f"{model.__name__} has check(s) of the whole frame: {names}. Write a @rule method for what holds of a row, "
+            "or set a bound in @table for what holds of a day."
+        )
+    if schema.unique:
+        raise ContractError(f"{model.__name__} sets unique={schema.unique}; name the columns as key= of @table instead.")
 
 
 def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], nullable: bool, model: str) -> Rule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pandera.pyspark as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -46,30 +46,31 @@ def user_features(transactions: DataFrame) -> DataFrame:
     """Each order's events count in the days from the event to six days later."""
     purchase = F.col("event_type") == "purchase"
     # First by order and day, so that the spread over seven days multiplies few rows.
-    daily = (
-        transactions.where(F.col("user_id").isNotNull())
-        .groupBy("user_id", "order_id", "event_date")
-        .agg(
-            F.count_if(purchase).alias("purchases"),
-            F.sum(F.when(purchase, F.col("amount"))).alias("amount"),
-            F.max(~purchase).alias("cancelled"),
-            F.max("event_time").alias("last_event_time"),
-        )
+    daily = transactions.groupBy("user_id", "order_id", "event_date").agg(
+        F.count_if(purchase).alias("purchases"),
+        F.sum(F.when(purchase, F.col("amount"))).alias("amount"),
+        F.max(~purchase).alias("cancelled"),
+        F.max("event_time").alias("last_event_time"),
     )
     spread = F.sequence("event_date", F.date_add("event_date", WINDOW_DAYS - 1))
+    # One shuffle by order and day serves both steps: an order is cancelled for all who bought in it.
+    of_order = Window.partitionBy("order_id", "feature_date")
     by_order = (
         daily.withColumn("feature_date", F.explode(spread))
-        .groupBy("user_id", "feature_date", "order_id")
+        .repartition("order_id", "feature_date")
+        .groupBy("user_id", "order_id", "feature_date")
         .agg(
             F.sum("purchases").alias("purchases"),
             F.sum("amount").alias("amount"),
             F.max("cancelled").alias("cancelled"),
             F.max("last_event_time").alias("last_event_time"),
         )
+        .withColumn("cancelled", F.max("cancelled").over(of_order))
     )
     counted = (F.col("purchases") > 0) & ~F.col("cancelled") & F.col("order_id").isNotNull()
     return (
-        by_order.groupBy("user_id", "feature_date")
+        by_order.where(F.col("user_id").isNotNull())
+        .groupBy("user_id", "feature_date")
         .agg(
             F.sum("purchases").alias("rolling_7d_transaction_count"),
             F.sum("amount").cast("decimal(18,2)").alias("rolling_7d_amount"),

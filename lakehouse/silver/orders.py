@@ -18,8 +18,8 @@ class Orders(pa.DataFrameModel):
     order_date: T.DateType() = pa.Field(description="UTC date of the order's first event")
     ordered_at: T.TimestampType() = pa.Field(description="Time of the order's first event")
     status: T.StringType() = pa.Field(isin=["placed", "cancelled"], description="cancelled once a cancellation is seen")
-    lines: T.LongType() = pa.Field(ge=1, description="Events of the order's first kind: its purchases, else cancellations")
-    amount: T.DecimalType(18, 2) = pa.Field(nullable=True, description="Sum over those lines, in currency")
+    lines: T.LongType() = pa.Field(ge=1, description="Events of the order")
+    amount: T.DecimalType(18, 2) = pa.Field(nullable=True, description="Sum over its events, in currency: what is left to pay")
     currency: T.StringType() = pa.Field(nullable=True, description="ISO 4217")
     country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
     event_days: T.ArrayType(T.DateType()) = pa.Field(
@@ -45,36 +45,21 @@ class Orders(pa.DataFrameModel):
     },
 )
 def orders(transactions: DataFrame) -> DataFrame:
-    """Orders from all events given; an order without purchases is a cancellation of its own."""
+    """Orders from all events given; who, where and which currency are those of an order's first event."""
     first = F.struct("event_time", "event_id")  # event_id decides between events of one instant
-    purchase = F.col("event_type") == "purchase"
-    grouped = (
+    cancelled = F.max(F.col("event_type") == "cancellation")
+    return (
         transactions.where(F.col("order_id").isNotNull())
         .groupBy("order_id")
         .agg(
             F.min_by("user_id", first).alias("user_id"),
             F.min("event_date").alias("order_date"),
             F.min("event_time").alias("ordered_at"),
-            F.max(~purchase).alias("cancelled"),
-            F.count_if(purchase).alias("purchases"),
-            F.count(F.lit(1)).alias("events"),
-            F.sum(F.when(purchase, F.col("amount"))).alias("bought"),
-            F.sum("amount").alias("total"),
+            F.when(cancelled, "cancelled").otherwise("placed").alias("status"),
+            F.count(F.lit(1)).alias("lines"),
+            F.sum("amount").cast("decimal(18,2)").alias("amount"),
             F.min_by("currency", first).alias("currency"),
             F.min_by("country", first).alias("country"),
             F.array_sort(F.collect_set("event_date")).alias("_event_days"),
         )
-    )
-    bought = F.col("purchases") > 0
-    return grouped.select(
-        "order_id",
-        "user_id",
-        "order_date",
-        "ordered_at",
-        F.when(F.col("cancelled"), "cancelled").otherwise("placed").alias("status"),
-        F.when(bought, F.col("purchases")).otherwise(F.col("events")).alias("lines"),
-        F.when(bought, F.col("bought")).otherwise(F.col("total")).cast("decimal(18,2)").alias("amount"),
-        "currency",
-        "country",
-        "_event_days",
     )

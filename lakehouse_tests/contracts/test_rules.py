@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pandera.backends.pyspark.builtin_checks  # noqa: F401 - registers the check functions called below
 import pandera.pyspark as pa
 import pytest
 from pandera.api.checks import Check
@@ -22,12 +23,12 @@ from lakehouse.errors import ContractError
 from lakehouse_tests.making import model
 
 SEED = random.Random().randrange(1 << 30)
-ROWS = 400
+ROWS = 200
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 NUMBERS: dict[str, tuple[T.DataType, Any]] = {
-    "long": (T.LongType(), lambda r: r.choice([r.randint(-6, 6), 2**53 + 1, -(2**63), 2**63 - 1])),
-    "int": (T.IntegerType(), lambda r: r.choice([r.randint(-6, 6), 2**31 - 1, -(2**31)])),
+    "long": (T.LongType(), lambda r: r.choice([r.randint(-6, 6), 3, 2**53 + 1, -(2**63), 2**63 - 1])),
+    "int": (T.IntegerType(), lambda r: r.choice([r.randint(-6, 6), 3, 2**31 - 1, -(2**31)])),
     "decimal": (T.DecimalType(18, 2), lambda r: Decimal(r.choice([r.randint(-600, 600), 300, 301, 299])) / 100),
     "double": (T.DoubleType(), lambda r: r.choice([r.uniform(-6, 6), 3.0, -0.0, float("nan"), float("inf")])),
     "date": (T.DateType(), lambda r: NOON.date() + timedelta(days=r.randint(-3, 3))),
@@ -121,7 +122,6 @@ def test_compiled_rules_agree_with_pandera_row_by_row(spark: SparkSession, nulla
         tuple(None if chance.random() < 0.1 else make(chance) for _, make, _ in CASES.values()) for _ in range(ROWS)
     ]
     frame = spark.createDataFrame(rows, T.StructType([T.StructField(n, t) for n, (t, _, _) in CASES.items()]))
-    ours = {each.name.split("_")[0]: each for each in compile_rules(contract)}
     ours = {name: each for each in compile_rules(contract) for name in CASES if _is_rule_of(each.name, name)}
     assert set(ours) == set(CASES)
     verdicts = []
@@ -181,13 +181,6 @@ def test_names_follow_from_column_and_kind_of_check() -> None:
 
     def named(limit: int) -> list[str]:
         contract = model(
-            {"adds_up": lambda: F.col("a") > 0},
-            a=(T.LongType(), pa.Field(gt=limit)),
-            b=(T.StringType(), pa.Field(nullable=True, isin=["x"] * limit)),
-            c=(T.StringType(), pa.Field()),
-            d=(T.StringType(), pa.Field(nullable=True)),
-            e=(T.LongType(), pa.Field(ge=limit, le=2 * limit)),
-        ) if False else model(
             rules={"adds_up": lambda: F.col("a") > 0},
             a=(T.LongType(), pa.Field(gt=limit)),
             b=(T.StringType(), pa.Field(nullable=True, isin=["x"] * limit)),

@@ -79,7 +79,8 @@ def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int,
             seen = [r for r in rows if r["user_id"] == user and 0 <= (today - r["event_date"]).days <= 6]
             bought = [r for r in seen if r["event_type"] == "purchase"]
             if bought:
-                cancelled = {r["order_id"] for r in seen if r["event_type"] == "cancellation"}
+                window = [r for r in rows if 0 <= (today - r["event_date"]).days <= 6]
+                cancelled = {r["order_id"] for r in window if r["event_type"] == "cancellation"}
                 expected[user, today] = (
                     len(bought),
                     sum(r["amount"] for r in bought),

@@ -1,0 +1,160 @@
+"""`lakehouse materialize` and `lakehouse backfill`: days of tables through Dagster, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated
+
+import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    FromDay,
+    ToDay,
+    UsageError,
+    console,
+    counted,
+    days_text,
+    print_json,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.commands.selection import Piece, Selection, check_days, pieces_of, select_tables
+from lakehouse.settings import Settings, get_settings
+
+Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
+FailedOnly = Annotated[
+    bool,
+    typer.Option(
+        "--failed-only", help="Only days whose newest run failed, broke or was cancelled; by default of all time."
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only list the partitions to build and those unchanged; write nothing.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        "materialize",
+        cls=Command,
+        epilog=examples(
+            "lakehouse materialize --from 2011-01-04 --to 2011-01-04",
+            "lakehouse materialize --select gold.user_features --from 2011-01-04 --to 2011-01-20",
+        ),
+    )(materialize)
+    app.command(
+        "backfill",
+        cls=Command,
+        epilog=examples(
+            "lakehouse backfill --from 2010-12-01 --to 2011-08-31",
+            "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
+            "lakehouse backfill --failed-only",
+        ),
+    )(backfill)
+
+
+def materialize(
+    selection: Selection = None,
+    first: FromDay = None,
+    last: ToDay = None,
+    *,
+    force: Force = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone."""
+    settings = get_settings()
+    first, last = check_days(settings, first, last or first)
+    quiet_warnings()
+    _run(settings, [Piece(tuple(select_tables(selection)), first, last)], force, as_json, verbose)
+
+
+def backfill(
+    selection: Selection = None,
+    first: FromDay = None,
+    last: ToDay = None,
+    *,
+    failed_only: FailedOnly = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Build a range of days, good days first-class: a bad day fails by name and does not stop the others.
+
+    A gapless range is one Dagster run on one Spark session. Days that are published from the same inputs and code
+    are left alone. Every day is audited before it is published.
+    """
+    settings = get_settings()
+    quiet_warnings()
+    if failed_only:
+        names = select_tables(selection)
+        wanted = _unfinished(settings, names, first, last)
+    else:
+        first, last = check_days(settings, first, last)
+        names = select_tables(selection)
+        wanted = {name: set(Piece((), first, last).days) for name in names}
+    pieces = pieces_of(wanted, names)
+    if dry_run:
+        _print_plan(settings, names, wanted, pieces, force, as_json)
+        return
+    if not pieces:
+        say("Nothing to do: no day of these tables is left over from a failed or cancelled run.")
+        if as_json:
+            print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
+        return
+    _run(settings, pieces, force, as_json, verbose)
+
+
+def _run(settings: Settings, pieces: Sequence[Piece], force: bool, as_json: bool, verbose: bool) -> None:
+    from lakehouse.commands.runs import run_pieces
+    from lakehouse.commands.summary import print_summary
+
+    report = run_pieces(settings, pieces, force=force, verbose=verbose)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print_summary(report, settings)
+    raise typer.Exit(report.exit_code)
+
+
+def _unfinished(
+    settings: Settings, names: Sequence[str], first: date | None, last: date | None
+) -> dict[str, set[date]]:
+    if first and last and first > last:
+        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    if not (settings.dagster_home / "dagster.yaml").exists():
+        return {}
+    from lakehouse.orchestration.instance import close_abandoned_runs, opened_instance, unfinished_days
+
+    with opened_instance(settings) as instance:
+        close_abandoned_runs(instance)
+        return unfinished_days(instance, names, first=first, last=last)
+
+
+def _print_plan(
+    settings: Settings,
+    names: Sequence[str],
+    wanted: dict[str, set[date]],
+    pieces: Sequence[Piece],
+    force: bool,
+    as_json: bool,
+) -> None:
+    from lakehouse.commands.plans import plan_days
+
+    plans = plan_days(settings, names, wanted, force=force)
+    if as_json:
+        runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
+        days = [{"table": p.table, "build": p.build, "unchanged": p.unchanged} for p in plans]
+        print_json({"runs": runs, "tables": days})
+        return
+    rows = [(p.table, len(p.build), len(p.unchanged), days_text(p.build)) for p in plans]
+    console().print(table(("table", "to build", "unchanged", "days to build"), rows, right=("to build", "unchanged")))
+    total = sum(len(p.build) for p in plans)
+    say(f"Dry run: {counted(total, 'partition')} would be built in {counted(len(pieces), 'run')}; nothing was written.")

@@ -1,0 +1,5 @@
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    pass

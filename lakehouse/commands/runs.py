@@ -1,0 +1,297 @@
+"""Runs in this process through Dagster: what happened to each day of each table, told from the run's own events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
+from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
+from lakehouse.commands.progress import Bars, NoBars
+from lakehouse.commands.selection import Piece
+from lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from dagster import DagsterEvent
+
+    from lakehouse.contracts import Table
+
+
+@dataclass
+class TableReport:
+    """What runs did for one table.
+
+    Attributes:
+        published: rows by day that was computed and made visible.
+        unchanged: rows by day whose inputs and code were those of the published rows.
+        failed: by day, the blocking checks it failed; its last good data stays visible.
+        skipped: by day, why it was not tried.
+        quarantined: rows of those days that broke a row rule.
+        seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
+        broken: the error that ended the table's step, if it was not its data.
+    """
+
+    table: str
+    published: dict[date, int] = field(default_factory=dict)
+    unchanged: dict[date, int] = field(default_factory=dict)
+    failed: dict[date, str] = field(default_factory=dict)
+    skipped: dict[date, str] = field(default_factory=dict)
+    quarantined: int = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    broken: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the days that are published now."""
+        return sum(self.published.values()) + sum(self.unchanged.values())
+
+
+@dataclass
+class RunReport:
+    """One Dagster run."""
+
+    run_id: str
+    piece: Piece
+    status: str = "STARTED"
+    seconds: float = 0.0
+    error: str | None = None
+
+
+@dataclass
+class Report:
+    """Everything a command executed."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    runs: list[RunReport] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all runs."""
+        return sum(run.seconds for run in self.runs)
+
+    @property
+    def dagster_seconds(self) -> float:
+        """The part of it that was neither reading, computing nor committing data."""
+        return max(0.0, self.seconds - sum(each.work_seconds for each in self.tables.values()))
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every day is published, 1 where checks kept days back, 3 where something broke, 130 interrupted."""
+        if self.interrupted:
+            return INTERRUPTED
+        failed = any(each.failed for each in self.tables.values())
+        if any(each.broken for each in self.tables.values()) or any(run.error for run in self.runs):
+            return BROKEN
+        if failed:
+            return CHECKS_FAILED
+        return OK if all(run.status == "SUCCESS" for run in self.runs) else BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "exit_code": self.exit_code,
+            "seconds": round(self.seconds, 3),
+            "dagster_seconds": round(self.dagster_seconds, 3),
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "status": run.status,
+                    "from": run.piece.first,
+                    "to": run.piece.last,
+                    "tables": list(run.piece.tables),
+                    "seconds": round(run.seconds, 3),
+                    "error": run.error,
+                }
+                for run in self.runs
+            ],
+            "tables": [
+                {
+                    "table": each.table,
+                    "published": sorted(each.published),
+                    "unchanged": sorted(each.unchanged),
+                    "failed": {str(day): why for day, why in sorted(each.failed.items())},
+                    "skipped": {str(day): why for day, why in sorted(each.skipped.items())},
+                    "rows": each.rows,
+                    "quarantined": each.quarantined,
+                    "seconds": round(each.seconds, 3),
+                    "error": each.broken,
+                }
+                for each in self.tables.values()
+            ],
+        }
+
+
+def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = False, verbose: bool = False) -> Report:
+    """Execute one Dagster run for each piece, in this process and on one Spark session, with a progress bar.
+
+    Args:
+        settings: where the lakehouse is.
+        pieces: what to run, in this order.
+        force: build days again whose inputs and code have not changed.
+        verbose: show the log instead of the progress bar.
+    """
+    quiet_warnings()
+    from lakehouse.catalog import tables
+    from lakehouse.orchestration.instance import close_abandoned_runs, create_run, execute, opened_instance
+
+    order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
+    report = Report({name: TableReport(name) for name in order})
+    totals = {name: sum(len(piece.days) for piece in pieces if name in piece.tables) for name in order}
+    with opened_instance(settings) as instance:
+        for run_id in close_abandoned_runs(instance):
+            say(f"Run {run_id[:8]} belonged to a process that is gone; it is marked as failed.")
+        with engine_output_aside(settings, verbose=verbose) as terminal:
+            bars = Bars(terminal.progress, totals) if terminal.progress else NoBars()
+            with bars:
+                for piece in pieces:
+                    level = "INFO" if verbose else "CRITICAL"
+                    run = create_run(instance, piece.tables, piece.first, piece.last, force=force, log_level=level)
+                    follower = Follower(RunReport(run.run_id, piece), report.tables, tables(), bars.step)
+                    report.runs.append(follower.run)
+                    began = time.perf_counter()
+                    try:
+                        for event in execute(instance, run):
+                            follower.see(event)
+                    finally:
+                        follower.run.seconds = time.perf_counter() - began
+                        follower.finish()
+                    stored = instance.get_run_by_id(run.run_id)
+                    follower.run.status = stored.status.value if stored else "UNKNOWN"
+                    if follower.run.status == "CANCELED":
+                        report.interrupted = True
+                        break
+    return report
+
+
+class Follower:
+    """Collects a run's events into the report."""
+
+    def __init__(
+        self,
+        run: RunReport,
+        reports: Mapping[str, TableReport],
+        contracts: Mapping[str, Table],
+        on_step: Callable[[str, str, int], None],
+    ) -> None:
+        self.run = run
+        self._reports = reports
+        self._contracts = contracts
+        self._on_step = on_step
+        self._began: dict[str, float] = {}
+        self._done: dict[str, set[date]] = {name: set() for name in run.piece.tables}
+        self._work: dict[str, float] = {}
+        self._bad: dict[str, dict[date, list[str]]] = {name: {} for name in run.piece.tables}
+        self._ended: dict[str, str] = {}
+
+    def see(self, event: DagsterEvent) -> None:
+        """Take note of one event."""
+        match event.event_type_value:
+            case "STEP_START":
+                self._began[self._table(event)] = time.perf_counter()
+                self._on_step(self._table(event), "start", 0)
+            case "ASSET_MATERIALIZATION":
+                self._materialized(event)
+            case "ASSET_CHECK_EVALUATION":
+                self._checked(event)
+            case "STEP_UP_FOR_RETRY":
+                self._on_step(self._table(event), "retry", 0)
+            case "STEP_SUCCESS" | "STEP_FAILURE" | "STEP_SKIPPED":
+                self._ended_step(event)
+            case "PIPELINE_FAILURE":
+                error = event.job_failure_data.error
+                if not self._ended and error is not None:
+                    self.run.error = _first_line(error.message)
+
+    def finish(self) -> None:
+        """Sort the days without a materialization into failed and skipped, once the run is over."""
+        for name in (n for n in self._contracts if n in self.run.piece.tables):
+            report = self._reports[name]
+            work = self._work.get(name)
+            report.work_seconds += report.seconds if work is None and name in self._began else work or 0.0
+            for day in self.run.piece.days:
+                if day in self._done[name]:
+                    report.failed.pop(day, None)
+                    report.skipped.pop(day, None)
+                elif reasons := self._bad[name].get(day):
+                    report.failed[day] = "; ".join(reasons)
+                else:
+                    report.skipped[day] = self._why_skipped(name, day)
+
+    def _table(self, event: DagsterEvent) -> str:
+        from lakehouse.orchestration.instance import table_of_step
+
+        return table_of_step(event.step_key or "")
+
+    def _materialized(self, event: DagsterEvent) -> None:
+        materialization = event.step_materialization_data.materialization
+        name = ".".join(materialization.asset_key.path)
+        if name not in self._done or materialization.partition is None:
+            return
+        values = {key: value.value for key, value in materialization.metadata.items()}
+        day, report = date.fromisoformat(materialization.partition), self._reports[name]
+        into = report.unchanged if values.get("status") == "unchanged" else report.published
+        into[day] = int(values.get("dagster/partition_row_count") or 0)
+        report.quarantined += int(values.get("quarantined") or 0)
+        self._done[name].add(day)
+        self._work.setdefault(name, float(values.get("duration_seconds") or 0.0))
+        self._on_step(name, "day", 1)
+
+    def _checked(self, event: DagsterEvent) -> None:
+        checked = event.asset_check_evaluation_data
+        name, partition = ".".join(checked.asset_key.path), checked.partition
+        if partition is None and self.run.piece.first == self.run.piece.last:
+            partition = self.run.piece.first.isoformat()
+        if checked.passed or partition is None or checked.severity.value != "ERROR" or name not in self._bad:
+            return
+        text = f"{checked.check_name}: {checked.description or 'failed'}"
+        found = self._bad[name].setdefault(date.fromisoformat(partition), [])
+        if text not in found:
+            found.append(text)
+
+    def _ended_step(self, event: DagsterEvent) -> None:
+        name, report = self._table(event), self._reports.get(self._table(event))
+        if report is None:
+            return
+        self._ended[name] = event.event_type_value
+        report.seconds += time.perf_counter() - self._began.get(name, time.perf_counter())
+        if event.is_step_failure:
+            data = event.step_failure_data
+            told = data.user_failure_data
+            kind = told.metadata.get("error") if told and told.metadata else None
+            interrupted = data.error_source is not None and data.error_source.name == "INTERRUPT"
+            if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
+                report.broken = (told.description if told else None) or _cause(data.error)
+        self._on_step(name, "failed" if event.is_step_failure or report.broken else "end", 0)
+
+    def _why_skipped(self, name: str, day: date) -> str:
+        if self._reports[name].broken:
+            return "the table's step broke"
+        for each in self._contracts[name].upstream.values():
+            upstream = self._reports.get(each.table)
+            if upstream is None or each.table not in self.run.piece.tables:
+                continue
+            if upstream.broken:
+                return f"{each.table} broke"
+            if day in upstream.failed:
+                return f"waits for {each.table}, whose day failed"
+            if day in upstream.skipped:
+                return f"waits for {each.table}"
+        return "the run ended before"
+
+
+def _cause(error: Any) -> str:
+    """The innermost error of a step failure, in one line."""
+    if error is None:
+        return "failed without a message"
+    while error.cause is not None:
+        error = error.cause
+    return _first_line(error.message)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")

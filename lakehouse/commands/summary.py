@@ -1,0 +1,83 @@
+"""The summary of runs: by table what was published, what was unchanged, and what failed with its reasons."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from lakehouse.commands.console import console, contiguous, counted, days_text, program, say, table
+from lakehouse.commands.runs import Report, TableReport
+from lakehouse.settings import Settings
+
+MOST_REASONS = 20
+
+
+def print_summary(report: Report, settings: Settings) -> None:
+    """Print the table of results on standard output, and reasons and advice on standard error."""
+    rows = [
+        (
+            each.table,
+            len(each.published),
+            len(each.unchanged),
+            _alarm(len(each.failed)),
+            _alarm(len(each.skipped)),
+            each.rows,
+            each.quarantined,
+            f"{each.seconds:.1f}",
+        )
+        for each in report.tables.values()
+    ]
+    numbers = ("published", "unchanged", "failed", "skipped", "rows", "quarantined", "seconds")
+    console().print(table(("table", *numbers), rows, right=numbers))
+    console().print(_outcome(report), highlight=False)
+    _reasons(report, settings)
+
+
+def _alarm(number: int) -> Text:
+    return Text(f"{number:,}", style="bold red" if number else "")
+
+
+def _outcome(report: Report) -> str:
+    shares = f"{report.seconds:.1f} s, of which Dagster's own bookkeeping {report.dagster_seconds:.1f} s"
+    runs = counted(len(report.runs), "run")
+    published = sum(len(each.published) for each in report.tables.values())
+    open_days = sum(len(each.failed) + len(each.skipped) for each in report.tables.values())
+    if report.interrupted:
+        return f"Interrupted after {shares}. Published days stay published; run the same command again to go on."
+    if not published and not open_days:
+        return f"Nothing changed: every day is published from these very inputs and this code ({runs}, {shares})."
+    return f"{counted(published, 'partition')} published in {runs}, {shares}."
+
+
+def _reasons(report: Report, settings: Settings) -> None:
+    for each in report.tables.values():
+        if each.broken:
+            _line(f"{each.table} broke: {each.broken}")
+        for day, why in sorted(each.failed.items())[:MOST_REASONS]:
+            _line(f"{each.table} {day} failed: {why}")
+        if len(each.failed) > MOST_REASONS:
+            _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
+        for why in dict.fromkeys(each.skipped.values()):
+            days = [day for day, reason in each.skipped.items() if reason == why]
+            _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
+    for run in report.runs:
+        if run.error:
+            _line(f"Run {run.run_id[:8]} broke: {run.error}")
+    if report.exit_code == 0 or report.interrupted:
+        return
+    if any(each.broken for each in report.tables.values()):
+        say(f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}; `{program()} doctor` checks it.")
+    if any(each.failed for each in report.tables.values()):
+        say("Readers still see the last good data of failed days.")
+    say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
+
+
+def _line(text: str, style: str = "red") -> None:
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
+
+
+def spans(each: TableReport) -> list[str]:
+    """The published ranges of a table, as text."""
+    return [f"{a} … {b}" for a, b in contiguous(each.published)]
