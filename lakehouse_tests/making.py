@@ -32,8 +32,10 @@ def model(
     name: str = "Made", rules: Mapping[str, Callable[[], Column]] | None = None, **columns: tuple[T.DataType, Any]
 ) -> type[pa.DataFrameModel]:
     """A pandera model of `column=(type, pa.Field(…))`, with named row rules."""
-    body: dict[str, Any] = {"__annotations__": {n: t for n, (t, _) in columns.items()}}
-    body |= {n: f for n, (_, f) in columns.items()}
+    body: dict[str, Any] = {"__annotations__": {n.lstrip("_"): t for n, (t, _) in columns.items()}}
+    for column, (_, field) in columns.items():
+        field.alias = column  # pandera passes over attributes that begin with `_`
+        body[column.lstrip("_")] = field
     body |= {n: rule(lambda cls, holds=holds: holds()) for n, holds in (rules or {}).items()}
     made: type[pa.DataFrameModel] = type(name, (pa.DataFrameModel,), body)
     return made

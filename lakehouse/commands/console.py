@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
@@ -30,8 +31,10 @@ class UsageError(LakehouseError):
     """The command line asks for something that does not exist or does not fit together."""
 
 
-def parse_day(text: str) -> date:
-    """A day of the command line."""
+def parse_day(text: str | date) -> date:
+    """A day of the command line; an option's default is one already."""
+    if isinstance(text, date):
+        return text
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -158,7 +161,10 @@ def age_text(age: timedelta) -> str:
 
 def program() -> str:
     """How the reader of a hint can call this program."""
-    return "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
+    if shutil.which("lakehouse"):
+        return "lakehouse"
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "lakehouse" else "python -m lakehouse.cli"
 
 
 def quiet_warnings() -> None:

@@ -1,5 +1,187 @@
+"""`lakehouse sql`: query any table by its name, in process or through Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    UsageError,
+    console,
+    counted,
+    engine_output_aside,
+    json_value,
+    near,
+    program,
+    say,
+    table,
+)
+from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakehouse.commands.names import TableUse
 
 
 def add_to(app: typer.Typer) -> None:
-    pass
+    """Add the command."""
+    app.command(
+        "sql",
+        cls=Command,
+        epilog=examples(
+            "lakehouse sql 'SELECT * FROM gold.daily_revenue ORDER BY event_date'",
+            "lakehouse sql 'SELECT country, sum(amount) FROM silver.transactions GROUP BY country' --json",
+            "lakehouse sql 'SELECT count(*) FROM silver.orders VERSION AS OF 3'",
+            "lakehouse sql 'SELECT * FROM silver.transactions_quarantine' --limit 10",
+        ),
+    )(sql)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(metavar="QUERY", help="One query, in Spark's SQL.")],
+    *,
+    as_json: AsJson = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Most rows. Default: 100 in a table, no limit with --json.")
+    ] = None,
+) -> None:
+    """Query tables by name: silver.transactions, gold.user_features, silver.transactions_quarantine.
+
+    With --json a list of objects: decimals as strings, so that no digit is lost; dates and times in ISO 8601, UTC.
+    """
+    from lakehouse.catalog import tables
+    from lakehouse.commands.names import resolve_names
+    from lakehouse.contracts.table import LAYERS
+
+    settings = get_settings()
+    contracts = tables().values()
+    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules]
+    resolved, uses = resolve_names(statement, known, LAYERS)
+    _built(settings, uses)
+    most = limit if limit is not None or as_json else 100
+    with engine_output_aside(settings):
+        result = _query(settings, resolved, uses, known, None if most is None else most + 1)
+    more = most is not None and result.num_rows > most
+    rows = result.slice(0, most) if most is not None else result
+    if as_json:
+        _write_json(rows)
+    else:
+        names = rows.column_names
+        right = [n for n, t in zip(names, rows.schema.types, strict=True) if _is_number(t)]
+        console().print(table(names, ([row[n] for n in names] for row in _dicts(rows)), right=right))
+    if more:
+        say(f"Only the first {counted(most or 0, 'row')}; --limit shows more.")
+    elif not as_json:
+        say(f"{counted(rows.num_rows, 'row')}.")
+
+
+def _built(settings: Settings, uses: Sequence[TableUse]) -> None:
+    from deltalake import DeltaTable
+
+    from lakehouse.tables.lake import table_path
+
+    for use in uses:
+        if not DeltaTable.is_deltatable(str(table_path(settings.root, use.table))):
+            source = use.table.removesuffix("_quarantine")
+            raise UsageError(
+                f"{use.table} was never built in {settings.root}. Land files (lakehouse land --help), then: "
+                f"{program()} backfill --select '+{source}' --from DAY --to DAY"
+            )
+
+
+def _query(
+    settings: Settings, statement: str, uses: Sequence[TableUse], known: Sequence[str], limit: int | None
+) -> pa.Table:
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    from lakehouse.spark.session import start
+    from lakehouse.tables.lake import table_path
+
+    spark: SparkSession = start(settings)
+    try:
+        for use in uses:
+            reader = spark.read.format("delta")
+            if use.option is not None:
+                reader = reader.option(use.option, use.value)
+            reader.load(str(table_path(settings.root, use.table))).createOrReplaceTempView(use.view)
+        frame = spark.sql(statement)
+        frame = frame.toDF(*_distinct(frame.columns))
+        return (frame if limit is None else frame.limit(limit)).toArrow()
+    except (AnalysisException, ParseException) as error:
+        raise UsageError(_explained(error, uses, known)) from None
+    except PySparkException as error:
+        raise UsageError(f"The query failed: {_readable(str(error), uses)}") from None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Column names that differ, as JSON objects need them: the second `day` becomes `day_2`."""
+    given: list[str] = []
+    for name in names:
+        number, candidate = 1, name
+        while candidate in given:
+            number += 1
+            candidate = f"{name}_{number}"
+        given.append(candidate)
+    return given
+
+
+def _explained(error: Exception, uses: Sequence[TableUse], known: Sequence[str]) -> str:
+    text = _readable(str(error), uses)
+    missing = re.search(r"TABLE_OR_VIEW_NOT_FOUND\].*?`([^`]+)`", text)
+    if missing is None:
+        return text
+    short = {name.split(".")[1]: name for name in known}
+    wanted = missing[1]
+    hint = f" Did you mean {short[wanted]}?" if wanted in short else near(wanted, [*known, *short])
+    return f"There is no table {wanted}.{hint} Tables are called by layer and name: {', '.join(known)}."
+
+
+def _readable(text: str, uses: Sequence[TableUse]) -> str:
+    """Spark's message without its plan, in the names that were asked for."""
+    for use in uses:
+        text = text.replace(use.view, use.table)
+    return re.split(r"\n\s*(?:'?[A-Z]\w+ \[|JVM stacktrace|== DataFrame ==)|;\n", text.split("\n\nJVM")[0])[0].strip()
+
+
+def _write_json(rows: pa.Table) -> None:
+    """A JSON list, an object a line, written as it is made."""
+    sys.stdout.write("[")
+    for number, row in enumerate(_dicts(rows)):
+        sys.stdout.write(",\n " if number else "\n ")
+        sys.stdout.write(json.dumps(_finite(row), default=json_value, ensure_ascii=False, allow_nan=False))
+    sys.stdout.write("\n]\n" if rows.num_rows else "]\n")
+
+
+def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in rows.to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are written as text."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {str(k): _finite(v) for k, v in value.items()}
+        case list():
+            return [_finite(each) for each in value]
+    return value
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+

@@ -94,8 +94,10 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
     for name, column in schema.columns.items():
         if not column.nullable and not column.checks and name not in skip:
             rules.append(Rule(f"{name}_present", f"{name} is not null", lambda n=name: F.col(n).isNotNull()))
-        for check in column.checks:
-            rules.append(_field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__))
+        rules += [
+            _field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__)
+            for check in column.checks
+        ]
     declared = [n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, rule)]
     for name in dict.fromkeys(declared):  # a subclass may override a rule
         method = getattr(model, name)
@@ -115,7 +117,7 @@ def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> Non
             "or set a bound in @table for what holds of a day."
         )
     if schema.unique:
-        raise ContractError(f"{model.__name__} sets unique={schema.unique}; name the columns as key= of @table instead.")
+        raise ContractError(f"{model.__name__} sets unique={schema.unique}; name the columns as key= of @table.")
 
 
 def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], nullable: bool, model: str) -> Rule:

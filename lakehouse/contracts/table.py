@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from lakehouse.contracts.code import code_version
 from lakehouse.contracts.rules import Rule, compile_rules
 from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
+FORMATS = ("csv", "jsonl")
+EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
+RESERVED = ("route", "_failed_rules", "_nth", "_sound")  # columns that staging adds
 
 
 @dataclass(frozen=True)
@@ -162,8 +161,13 @@ class Table:
 
     @cached_property
     def code_version(self) -> str:
-        """Twelve hex digits over the table file and the transform helpers it imports; comments do not count."""
-        return _code_version(self.transform.__module__)
+        """Twelve hex digits over the table file, its base contracts and the transform helpers that these import.
+
+        Comments and docstrings do not count.
+        """
+        own = self.transform.__module__
+        bases = {each.__module__ for each in self.model.__mro__}
+        return code_version({own, *(name for name in bases if name.split(".")[0] == own.split(".")[0])})
 
 
 def _comment(column: Any) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def table(
     """
 
     def declare(transform: Callable[..., DataFrame]) -> Table:
-        *_, layer, file = transform.__module__.split(".")
+        layer, file = ["", *transform.__module__.split(".")][-2:]
         where = f"{layer}/{file}.py"
         if layer not in LAYERS or file != transform.__name__:
             raise ContractError(
@@ -201,6 +205,10 @@ def table(
         if sorted(parameters) != sorted(inputs):
             raise ContractError(f"{where}: parameters {parameters} must be the inputs {sorted(inputs)}.")
         columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        if unknown := sorted(set(policy) - {each.name for each in fields(Table)}):
+            raise ContractError(f"{where}: @table has no attribute {', '.join(unknown)}.")
+        if absent := sorted({"owner", "grain"} - set(policy)):
+            raise ContractError(f"{where}: @table needs {', '.join(absent)}.")
         made = Table(layer, file, model, transform, inputs, partition_by=columns, **policy)
         _validate(made, where)
         return made
@@ -209,10 +217,13 @@ def table(
 
 
 def _validate(made: Table, where: str) -> None:
+    _ = made.rules  # what cannot be compiled is refused where the file is loaded
     known = set(made.columns)
     named = {
         "partition_by": made.partition_by,
         "key": made.key,
+        # Beside its columns a table may order by where its rows come from: `_source_file` and the like.
+        "keep_first_by": tuple(c for c in made.keep_first_by if not c.startswith("_")),
         "max_null_rate": tuple(made.max_null_rate),
         "pii": made.pii,
         "lineage": tuple(made.lineage),
@@ -225,49 +236,32 @@ def _validate(made: Table, where: str) -> None:
             )
     if not isinstance(made.schema[made.day_column].dataType, T.DateType):
         raise ContractError(f"{where}: the day column {made.day_column} must be a date.")
-    if made.upsert and not made.key:
-        raise ContractError(f"{where}: upsert needs a key.")
-    if set(made.partition_by) & set(made.pii):
-        raise ContractError(f"{where}: a PII column cannot be a partition column, whose values are in file names.")
-
-
-def _code_version(module: str) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(_transform_modules(module)):
-        digest.update(_normalised(_source(name)).encode())
-    return digest.hexdigest()[:12]
-
-
-def _transform_modules(module: str) -> set[str]:
-    """The module and all of `lakehouse.transforms` that it imports, directly or not."""
-    found: set[str] = set()
-    queue = [module]
-    while queue:
-        name = queue.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for node in ast.walk(ast.parse(_source(name))):
-            if isinstance(node, ast.ImportFrom) and node.module and ".transforms" in f".{node.module}":
-                queue.append(node.module)
-    return found
-
-
-def _source(module: str) -> str:
-    loaded = sys.modules.get(module)
-    path = getattr(loaded, "__file__", None)
-    if path is None:
-        spec = importlib.util.find_spec(module)
-        path = spec.origin if spec else None
-    if path is None:
-        raise ContractError(f"{module} has no source file to derive a code version from.")
-    return Path(path).read_text(encoding="utf-8")
-
-
-def _normalised(source: str) -> str:
-    """The syntax tree as text, without docstrings, so that prose and formatting do not count as a change."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+    sources = {each.table for each in made.upstream.values()}
+    read_from = {source for pairs in made.lineage.values() for source, _ in pairs}
+    holds = {
+        f"the column name(s) {', '.join(RESERVED)} are taken by staging; rename yours": not known & set(RESERVED),
+        "keep_first_by needs a key": bool(made.key) or not made.keep_first_by,
+        "a PII column cannot be a partition column, whose values are in file names": not (
+            set(made.partition_by) & set(made.pii)
+        ),
+        "max_quarantined and max_null_rate are shares from 0 to 1": all(
+            0 <= share <= 1 for share in (made.max_quarantined, *made.max_null_rate.values())
+        ),
+        "files_per_day must be 1 or more": made.files_per_day >= 1,
+        "days_before must be 0 or more": all(each.days_before >= 0 for each in made.upstream.values()),
+        "a table reads tables, or one landed source and nothing else": made.landing is None or len(made.inputs) == 1,
+        f"the format of a landed source is one of {', '.join(FORMATS)}": made.landing is None
+        or made.landing.format in FORMATS,
+        f"lineage names {', '.join(sorted(read_from - sources))}, which is no input": read_from <= sources,
+    }
+    if made.upsert:
+        holds |= {
+            "upsert needs a key": bool(made.key),
+            "upsert needs exactly one input, a table without days_before": len(made.inputs) == 1
+            and all(each.days_before == 0 for each in made.upstream.values())
+            and made.landing is None,
+            f"upsert needs a column {EVENT_DAYS}, the dates with events of the row's key": EVENT_DAYS in known
+            and made.schema[EVENT_DAYS].dataType == T.ArrayType(T.DateType()),
+        }
+    if broken := [message for message, true in holds.items() if not true]:
+        raise ContractError(f"{where}: {'; '.join(broken)}.")

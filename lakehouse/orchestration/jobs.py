@@ -5,8 +5,6 @@ from __future__ import annotations
 from dagster import AssetSelection, ScheduleDefinition, build_schedule_from_partitioned_job, define_asset_job
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.orchestration.partitions import daily_partitions
-
 MAX_RUNTIME = {"dagster/max_runtime": 14400}
 
 
@@ -15,7 +13,6 @@ def whole_lake_job() -> UnresolvedAssetJobDefinition:
     return define_asset_job(
         "lakehouse",
         selection=AssetSelection.all(),
-        partitions_def=daily_partitions(),
         tags=MAX_RUNTIME,
         description="Every table, bronze to gold",
     )

@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import os
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -26,6 +27,11 @@ from lakehouse.sources.landing import LandingFile
 
 _CHUNK = 1 << 20
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
+
+# A number of a JSON line that is in no string, after everything before it; Spark would read it as a float and lose digits.
+_NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
+_MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
+_MARKED = rf'"{_MARK}([^"]*)"'
 
 LINE_SCHEMA = [
     T.StructField("_rescued", T.StringType()),
@@ -114,7 +120,8 @@ def _schema(landing: Landing) -> T.StructType:
 
 def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing, root: Path) -> DataFrame:
     # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
-    files = spark.read.text([str(p) for p in paths], wholetext=True)
+    # Escaped, since Spark takes a path with brackets, braces, stars or question marks for a pattern.
+    files = spark.read.text([re.sub(r"([{}\[\]*?\\])", r"\\\1", str(p)) for p in paths], wholetext=True)
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
     body = F.regexp_replace("value", r"\r?\n\z", "")
@@ -135,6 +142,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
         [*[T.StructField(c, T.StringType()) for c in names.values()], T.StructField("bad", T.StringType())]
     )
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
+    options["escape"] = '"'  # a quote within quotes is doubled (RFC 4180); a backslash is itself
     parsed = F.from_csv(
         "_line", schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "), options
     )
@@ -154,20 +162,37 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
 
 
 def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
-    rows = lines.withColumn("_p", F.from_json("_line", "map<string,string>", {"mode": "PERMISSIVE"}))
+    # Numbers become marked strings, so that they stay as written. A sentinel behind the line shows whether the parser
+    # came to its end: by itself it takes `{} {}` and `{} rubbish` for their first object.
+    line = F.regexp_replace("_line", F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
+    array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
+    options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+    rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
+    rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
     known = F.array(*[F.lit(c) for c in landing.columns])
     unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
-    # Permissive parsing turns what is no JSON object into a null or an empty map.
-    wrong = F.col("_p").isNull() | ((F.size("_p") == 0) & (F.regexp_replace("_line", r"\s", "") != "{}"))
+    whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
+    twice = F.size("_p") > F.size(F.array_distinct(F.map_keys("_p")))
+    error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
+    rows = rows.withColumn("_error", error)
+    sound = F.col("_error").isNull()
     return rows.select(
-        *[F.col("_p").getItem(c).alias(c) for c in landing.columns],
-        F.when(F.size(unknown) > 0, F.to_json(unknown)).alias("_rescued"),
+        *[F.when(sound, _as_written(F.col("_p").getItem(c))).alias(c) for c in landing.columns],
+        F.when(sound & (F.size(unknown) > 0), F.to_json(F.transform_values(unknown, lambda _, v: _as_written(v)))).alias(
+            "_rescued"
+        ),
         "_arrival_date",
         "_source_file",
         "_source_row",
-        F.when(wrong, F.col("_line")).alias("_raw"),
-        F.when(wrong, F.lit("not a JSON object")).alias("_error"),
+        F.when(~sound, F.col("_line")).alias("_raw"),
+        "_error",
     )
+
+
+def _as_written(value: Column) -> Column:
+    """A field's text with its marked numbers as the file has them."""
+    bare = F.translate(F.regexp_replace(value, _MARKED, "$1"), _MARK, "")
+    return F.when(value.contains(_MARK), bare).otherwise(value)
 
 
 def _unreadable(spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path) -> DataFrame:

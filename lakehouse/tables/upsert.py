@@ -13,11 +13,10 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import Plan
 from lakehouse.tables.snapshot import Snapshot
-
-EVENT_DAYS = "_event_days"
 
 
 def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]) -> tuple[DataFrame, list[date]]:

@@ -10,16 +10,23 @@ from pyspark.sql import functions as F
 from lakehouse.settings import get_settings
 
 _BLOCK = 64  # bytes of a SHA-256 block
+# Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name.
+_INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
+# A sign for "at" (also escaped as in JSON or a URL) between what names can hold. It starts only where no name is under
+# way: a long text then costs its length, not its square.
+_NAME = r"[\w.!#$%&'*+/=?^`|~\\-]"
+_ADDRESS = rf"(?U)(?<!{_NAME}){_NAME}+((@|＠|\\u0040|%40)[\w.\-]+)+"
 
 
 def money(value: Column) -> Column:
     """Text or number as `decimal(18,2)`, rounded half up; null where it is no number."""
-    return F.round(value.try_cast("decimal(38,10)"), 2).try_cast("decimal(18,2)")
+    # Digits beyond the cast's scale are rounded by it: with 20, not even a float's last digits are rounded twice.
+    return F.round(value.try_cast("decimal(38,20)"), 2).try_cast("decimal(18,2)")
 
 
 def utc_timestamp(text: Column) -> Column:
-    """Text as an instant; null where it is none. Text without an offset is UTC, as the session's time zone is."""
-    return text.try_cast("timestamp")
+    """ISO-8601 date and time as an instant; null for any other text. Without an offset it is UTC, as the session is."""
+    return F.when(text.rlike(_INSTANT), text).try_cast("timestamp")
 
 
 def day_of(moment: Column) -> Column:
@@ -54,4 +61,4 @@ def token(text: Column) -> Column:
 
 def masked(text: Column) -> Column:
     """Raw text with whatever looks like an e-mail address replaced, since raw text has no PII columns."""
-    return F.regexp_replace(text, r"[\w.+%-]+@[\w-]+(\.[\w-]+)+", "<e-mail>")
+    return F.regexp_replace(text, _ADDRESS, "<e-mail>")

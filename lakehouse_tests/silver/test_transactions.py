@@ -87,6 +87,7 @@ def test_the_earliest_arrival_of_an_event_wins(build: Any) -> None:
         ({"event_time": "1294221600"}, ["event_time_present"]),
         ({"event_time": "2011-01-06T00:15:00Z"}, None),
         ({"event_time": "2011-01-06T00:15:00.000001Z"}, ["event_time_not_in_future"]),
+        ({"event_time": "1970-01-01T00:00:00Z"}, ["event_time_not_too_old"]),
         ({"event_type": "refund"}, ["event_type_known"]),
         ({"event_type": None}, ["event_type_known"]),
         ({"amount": "0"}, ["purchase_amount_positive"]),
