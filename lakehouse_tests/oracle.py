@@ -154,7 +154,7 @@ def read_events(files: Iterable[Path]) -> tuple[list[Landed], list[Malformed]]:
     for path in sorted(files):
         arrival_date, name = date.fromisoformat(path.parent.name), f"{path.parent.name}/{path.name}"
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        for row, line in enumerate(io.StringIO(raw.decode("utf-8", errors="replace"), newline=None), start=1):
+        for row, line in enumerate(io.StringIO(raw.decode("utf-8", errors="replace"), newline="\n"), start=1):
             try:
                 record = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
             except (ValueError, RecursionError):
@@ -186,7 +186,7 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def _decimal(text: str | None) -> Decimal | None:
-    return Decimal(text) if text is not None and _NUMBER.fullmatch(text) else None
+    return Decimal(text.strip()) if text is not None and _NUMBER.fullmatch(text.strip()) else None
 
 
 def _money(value: Decimal | None) -> Decimal | None:

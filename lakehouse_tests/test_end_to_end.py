@@ -67,7 +67,7 @@ class Run:
             (".".join(e.asset_key.path), e.check_name, e.partition) for e in evaluations if not e.passed and e.partition
         }
         self.errors = "\n".join(
-            str(e.step_failure_data.user_failure_data.description if e.step_failure_data.user_failure_data else e.step_failure_data.error)
+            str(e.step_failure_data.user_failure_data or e.step_failure_data.error)
             for e in events
             if e.event_type_value == "STEP_FAILURE"
         )
@@ -184,7 +184,8 @@ def test_known_answers_of_the_real_data(lakehouse: Lakehouse, built: Run) -> Non
     gross = sum(r["amount"] for r in retail if r["event_type"] == "purchase")
     home = sum(r["amount"] for r in retail if r["event_type"] == "purchase" and r["country"] == "United Kingdom")
     assert (gross, home) == (Decimal("6281692.71"), Decimal("5248625.44"))
-    orders = [r for r in lakehouse.rows("silver.orders") if r["currency"] == "GBP" and r["order_id"][-6:].isdigit()]
+    invoices = {r["order_id"] for r in retail}
+    orders = [r for r in lakehouse.rows("silver.orders") if r["order_id"] in invoices]
     assert (len(orders), sum(r["status"] == "cancelled" for r in orders)) == (15_048, 2_554)
     day = [r for r in lakehouse.rows("gold.user_features") if r["feature_date"] == date(2011, 8, 31)]
     assert (len(day), sum(r["rolling_7d_transaction_count"] for r in day)) == (198, 4_331)
@@ -248,7 +249,7 @@ def _a_tenth(path: Path) -> None:
 )
 def test_a_bad_source_day_fails_alone(lakehouse: Lakehouse, built: Run, damage: Any, check: str) -> None:
     """The right check fails for that day, its neighbours are published, and readers keep the last good data."""
-    span = [lakehouse.last - timedelta(days=n) for n in (3, 2, 1, 0)]
+    span = [lakehouse.last - timedelta(days=n) for n in (8, 7, 6, 5)]  # of the real files, a Tuesday to a Friday
     path = lakehouse.root / f"landing/online_retail/{span[1]}.csv.gz"
     whole, before = path.read_bytes(), Counter(map(_plain, lakehouse.rows("silver.transactions")))
     try:

@@ -1,5 +1,177 @@
+"""`lakehouse tables`, `describe` and `history`: what there is, what it promises, and what happened to it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, UsageError, console, days_text, parse_day, print_json, program, say, table
+from lakehouse.settings import get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.contracts import Input, Landing, Table
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
 
 def add_to(app: typer.Typer) -> None:
-    pass
+    """Add the commands."""
+    app.command("tables", cls=Command, epilog=examples("lakehouse tables", "lakehouse tables --json"))(tables_)
+    app.command("describe", cls=Command, epilog=examples("lakehouse describe silver.transactions"))(describe)
+    app.command(
+        "history", cls=Command, epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5")
+    )(history)
+
+
+def tables_(*, as_json: AsJson = False) -> None:
+    """List the tables, inputs before what is computed from them."""
+    from lakehouse.catalog import tables
+
+    found = [
+        {
+            "table": each.id,
+            "layer": each.layer,
+            "grain": each.grain,
+            "key": list(each.key),
+            "owner": each.owner,
+            "inputs": [_input(source) for source in each.inputs.values()],
+        }
+        for each in tables().values()
+    ]
+    if as_json:
+        print_json(found)
+        return
+    columns = ("table", "grain", "key", "owner", "inputs")
+    rows = [[", ".join(v) if isinstance(v := each[c], list) else v for c in columns] for each in found]
+    console().print(table(columns, rows))
+
+
+def describe(name: Name, *, as_json: AsJson = False) -> None:
+    """Show a table's contract: columns, row rules, checks and policy."""
+    from lakehouse.catalog import get_table
+    from lakehouse.tables.audit import check_names
+
+    contract = get_table(name)
+    facts = {
+        "table": contract.id,
+        "description": contract.description,
+        "columns": [
+            {
+                "name": f.name,
+                "type": f.dataType.simpleString(),
+                "nullable": f.name not in contract.required,
+                "personal_data": f.name in contract.pii,
+                "description": f.metadata.get("comment", ""),
+            }
+            for f in contract.schema.fields
+        ],
+        "rules": {rule.name: rule.describes for rule in contract.rules},
+        "checks": check_names(contract),
+        "policy": _policy(contract),
+    }
+    if as_json:
+        print_json(facts)
+        return
+    out = console()
+    out.print(facts["description"], markup=False)
+    rows = [
+        (c["name"], c["type"], "" if c["nullable"] else "never null", "personal" if c["personal_data"] else "", c["description"])
+        for c in facts["columns"]
+    ]
+    out.print(table(("column", "type", "nulls", "data", "meaning"), rows, title="\nColumns"))
+    if contract.rules:
+        out.print(table(("rule", "a row is quarantined unless"), facts["rules"].items(), title="\nRow rules"))
+    out.print(table(("check", "what it says of a day"), facts["checks"].items(), title="\nChecks before publishing"))
+    out.print(table(("policy", ""), [(k, _text(v)) for k, v in facts["policy"].items()], title="\nPolicy"))
+
+
+def history(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest commits to show.")] = 20,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List a table's commits, newest first: version, time, run, code version, days and rows."""
+    from lakehouse.catalog import get_table
+    from lakehouse.tables.lake import table_path
+    from lakehouse.tables.snapshot import open_snapshot
+
+    source = get_table(name.removesuffix("_quarantine"))
+    settings = get_settings()
+    snapshot = open_snapshot(table_path(settings.root, name if name.endswith("_quarantine") else source.id))
+    if snapshot.delta is None:
+        raise UsageError(
+            f"{name} was never built in {settings.root}: {program()} backfill --select '+{source.id}' --from DAY --to DAY"
+        )
+    entries = [_commit(entry) for entry in snapshot.delta.history(limit)]
+    if as_json:
+        print_json(entries)
+        return
+    rows = [
+        (e["version"], e["time"], e["operation"], (e["run_id"] or "")[:8], e["code_version"], days_text(e["days"], 2), e["rows"])
+        for e in entries
+    ]
+    columns = ("version", "time", "operation", "run", "code", "days", "rows")
+    console().print(table(columns, rows, right=("version", "rows")))
+    say(f"Read an older version: {program()} sql 'SELECT * FROM {name} VERSION AS OF {entries[-1]['version']}'")
+
+
+def _commit(entry: dict[str, Any]) -> dict[str, Any]:
+    metrics = _loaded(entry.get("lakehouse.metrics"))
+    return {
+        "version": entry["version"],
+        "time": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
+        "operation": entry.get("operation"),
+        "run_id": entry.get("lakehouse.run_id"),
+        "code_version": entry.get("lakehouse.code_version"),
+        "inputs": _loaded(entry.get("lakehouse.inputs")),
+        "days": [parse_day(day) for day in sorted(metrics)],
+        "rows": sum(day.get("rows", 0) for day in metrics.values()),
+    }
+
+
+def _loaded(text: Any) -> dict[str, Any]:
+    if isinstance(text, dict):
+        return text
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _input(source: Input | Landing) -> str:
+    from lakehouse.contracts import Input
+
+    if isinstance(source, Input):
+        return source.table + (f" ({source.days_before} days before)" if source.days_before else "")
+    return f"landing/{source.source}"
+
+
+def _policy(contract: Table) -> dict[str, Any]:
+    volume = contract.volume
+    return {
+        "owner": contract.owner,
+        "grain": contract.grain,
+        "key": list(contract.key),
+        "partitioned by": list(contract.partition_by),
+        "inputs": [_input(source) for source in contract.inputs.values()],
+        "fresh within hours": contract.fresh_within.total_seconds() / 3600,
+        "most quarantined share of a day": contract.max_quarantined,
+        "most nulls, share by column": dict(contract.max_null_rate),
+        "volume against history": f"{volume.min_ratio:g} to {volume.max_ratio:g} of the usual" if volume else None,
+        "personal data": list(contract.pii),
+        "code version": contract.code_version,
+    }
+
+
+def _text(value: Any) -> str:
+    match value:
+        case list():
+            return ", ".join(map(str, value)) or "none"
+        case dict():
+            return ", ".join(f"{k} {v}" for k, v in value.items()) or "none"
+        case None:
+            return "none"
+    return str(value)

@@ -77,8 +77,20 @@ def lake_without_engine(settings: Settings) -> Lake:
     """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
     from lakehouse.catalog import tables
     from lakehouse.tables.lake import Lake
+    from lakehouse.tables.snapshot import Snapshot
 
     def refuse() -> NoReturn:
         raise AssertionError("this command reads logs only and starts no engine")
 
-    return Lake(settings, tables(), refuse)
+    class LakeOfNow(Lake):
+        """Opens each table once, so that a command tells one state of it."""
+
+        def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+            if version is not None:
+                return super().snapshot(name, version)
+            if name not in opened:
+                opened[name] = super().snapshot(name)
+            return opened[name]
+
+    opened: dict[str, Snapshot] = {}
+    return LakeOfNow(settings, tables(), refuse)

@@ -143,14 +143,15 @@ def _explained(error: Exception, uses: Sequence[TableUse], known: Sequence[str])
     short = {name.split(".")[1]: name for name in known}
     wanted = missing[1]
     hint = f" Did you mean {short[wanted]}?" if wanted in short else near(wanted, [*known, *short])
-    return f"There is no table {wanted}.{hint} Tables are called by layer and name: {', '.join(known)}."
+    listed = ", ".join(name for name in known if not name.endswith("_quarantine"))
+    return f"There is no table {wanted}.{hint} Tables are called by layer and name: {listed}."
 
 
 def _readable(text: str, uses: Sequence[TableUse]) -> str:
     """Spark's message without its plan, in the names that were asked for."""
     for use in uses:
         text = text.replace(use.view, use.table)
-    return re.split(r"\n\s*(?:'?[A-Z]\w+ \[|JVM stacktrace|== DataFrame ==)|;\n", text.split("\n\nJVM")[0])[0].strip()
+    return re.split(r"\n\s*(?:'?[A-Z]\w+ \[|JVM stacktrace|== (?:DataFrame|SQL) )|;\n", text.split("\n\nJVM")[0])[0].strip()
 
 
 def _write_json(rows: pa.Table) -> None:

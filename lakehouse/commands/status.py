@@ -1,5 +1,228 @@
+"""`lakehouse status`: what is published, how fresh it is, what fails, and what is in quarantine. Starts no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+from rich.text import Text
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    age_text,
+    console,
+    counted,
+    days_text,
+    print_json,
+    program,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from lakehouse.contracts import Table
+    from lakehouse.tables.lake import Lake
+    from lakehouse.tables.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Status:
+    """One table.
+
+    Attributes:
+        days: partitions published, empty ones included.
+        first_day, last_day: first and last day with rows.
+        rows: published rows.
+        version: newest commit; -1 where the table was never built.
+        published_at: time of the newest commit of a run.
+        checked_at: when a run last found the table up to date or made it so.
+        fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
+        failing_checks: by name, what the newest evaluation found.
+        failed_days: days whose newest run did not publish them.
+        outdated_days: published days whose inputs or code have changed since.
+        quarantined: rows in quarantine.
+    """
+
+    table: str
+    days: int
+    first_day: date | None
+    last_day: date | None
+    rows: int
+    version: int
+    published_at: datetime | None
+    checked_at: datetime | None
+    fresh_within_hours: float
+    fresh: bool
+    failing_checks: dict[str, str]
+    failed_days: list[date]
+    outdated_days: list[date]
+    quarantined: int
 
 
 def add_to(app: typer.Typer) -> None:
-    pass
+    """Add the command."""
+    app.command(
+        "status",
+        cls=Command,
+        epilog=examples("lakehouse status", "lakehouse status --select group:gold --json"),
+    )(status)
+
+
+def status(
+    selection: Selection = None,
+    *,
+    as_json: AsJson = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with 1 where a check fails, a day failed or a table is not fresh.")
+    ] = False,
+) -> None:
+    """Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth."""
+    settings = get_settings()
+    quiet_warnings()
+    found = table_states(settings, select_tables(selection))
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        _print(found, settings)
+    unwell = any(each.failing_checks or each.failed_days or not each.fresh for each in found)
+    raise typer.Exit(1 if strict and unwell else 0)
+
+
+def table_states(settings: Settings, names: Sequence[str], now: datetime | None = None) -> list[Status]:
+    """The state of each table, from its log and from Dagster's instance."""
+    from lakehouse.commands.plans import lake_without_engine
+
+    lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
+    if not (settings.dagster_home / "dagster.yaml").exists():
+        return [_state(lake, lake.table(name), None, moment) for name in names]
+    from lakehouse.orchestration.instance import opened_instance
+
+    with opened_instance(settings) as instance:
+        return [_state(lake, lake.table(name), instance, moment) for name in names]
+
+
+def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
+    from lakehouse.commands.plans import outdated_days
+    from lakehouse.orchestration.instance import unfinished_days
+
+    snapshot = lake.snapshot(contract.id)
+    side = lake.snapshot(contract.quarantine_id) if contract.rules else None
+    rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
+    likely = _materialized(instance, contract) if instance else set()
+    published = published_days(snapshot, likely.union(_between(rows)))
+    published_at = _published_at(snapshot)
+    checked_at = (_checked_at(instance, contract) if instance else None) or published_at
+    return Status(
+        table=contract.id,
+        days=len(published),
+        first_day=min(rows, default=None),
+        last_day=max(rows, default=None),
+        rows=sum(rows.values()),
+        version=snapshot.version,
+        published_at=published_at,
+        checked_at=checked_at,
+        fresh_within_hours=contract.fresh_within / timedelta(hours=1),
+        fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
+        failing_checks=_failing_checks(instance, contract) if instance else {},
+        failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
+        outdated_days=sorted(outdated_days(lake, contract, published)),
+        quarantined=sum(file.rows for file in side.files) if side else 0,
+    )
+
+
+def _between(days: Collection[date]) -> list[date]:
+    """Every day from the first to the last: days without rows can be published as well."""
+    if not days:
+        return []
+    first = min(days)
+    return [first + timedelta(days=n) for n in range((max(days) - first).days + 1)]
+
+
+def published_days(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
+    """Those of some days that a run has published, empty ones included: they have a fingerprint in the table's log."""
+    from lakehouse.tables.plan import day_transaction
+
+    return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
+
+
+def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
+    from lakehouse.orchestration.report import asset_key
+
+    return {date.fromisoformat(key) for key in instance.get_materialized_partitions(asset_key(contract.id))}
+
+
+def _published_at(snapshot: Snapshot) -> datetime | None:
+    if snapshot.delta is None:
+        return None
+    for entry in snapshot.delta.history(20):
+        if "lakehouse.run_id" in entry:
+            return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    return None
+
+
+def _checked_at(instance: DagsterInstance, contract: Table) -> datetime | None:
+    from lakehouse.orchestration.report import asset_key
+
+    event = instance.get_latest_materialization_event(asset_key(contract.id))
+    return datetime.fromtimestamp(event.timestamp, UTC) if event else None
+
+
+def _failing_checks(instance: DagsterInstance, contract: Table) -> dict[str, str]:
+    from dagster import AssetCheckKey
+
+    from lakehouse.orchestration.report import asset_key
+    from lakehouse.tables.audit import check_names
+
+    failing: dict[str, str] = {}
+    for name in check_names(contract):
+        record = instance.get_latest_asset_check_evaluation_record(AssetCheckKey(asset_key(contract.id), name))
+        found = record.evaluation if record else None
+        if found is not None and not found.passed:
+            failing[name] = found.description or "failed"
+    return failing
+
+
+def _print(found: Sequence[Status], settings: Settings) -> None:
+    now = datetime.now(UTC)
+    columns = ("table", "days", "first", "last", "rows", "checked", "fresh", "checks", "failed", "outdated", "quarantine")
+    rows = [_row(each, now) for each in found]
+    console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
+    for each in found:
+        for name, text in each.failing_checks.items():
+            say(f"{each.table}: check {name} fails: {text}")
+        if each.failed_days:
+            say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
+        if each.outdated_days:
+            say(f"{each.table}: inputs or code have changed since {days_text(each.outdated_days)} was published")
+    if not any(each.version >= 0 for each in found):
+        say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
+    if any(each.failed_days for each in found):
+        say(f"Re-run what is missing: {program()} backfill --failed-only")
+
+
+def _row(each: Status, now: datetime) -> list[Any]:
+    age = f"{age_text(now - each.checked_at)} ago" if each.checked_at else "never"
+    late = Text("late", style="bold red")
+    alarm = "bold red"
+    return [
+        each.table,
+        each.days,
+        each.first_day,
+        each.last_day,
+        each.rows,
+        age,
+        "fresh" if each.fresh else late,
+        Text(f"{len(each.failing_checks)} failing", style=alarm) if each.failing_checks else "ok",
+        Text(str(len(each.failed_days)), style=alarm if each.failed_days else ""),
+        len(each.outdated_days),
+        counted(each.quarantined, "row"),
+    ]

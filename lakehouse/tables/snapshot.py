@@ -58,7 +58,15 @@ class Snapshot:
 
     def transaction(self, app_id: str) -> int | None:
         """The last version committed under an application id."""
-        return self.delta.transaction_version(app_id) if self.delta is not None else None
+        if self.delta is None:
+            return None
+        if app_id not in self._transactions:  # each look-up costs about half a millisecond
+            self._transactions[app_id] = self.delta.transaction_version(app_id)
+        return self._transactions[app_id]
+
+    @cached_property
+    def _transactions(self) -> dict[str, int | None]:
+        return {}
 
     @cached_property
     def _days(self) -> list[dict[date, list[DataFile]]]:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -45,27 +45,40 @@ class PeakMemory:
                 return
 
 
+class _Process(NamedTuple):
+    parent: int
+    ticks: int
+    pages: int
+    stack: int
+
+
 def usage() -> Usage:
     """Return what this process and its living descendants hold and have used so far; zeros without /proc."""
-    page, tick = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
-    found = {process: (parent, pages, ticks) for process, parent, pages, ticks in _processes()}
-    pages = ticks = 0
-    for process in found:
-        ancestor = process
-        while ancestor != os.getpid() and ancestor in found:
-            ancestor = found[ancestor][0]
-        if ancestor == os.getpid():
-            pages += found[process][1]
-            ticks += found[process][2]
-    return Usage(pages * page / 1e6, ticks / tick)
+    running = dict(_processes())
+    ours = [process for pid, process in running.items() if _is_ours(pid, running)]
+    pages = sum(process.pages for process in ours if not _is_copy(process, running))
+    ticks = sum(process.ticks for process in ours)
+    return Usage(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def _processes() -> Iterator[tuple[int, int, int, int]]:
-    """Yield process, parent, resident pages and CPU ticks of all processes."""
+def _is_ours(pid: int, running: Mapping[int, _Process]) -> bool:
+    while pid != os.getpid() and pid in running:
+        pid = running[pid].parent
+    return pid == os.getpid()
+
+
+def _is_copy(process: _Process, running: Mapping[int, _Process]) -> bool:
+    """True between fork and exec, while the pages are still the parent's: Hadoop starts a chmod for each file so."""
+    parent = running.get(process.parent)
+    return parent is not None and process.stack == parent.stack != 0
+
+
+def _processes() -> Iterator[tuple[int, _Process]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # The second field, a name in brackets, may hold spaces; counting starts after it.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        yield int(stat.parent.name), int(fields[1]), int(fields[21]), int(fields[11]) + int(fields[12])
+        parent, user, system, pages, stack = (int(fields[number]) for number in (1, 11, 12, 21, 25))
+        yield int(stat.parent.name), _Process(parent, user + system, pages, stack)

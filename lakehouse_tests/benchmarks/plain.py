@@ -152,7 +152,8 @@ class _Run:
         if not landed:
             return set()
         fields = F.from_json("value", "map<string,string>")
-        lines = _with_place(self.spark.read.text(landed)).withColumn("fields", fields).where("fields IS NOT NULL")
+        lines = _with_place(self.spark.read.text(landed, lineSep="\n")).withColumn("fields", fields)
+        lines = lines.where("fields IS NOT NULL")
         known = [F.col("fields")[name].alias(name) for name in EVENT_COLUMNS if name != "email"]
         token = _hmac(F.nullif(F.col("fields")["email"], F.lit("")), email_key).alias("email_token")
         unknown = F.map_filter("fields", lambda name, _: ~name.isin(*EVENT_COLUMNS))

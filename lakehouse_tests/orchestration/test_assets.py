@@ -1,0 +1,90 @@
+"""The assets that follow from the contracts, checked without an engine."""
+
+from datetime import date
+
+import pytest
+from dagster import AssetsDefinition, BackfillPolicy, TimeWindowPartitionMapping
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import Table
+from lakehouse.definitions import defs
+from lakehouse.orchestration.report import asset_key, column_lineage, column_schema
+from lakehouse.tables.audit import audit, check_names
+from lakehouse.tables.metrics import DayMetrics
+DAY = date(2011, 1, 5)
+
+
+@pytest.fixture(scope="module")
+def graph() -> AssetGraph:
+    """The asset graph that Dagster resolves."""
+    return defs.resolve_asset_graph()
+
+
+def _assets(table: Table) -> AssetsDefinition:
+    return defs.resolve_assets_def(asset_key(table.id))
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_everything_follows_from_the_contract(table: Table) -> None:
+    """Whatever the UI shows or the daemon decides by comes from the table's file."""
+    made, key = _assets(table), asset_key(table.id)
+    spec = made.specs_by_key[key]
+    assert (spec.group_name, list(spec.owners), spec.code_version) == (table.layer, [table.owner], table.code_version)
+    assert {"pyspark", "deltalake", table.layer} <= spec.kinds
+    assert spec.description == table.description
+    assert spec.freshness_policy is not None
+    assert made.partitions_def is not None
+
+    assert made.backfill_policy == BackfillPolicy.single_run()
+    assert made.op.pool == f"{table.layer}_{table.name}"
+    assert made.op.retry_policy is not None
+    assert {check.name for check in made.check_specs} == set(check_names(table))
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
+    """A check that Dagster lists but the audit never reports would look passed for ever."""
+    assert {outcome.check for outcome in audit(table, DayMetrics(DAY), {})} == set(check_names(table))
+
+
+def test_the_graph_is_that_of_the_inputs(graph: AssetGraph) -> None:
+    """Lineage in the UI is read from these edges."""
+    for table in tables().values():
+        parents = {each.table for each in table.upstream.values()}
+        assert {".".join(key.path) for key in graph.get(asset_key(table.id)).parent_keys} == parents
+
+
+def test_a_window_input_depends_on_its_days() -> None:
+    """Features of a day wait for the six days before it, not only for their own."""
+    (dep,) = _assets(tables()["gold.user_features"]).specs_by_key[asset_key("gold.user_features")].deps
+    assert isinstance(dep.partition_mapping, TimeWindowPartitionMapping)
+    assert (dep.partition_mapping.start_offset, dep.partition_mapping.end_offset) == (-6, 0)
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_declared_lineage_names_real_columns(table: Table) -> None:
+    """A renamed input column must not leave a dead end in the lineage."""
+    upstream = {each.table: tables()[each.table] for each in table.upstream.values()}
+    lineage = column_lineage(table, upstream).deps_by_column
+    for deps in lineage.values():
+        for dep in deps:
+            assert dep.column_name in upstream[".".join(dep.asset_key.path)].columns
+    if table.layer == "gold":
+        assert set(lineage) == set(table.columns)
+
+
+def test_personal_data_is_marked_in_the_schema() -> None:
+    """People who browse the catalog see which columns they may not copy out."""
+    columns = {c.name: c for c in column_schema(tables()["silver.transactions"]).columns}
+    assert "pii" in columns["email_token"].tags
+    assert "pii" not in columns["amount"].tags
+    assert not columns["event_id"].constraints.nullable
+
+
+def test_one_run_serves_a_range_of_all_tables() -> None:
+    """All tables share one partitioning, so that a backfill is one run and one Spark session."""
+    partitions = {_assets(table).partitions_def for table in tables().values()}
+    assert len(partitions) == 1
+    job = defs.resolve_job_def("lakehouse")
+    assert {".".join(key.path) for key in job.asset_layer.selected_asset_keys} == set(tables())

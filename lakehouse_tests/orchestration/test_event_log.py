@@ -1,0 +1,62 @@
+"""The batched event log stores what Dagster's own stores, only at once."""
+
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, AssetMaterialization, DagsterEvent, DagsterInstance, EventLogEntry
+from dagster._core.events import DagsterEventType, StepMaterializationData
+from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage
+
+from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
+
+KEY = AssetKey(["silver", "transactions"])
+
+
+def _events(number: int) -> list[EventLogEntry]:
+    made = []
+    for n in range(number):
+        materialization = AssetMaterialization(KEY, partition=f"2011-01-{n + 1:02d}", tags={"a": str(n)}, metadata={"rows": n})
+        event = DagsterEvent(
+            event_type_value=DagsterEventType.ASSET_MATERIALIZATION.value,
+            job_name="j",
+            step_key="s",
+            event_specific_data=StepMaterializationData(materialization),
+        )
+        made.append(
+            EventLogEntry(
+                error_info=None, level=10, user_message="", run_id="r1", timestamp=float(n), step_key="s", job_name="j",
+                dagster_event=event,
+            )  # fmt: skip
+        )
+    return made
+
+
+def test_a_batch_reads_back_like_single_events(tmp_path: Path) -> None:
+    """Partition states, newest materialization and tags must not depend on how the events were written."""
+    with DagsterInstance.ephemeral() as instance:
+        seen = []
+        for kind in (BatchedSqliteEventLogStorage, ConsolidatedSqliteEventLogStorage):
+            storage = kind(str(tmp_path / kind.__name__))
+            storage.register_instance(instance)
+            storage.store_event_batch(_events(20))
+            newest = storage.get_latest_materialization_events([KEY])[KEY]
+            seen.append(
+                (
+                    storage.get_materialized_partitions(KEY),
+                    newest.asset_materialization.partition,
+                    storage.get_event_tags_for_asset(KEY),
+                    len(storage.get_logs_for_run("r1")),
+                )
+            )
+    assert seen[0] == seen[1]
+    assert len(seen[0][0]) == 20
+
+
+def test_a_batch_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Dagster then stores the events one by one; half a batch would be stored twice."""
+    with DagsterInstance.ephemeral() as instance:
+        storage = BatchedSqliteEventLogStorage(str(tmp_path))
+        storage.register_instance(instance)
+        with pytest.raises(AttributeError):
+            storage.store_event_batch([*_events(3), "no event"])  # type: ignore[list-item]
+        assert not storage.get_logs_for_run("r1")
