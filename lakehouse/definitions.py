@@ -16,7 +16,7 @@ defs = Definitions(
     assets=[build_asset(table) for table in tables().values()],
     jobs=[whole_lake],
     schedules=[daily_schedule(whole_lake)],
-    resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine)},
+    resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.
     executor=in_process_executor,
 )

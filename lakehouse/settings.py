@@ -20,10 +20,14 @@ _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)
 class Settings(BaseSettings):
     """Everything that differs between a laptop and a cluster."""
 
-    model_config = SettingsConfigDict(env_prefix="LAKEHOUSE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="LAKEHOUSE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     root: Path = Field(Path(".lakehouse"), description="Folder of the lakehouse: landing zone, tables, Dagster state")
-    spark_url: str = Field("local[*]", description="Where Spark runs: local[N], sc://host:port, spark://…, yarn, k8s://…")
+    spark_url: str = Field(
+        "local[*]", description="Where Spark runs: local[N], sc://host:port, spark://…, yarn, k8s://…"
+    )
     spark_memory: str = Field("", description="Memory of a local engine, such as 2g; empty: an eighth of the machine")
     spark_config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as JSON")
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")

@@ -75,7 +75,7 @@ def stage_rows(target: Target, rows: Sequence[Row], route: str = "valid") -> lis
         path = folder.joinpath(f"route={route}", *parts, f"part-{uuid.uuid4().hex}.parquet")
         path.parent.mkdir(parents=True)
         cells = [{f.name: row.get(f.name) for f in stored.fields} for row in group]
-        pq.write_table(pyarrow.Table.from_pylist(cells, schema=to_arrow_schema(stored)), path)
+        pq.write_table(pyarrow.Table.from_pylist(cells, schema=to_arrow_schema(stored, timezone="UTC")), path)
     return read_staged(folder, target.partition_by) if folder.exists() else []
 
 

@@ -120,8 +120,12 @@ def _value(value: Any) -> Any:
 def _same(found: list[dict[str, Any]], wanted: list[Any]) -> None:
     """Equal as multisets, with a message that shows a few differing rows rather than all."""
     left = Counter(_plain(row) for row in found)
-    right = Counter(_plain({field: getattr(row, field) for field in found[0] if not field.startswith("_")}) for row in wanted)
-    assert not (left - right or right - left), (list((left - right))[:3], list((right - left))[:3])
+    right = Counter(
+        _plain({field: getattr(row, field) for field in found[0] if not field.startswith("_")}) for row in wanted
+    )
+    surplus, missing = left - right, right - left
+    assert not surplus, (list(surplus)[:3], list(missing)[:3])
+    assert not missing, list(missing)[:3]
 
 
 def test_transactions_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
@@ -158,7 +162,7 @@ def test_user_features_equal_the_recomputation(lakehouse: Lakehouse, built: Run,
 
 
 def test_no_row_is_lost(lakehouse: Lakehouse, built: Run) -> None:
-    """Lines landed = bronze + its quarantine; bronze = silver + quarantine + duplicates, by day, as Dagster shows it."""
+    """Lines landed = bronze + its quarantine; bronze = silver + quarantine + duplicates, as Dagster shows each day."""
     web, malformed = oracle.read_events((lakehouse.root / "landing/events").glob("*/*.jsonl.gz"))
     assert len(lakehouse.rows("bronze.events")) == len(web)
     assert len(lakehouse.rows("bronze.events_quarantine")) == len(malformed)
@@ -226,7 +230,9 @@ def _rewritten(path: Path, change: Any) -> None:
 
 
 def _without_column(path: Path) -> None:
-    _rewritten(path, lambda lines: [line.replace("Quantity", "Qty", 1) if n == 0 else line for n, line in enumerate(lines)])
+    _rewritten(
+        path, lambda lines: [line.replace("Quantity", "Qty", 1) if n == 0 else line for n, line in enumerate(lines)]
+    )
 
 
 def _null_key(path: Path) -> None:

@@ -25,6 +25,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 
 _WIDE = 100_000  # columns; what is piped to another program is never cut
+_ROOMY = 100
 
 
 class UsageError(LakehouseError):
@@ -41,9 +42,7 @@ def parse_day(text: str | date) -> date:
         raise typer.BadParameter(f"{text!r} is not a day; expected YYYY-MM-DD, such as 2011-01-04") from None
 
 
-FromDay = Annotated[
-    date | None, typer.Option("--from", parser=parse_day, metavar="DAY", help="First day, YYYY-MM-DD.")
-]
+FromDay = Annotated[date | None, typer.Option("--from", parser=parse_day, metavar="DAY", help="First day, YYYY-MM-DD.")]
 ToDay = Annotated[
     date | None, typer.Option("--to", parser=parse_day, metavar="DAY", help="Last day, inclusive, YYYY-MM-DD.")
 ]
@@ -89,7 +88,9 @@ def iso(moment: datetime) -> str:
     return known.isoformat().replace("+00:00", "Z")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = "") -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
+) -> Table:
     """A table whose cells are shown as they are, without markup.
 
     Args:
@@ -98,7 +99,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
         right: headings of the columns to align at the right.
         title: a line above.
     """
-    made = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
+    )
     for name in columns:
         made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:

@@ -158,7 +158,12 @@ def _show_quarantine(settings: Settings, first: date, last: date) -> None:
         listed = [(rule, number, meanings.get(rule, "")) for rule, number in by_rule.most_common()]
         out.print()
         out.print(
-            table(("rule", "rows", "what it says"), listed, right=("rows",), title=f"{contract.quarantine_id}: set aside, by rule")
+            table(
+                ("rule", "rows", "what it says"),
+                listed,
+                right=("rows",),
+                title=f"{contract.quarantine_id}: set aside, by rule",
+            )
         )
         told = dict.fromkeys(
             (row[FAILED_RULES], offending(contract, row), origin(row))

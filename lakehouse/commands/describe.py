@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, days_text, parse_day, print_json, program, say, table
+from lakehouse.commands.console import (
+    AsJson,
+    UsageError,
+    console,
+    days_text,
+    parse_day,
+    print_json,
+    program,
+    say,
+    table,
+)
 from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
@@ -23,7 +33,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("tables", cls=Command, epilog=examples("lakehouse tables", "lakehouse tables --json"))(tables_)
     app.command("describe", cls=Command, epilog=examples("lakehouse describe silver.transactions"))(describe)
     app.command(
-        "history", cls=Command, epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5")
+        "history",
+        cls=Command,
+        epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5"),
     )(history)
 
 
@@ -79,7 +91,13 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
     out = console()
     out.print(facts["description"], markup=False)
     rows = [
-        (c["name"], c["type"], "" if c["nullable"] else "never null", "personal" if c["personal_data"] else "", c["description"])
+        (
+            c["name"],
+            c["type"],
+            "" if c["nullable"] else "never null",
+            "personal" if c["personal_data"] else "",
+            c["description"],
+        )
         for c in facts["columns"]
     ]
     out.print(table(("column", "type", "nulls", "data", "meaning"), rows, title="\nColumns"))
@@ -112,7 +130,15 @@ def history(
         print_json(entries)
         return
     rows = [
-        (e["version"], e["time"], e["operation"], (e["run_id"] or "")[:8], e["code_version"], days_text(e["days"], 2), e["rows"])
+        (
+            e["version"],
+            e["time"],
+            e["operation"],
+            (e["run_id"] or "")[:8],
+            e["code_version"],
+            days_text(e["days"], 2),
+            e["rows"],
+        )
         for e in entries
     ]
     columns = ("version", "time", "operation", "run", "code", "days", "rows")

@@ -178,5 +178,10 @@ def _replace_short_names(tokens: list[_Token], significant: list[int], uses: lis
     for position, i in enumerate(left[:-1]):
         views = short.get(tokens[i].name.lower(), set())
         follows = position > 0 and tokens[left[position - 1]].text == "."
-        if len(views) == 1 and not follows and tokens[left[position + 1]].text == "." and tokens[i].name.lower() not in bare:
+        if (
+            len(views) == 1
+            and not follows
+            and tokens[left[position + 1]].text == "."
+            and tokens[i].name.lower() not in bare
+        ):
             (tokens[i].text,) = views

@@ -28,7 +28,9 @@ MOST_COLUMNS = 8  # more than these are shown one below the other on a terminal
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    family = typer.Typer(no_args_is_help=True, help="Rows that broke a rule and were set aside.", rich_markup_mode="rich")
+    family = typer.Typer(
+        no_args_is_help=True, help="Rows that broke a rule and were set aside.", rich_markup_mode="rich"
+    )
     family.command(
         "list",
         cls=Command,

@@ -151,7 +151,9 @@ def _readable(text: str, uses: Sequence[TableUse]) -> str:
     """Spark's message without its plan, in the names that were asked for."""
     for use in uses:
         text = text.replace(use.view, use.table)
-    return re.split(r"\n\s*(?:'?[A-Z]\w+ \[|JVM stacktrace|== (?:DataFrame|SQL) )|;\n", text.split("\n\nJVM")[0])[0].strip()
+    return re.split(r"\n\s*(?:'?[A-Z]\w+ \[|JVM stacktrace|== (?:DataFrame|SQL) )|;\n", text.split("\n\nJVM")[0])[
+        0
+    ].strip()
 
 
 def _write_json(rows: pa.Table) -> None:
@@ -184,5 +186,3 @@ def _is_number(kind: Any) -> bool:
     import pyarrow.types as types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
-
-

@@ -15,7 +15,7 @@ from lakehouse.commands.selection import Piece
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
-    from dagster import DagsterEvent
+    from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
     from lakehouse.contracts import Table
 
@@ -159,7 +159,7 @@ def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = Fal
                             follower.see(event)
                     finally:
                         follower.run.seconds = time.perf_counter() - began
-                        follower.finish()
+                        follower.finish(instance)
                     stored = instance.get_run_by_id(run.run_id)
                     follower.run.status = stored.status.value if stored else "UNKNOWN"
                     if follower.run.status == "CANCELED":
@@ -207,8 +207,13 @@ class Follower:
                 if not self._ended and error is not None:
                     self.run.error = _first_line(error.message)
 
-    def finish(self) -> None:
+    def finish(self, instance: DagsterInstance) -> None:
         """Sort the days without a materialization into failed and skipped, once the run is over."""
+        if any(ended == "STEP_FAILURE" for ended in self._ended.values()):
+            # What a failing step logged is stored, but not handed over while the run is on.
+            for entry in instance.all_logs(self.run.run_id, of_type=_stored_types()):
+                if entry.dagster_event is not None:
+                    self.see(entry.dagster_event)
         for name in (n for n in self._contracts if n in self.run.piece.tables):
             report = self._reports[name]
             work = self._work.get(name)
@@ -234,6 +239,8 @@ class Follower:
             return
         values = {key: value.value for key, value in materialization.metadata.items()}
         day, report = date.fromisoformat(materialization.partition), self._reports[name]
+        if day in self._done[name]:
+            return
         into = report.unchanged if values.get("status") == "unchanged" else report.published
         into[day] = int(values.get("dagster/partition_row_count") or 0)
         report.quarantined += int(values.get("quarantined") or 0)
@@ -282,6 +289,12 @@ class Follower:
             if day in upstream.skipped:
                 return f"waits for {each.table}"
         return "the run ended before"
+
+
+def _stored_types() -> set[DagsterEventType]:
+    from dagster import DagsterEventType
+
+    return {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION}
 
 
 def _cause(error: Any) -> str:

@@ -193,7 +193,19 @@ def _failing_checks(instance: DagsterInstance, contract: Table) -> dict[str, str
 
 def _print(found: Sequence[Status], settings: Settings) -> None:
     now = datetime.now(UTC)
-    columns = ("table", "days", "first", "last", "rows", "checked", "fresh", "checks", "failed", "outdated", "quarantine")
+    columns = (
+        "table",
+        "days",
+        "first",
+        "last",
+        "rows",
+        "checked",
+        "fresh",
+        "checks",
+        "failed",
+        "outdated",
+        "quarantine",
+    )
     rows = [_row(each, now) for each in found]
     console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
     for each in found:

@@ -7,8 +7,8 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from lakehouse.commands.console import console, contiguous, counted, days_text, program, say, table
-from lakehouse.commands.runs import Report, TableReport
+from lakehouse.commands.console import console, counted, days_text, program, say, table
+from lakehouse.commands.runs import Report
 from lakehouse.settings import Settings
 
 MOST_REASONS = 20
@@ -29,9 +29,9 @@ def print_summary(report: Report, settings: Settings) -> None:
         )
         for each in report.tables.values()
     ]
-    numbers = ("published", "unchanged", "failed", "skipped", "rows", "quarantined", "seconds")
+    numbers = ("published", "unchanged", "failed", "skipped", "rows", "quarantine", "sec")
     console().print(table(("table", *numbers), rows, right=numbers))
-    console().print(_outcome(report), highlight=False)
+    console().print(_outcome(report), soft_wrap=True)
     _reasons(report, settings)
 
 
@@ -68,7 +68,9 @@ def _reasons(report: Report, settings: Settings) -> None:
     if report.exit_code == 0 or report.interrupted:
         return
     if any(each.broken for each in report.tables.values()):
-        say(f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}; `{program()} doctor` checks it.")
+        say(
+            f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}; `{program()} doctor` checks it."
+        )
     if any(each.failed for each in report.tables.values()):
         say("Readers still see the last good data of failed days.")
     say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
@@ -76,8 +78,3 @@ def _reasons(report: Report, settings: Settings) -> None:
 
 def _line(text: str, style: str = "red") -> None:
     Console(file=sys.stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
-
-
-def spans(each: TableReport) -> list[str]:
-    """The published ranges of a table, as text."""
-    return [f"{a} … {b}" for a, b in contiguous(each.published)]

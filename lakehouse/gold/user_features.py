@@ -22,7 +22,9 @@ class UserFeatures(pa.DataFrameModel):
     feature_date: T.DateType() = pa.Field(description="Last day of the window, UTC")
     rolling_7d_transaction_count: T.LongType() = pa.Field(ge=1, description="Purchase events in the window")
     rolling_7d_amount: T.DecimalType(18, 2) = pa.Field(ge=0, description="Sum of purchases in the window")
-    user_7d_order_count: T.LongType() = pa.Field(ge=0, description="Orders bought in the window, not cancelled by its end")
+    user_7d_order_count: T.LongType() = pa.Field(
+        ge=0, description="Orders bought in the window, not cancelled by its end"
+    )
     last_event_time: T.TimestampType() = pa.Field(description="Latest event in the window, UTC")
 
 

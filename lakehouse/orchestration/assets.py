@@ -39,7 +39,8 @@ from lakehouse.orchestration.report import (
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.tables.audit import check_names
-from lakehouse.tables.build import FAILED, BuildResult, build
+from lakehouse.tables.build import build
+from lakehouse.tables.publish import FAILED, BuildResult
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
@@ -57,7 +58,7 @@ def build_asset(table: Table) -> AssetsDefinition:
 def _build_asset(table: Table) -> AssetsDefinition:
     upstream = {each.table: tables()[each.table] for each in table.upstream.values()}
 
-    @asset(
+    @asset(  # type: ignore[call-overload, untyped-decorator]
         key=asset_key(table.id),
         partitions_def=daily_partitions(),
         deps=[_dep(each) for each in table.upstream.values()],
@@ -85,12 +86,13 @@ def _build_asset(table: Table) -> AssetsDefinition:
         # skipped by their fingerprint, so a retry costs what is missing.
         retry_policy=RetryPolicy(max_retries=2, delay=5, backoff=Backoff.EXPONENTIAL, jitter=Jitter.PLUS_MINUS),
         op_tags={"lakehouse/table": table.id},
-        dagster_type=Nothing,  # type: ignore[arg-type]
+        dagster_type=Nothing,
     )
     def compute(context: AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[Any]:
         yield from _run(context, lakehouse, table)
 
-    return compute
+    made: AssetsDefinition = compute
+    return made
 
 
 def _dep(each: Input) -> AssetDep:
@@ -121,15 +123,15 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     _log_summary(context, result, good, bad)
     metadata = _metadata_of(lakehouse, table, result, good)
     if not bad:
-        for day, each in metadata.items():
-            context.add_asset_metadata(each, partition_key=day.isoformat())
+        for day, shown in metadata.items():
+            context.add_asset_metadata(shown, partition_key=day.isoformat())
         for evaluation in failed_evaluations(table, result) if len(days) > 1 else ():
             context.log_event(evaluation)
         yield MaterializeResult(check_results=check_results(table, result))
         return
     # Good days are materialized and flow on; bad ones are not, and the run fails at its last tables.
-    for day, each in metadata.items():
-        context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=each))
+    for day, shown in metadata.items():
+        context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
     for evaluation in failed_evaluations(table, result):
         context.log_event(evaluation)
     if not good or not _feeds_this_run(context, table):
@@ -161,15 +163,13 @@ def _feeds_this_run(context: AssetExecutionContext, table: Table) -> bool:
     )
 
 
-def _log_summary(
-    context: AssetExecutionContext, result: BuildResult, good: list[date], bad: dict[date, str]
-) -> None:
+def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list[date], bad: dict[date, str]) -> None:
     rows = sum(result.days[day].metrics.rows for day in good)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items())
     unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
     context.log.info(
-        f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not published; "
-        f"{rows} rows, version {result.version} (seconds: {seconds})"
+        f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; {rows} rows, "
+        f" version {result.version} (seconds: {seconds})"
     )
 
 

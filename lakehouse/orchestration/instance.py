@@ -143,8 +143,10 @@ def unfinished_days(
     over: dict[str, bool] = {}
     found: dict[str, set[date]] = {}
     for table in tables:
-        attempts = instance.event_log_storage.get_latest_asset_partition_materialization_attempts_without_materializations(
-            asset_key(table)
+        attempts = (
+            instance.event_log_storage.get_latest_asset_partition_materialization_attempts_without_materializations(
+                asset_key(table)
+            )
         )
         for partition, (run_id, _) in attempts.items():
             day = _day(partition)

@@ -24,10 +24,11 @@ from dagster import (
 
 from lakehouse.contracts import Table
 from lakehouse.tables.audit import Outcome, check_names
-from lakehouse.tables.build import UNCHANGED, BuildResult, DayResult
+from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
 
 PREVIEW_ROWS = 5
 MOST_DAYS_SHOWN = 100
+LONGEST_CELL = 40
 
 
 def asset_key(table: str) -> AssetKey:
@@ -117,7 +118,7 @@ def preview(table: Table, each: DayResult) -> str:
 
 def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
-    return (text if len(text) <= 40 else text[:39] + "…").replace("|", "\\|").replace("\n", " ")
+    return (text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…").replace("|", "\\|").replace("\n", " ")
 
 
 def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:

@@ -16,7 +16,9 @@ from lakehouse.tables.lake import Lake
 class SparkEngine(LazyPySparkResource):
     """dagster-pyspark's lazy resource on the engine that `LAKEHOUSE_SPARK_URL` names; nothing starts before first use."""
 
-    spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark settings of this run, beyond the engine's")
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict, description="Further Spark settings of this run"
+    )
 
     def _init_session(self) -> None:
         if self._spark_session is None:

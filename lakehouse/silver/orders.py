@@ -19,7 +19,9 @@ class Orders(pa.DataFrameModel):
     ordered_at: T.TimestampType() = pa.Field(description="Time of the order's first event")
     status: T.StringType() = pa.Field(isin=["placed", "cancelled"], description="cancelled once a cancellation is seen")
     lines: T.LongType() = pa.Field(ge=1, description="Events of the order")
-    amount: T.DecimalType(18, 2) = pa.Field(nullable=True, description="Sum over its events, in currency: what is left to pay")
+    amount: T.DecimalType(18, 2) = pa.Field(
+        nullable=True, description="Sum over its events, in currency: what is left to pay"
+    )
     currency: T.StringType() = pa.Field(nullable=True, description="ISO 4217")
     country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
     event_days: T.ArrayType(T.DateType()) = pa.Field(

@@ -50,7 +50,9 @@ class Transactions(pa.DataFrameModel):
     @rule
     def event_time_not_too_old(cls) -> Column:
         """The event is at most 400 days older than its arrival; epoch zero and dead clocks are no event times."""
-        return F.col("event_time").isNull() | (F.col("event_time") >= F.date_sub("_arrival_date", 400).cast("timestamp"))
+        return F.col("event_time").isNull() | (
+            F.col("event_time") >= F.date_sub("_arrival_date", 400).cast("timestamp")
+        )
 
     @rule
     def purchase_amount_positive(cls) -> Column:

@@ -28,7 +28,7 @@ from lakehouse.sources.landing import LandingFile
 _CHUNK = 1 << 20
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
 
-# A number of a JSON line that is in no string, after everything before it; Spark would read it as a float and lose digits.
+# A number of a JSON line that is in no string, after everything before it; Spark would read a float and lose digits.
 _NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
 _MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
 _MARKED = rf'"{_MARK}([^"]*)"'
@@ -98,7 +98,8 @@ def read_lines(
 
     Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
     `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
-    be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line break therefore breaks a row.
+    be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
+    break therefore breaks a row.
     """
     frames = (
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
@@ -106,7 +107,7 @@ def read_lines(
     readable = [p for p in probes if not p.problem]
     for header in dict.fromkeys(p.header for p in readable):
         paths = [p.file.path for p in readable if p.header == header]
-        lines = _lines(spark, paths, landing, root)
+        lines = _lines(spark, paths, landing)
         frames.append(_csv_rows(lines, landing, header) if landing.format == "csv" else _json_rows(lines, landing))
     whole = frames[0]
     for frame in frames[1:]:
@@ -118,7 +119,7 @@ def _schema(landing: Landing) -> T.StructType:
     return T.StructType([*[T.StructField(c, T.StringType()) for c in landing.columns], *LINE_SCHEMA])
 
 
-def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing, root: Path) -> DataFrame:
+def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> DataFrame:
     # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
     # Escaped, since Spark takes a path with brackets, braces, stars or question marks for a pattern.
     files = spark.read.text([re.sub(r"([{}\[\]*?\\])", r"\\\1", str(p)) for p in paths], wholetext=True)
@@ -178,9 +179,9 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     sound = F.col("_error").isNull()
     return rows.select(
         *[F.when(sound, _as_written(F.col("_p").getItem(c))).alias(c) for c in landing.columns],
-        F.when(sound & (F.size(unknown) > 0), F.to_json(F.transform_values(unknown, lambda _, v: _as_written(v)))).alias(
-            "_rescued"
-        ),
+        F.when(
+            sound & (F.size(unknown) > 0), F.to_json(F.transform_values(unknown, lambda _, v: _as_written(v)))
+        ).alias("_rescued"),
         "_arrival_date",
         "_source_file",
         "_source_row",
@@ -201,4 +202,3 @@ def _unreadable(spark: SparkSession, probes: Sequence[Probe], landing: Landing, 
         (*blank, p.file.arrival_date, p.file.path.relative_to(root).as_posix(), None, None, p.problem) for p in probes
     ]
     return spark.createDataFrame(rows, _schema(landing))
-

@@ -86,7 +86,7 @@ def _row_count(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _null_rates(table: Table, m: DayMetrics) -> Outcome:
-    bounds = {name: 0.0 for name in table.required} | dict(table.max_null_rate)
+    bounds = dict.fromkeys(table.required, 0.0) | dict(table.max_null_rate)
     rates = {name: count / m.rows for name, count in m.nulls.items()} if m.rows else {}
     broken = [
         f"{name} is null in {rates[name]:.1%} of rows; at most {bound:.1%} may be"
@@ -115,9 +115,7 @@ def _row_rules(table: Table, m: DayMetrics) -> Outcome:
     values: dict[str, Value] = {"quarantined": m.quarantined, "share_quarantined": round(share, 6)}
     values |= {f"failed/{name}": n for name, n in m.failures.items()}
     passed = not exceeds(m.quarantined, judged, table.max_quarantined)
-    return Outcome(
-        "row_rules", m.day, passed, f"{text}: {by_rule}" if by_rule else text, values=values
-    )
+    return Outcome("row_rules", m.day, passed, f"{text}: {by_rule}" if by_rule else text, values=values)
 
 
 def _unique_key(table: Table, m: DayMetrics) -> Outcome:
@@ -128,7 +126,7 @@ def _unique_key(table: Table, m: DayMetrics) -> Outcome:
     return Outcome("unique_key", m.day, passed, text, values={"duplicates": m.duplicates})
 
 
-def _row_conservation(table: Table, m: DayMetrics) -> Outcome:
+def _row_conservation(_: Table, m: DayMetrics) -> Outcome:
     expected = m.rows_in or 0
     text = (
         f"{expected} in = {m.rows} published + {m.quarantined} quarantined + {m.duplicates} duplicates"
@@ -141,7 +139,7 @@ def _row_conservation(table: Table, m: DayMetrics) -> Outcome:
     )
 
 
-def _source_readable(table: Table, m: DayMetrics) -> Outcome:
+def _source_readable(_: Table, m: DayMetrics) -> Outcome:
     return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
 
 

@@ -22,6 +22,15 @@ from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
 MAX_ATTEMPTS = 20
+# How Parquet names the types that need no parameters.
+_STORED_AS = {
+    "string": "String",
+    "date": "Date",
+    "long": "INT64",
+    "integer": "INT32",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+}
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
 
 
@@ -207,24 +216,11 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
         return True  # nested columns are refused or accepted by the schema of the staged frame
     if stored is None:
         return False
-    match expected:
-        case T.StringType():
-            return stored == "String"
-        case T.DateType():
-            return stored == "Date"
-        case T.TimestampType():
-            return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
-        case T.DecimalType():
-            return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
-        case T.LongType():
-            return stored == "INT64"
-        case T.IntegerType():
-            return stored == "INT32"
-        case T.DoubleType():
-            return stored == "DOUBLE"
-        case T.BooleanType():
-            return stored == "BOOLEAN"
-    return True
+    if isinstance(expected, T.TimestampType):
+        return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
+    if isinstance(expected, T.DecimalType):
+        return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
+    return stored == _STORED_AS.get(expected.typeName(), stored)
 
 
 def _check_on_disk(file: StagedFile) -> None:

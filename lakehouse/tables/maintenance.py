@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from deltalake import ColumnProperties, CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import ColumnProperties, CommitProperties, PostCommitHookProperties, WriterProperties
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError, PublishConflictError
@@ -54,7 +54,7 @@ class Layout:
 
     path: Path
     schema: T.StructType
-    pii: Collection[str] = field(default=())
+    pii: Collection[str] = ()
 
 
 def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
@@ -114,12 +114,10 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
         try:
             metrics = snapshot.delta.optimize.compact(
                 writer_properties=_writer_properties(layout),
-                commit_properties=CommitProperties(max_commit_retries=0, custom_metadata={"lakehouse.compaction": "1"}),
+                commit_properties=CommitProperties(custom_metadata={"lakehouse.compaction": "1"}),
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
             )
-        except (CommitFailedError, DeltaError) as error:
-            if not isinstance(error, CommitFailedError) and layout.path.exists() and attempt == MAX_ATTEMPTS:
-                raise
+        except CommitFailedError:
             continue
         removed, added = int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])
         return Compacted(open_snapshot(layout.path).version, removed, added, len(several), attempt)

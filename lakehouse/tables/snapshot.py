@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -123,7 +124,7 @@ def _texts(actions: pa.Table, column: str) -> list[str | None]:
 
 
 def _is_date(value: str) -> bool:
-    return len(value) == 10 and value[4] == "-" and value[7] == "-"
+    return re.fullmatch(r"\d{4}-\d{2}-\d{2}", value) is not None
 
 
 def _refuse_features(delta: DeltaTable, path: Path) -> None:

@@ -69,9 +69,7 @@ def routed(table: Table, frame: DataFrame) -> DataFrame:
     quarantined = F.col(ROUTE) == QUARANTINED
     own = set(table.columns)
     extras = [f.name for f in quarantine_schema(table).fields if f.name not in own]
-    return frame.select(
-        *table.columns, *[F.when(quarantined, F.col(name)).alias(name) for name in extras], ROUTE
-    )
+    return frame.select(*table.columns, *[F.when(quarantined, F.col(name)).alias(name) for name in extras], ROUTE)
 
 
 def stage(table: Table, frame: DataFrame, folder: Path) -> None:

@@ -127,9 +127,10 @@ def _bound(value: Any, up: bool) -> Any:
             moment = value.astimezone(UTC) if value.tzinfo else value
             cut = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
             if up and cut != moment:
-                if cut.replace(tzinfo=None) > datetime.max - timedelta(milliseconds=1):
+                try:
+                    cut += timedelta(milliseconds=1)
+                except OverflowError:
                     return None  # the end of time has no later millisecond
-                cut += timedelta(milliseconds=1)
             return cut.strftime("%Y-%m-%dT%H:%M:%S.") + f"{cut.microsecond // 1000:03d}Z"
         case date():
             return value.isoformat()

@@ -426,9 +426,9 @@ def _jars(folder: Path | None) -> list[str]:
     if folder is not None:
         return sorted(map(str, folder.glob("*.jar")))
     from lakehouse.settings import get_settings
-    from lakehouse.spark.jars import default_jars_dir, ensure_jars
+    from lakehouse.spark.jars import ensure_jars
 
-    return [str(jar) for jar in ensure_jars(get_settings().jars_dir or default_jars_dir())]
+    return [str(jar) for jar in ensure_jars(get_settings().jars_dir)]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ ARRIVAL = date(2011, 1, 5)
 
 
 def _days(spark: SparkSession, *moments: str | None) -> list[date]:
-    schema = T.StructType([*[T.StructField(c, T.StringType()) for c in COLUMNS], T.StructField("_arrival_date", T.DateType())])
+    schema = T.StructType(
+        [*[T.StructField(c, T.StringType()) for c in COLUMNS], T.StructField("_arrival_date", T.DateType())]
+    )
     rows = [(None, None, None, None, moment, None, None, None, ARRIVAL) for moment in moments]
     frame = online_retail.transform(spark.createDataFrame(rows, schema))
     return [row["_event_date"] for row in frame.select("_event_date").collect()]

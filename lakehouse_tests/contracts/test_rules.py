@@ -34,7 +34,25 @@ NUMBERS: dict[str, tuple[T.DataType, Any]] = {
     "date": (T.DateType(), lambda r: NOON.date() + timedelta(days=r.randint(-3, 3))),
     "timestamp": (T.TimestampType(), lambda r: NOON + timedelta(microseconds=r.randint(-2, 2))),
 }
-TEXTS = ["", " ", "a", "A", "ab", "abc", "xabc", "GBP", "gbp", "GBP ", "a.c", "a\nb", "é", "日本語", "😀", "a%_\\b", "null"]
+TEXTS = [
+    "",
+    " ",
+    "a",
+    "A",
+    "ab",
+    "abc",
+    "xabc",
+    "GBP",
+    "gbp",
+    "GBP ",
+    "a.c",
+    "a\nb",
+    "é",
+    "日本語",
+    "😀",
+    "a%_\\b",
+    "null",
+]
 STRING = (T.StringType(), lambda r: r.choice(TEXTS))
 BOUNDS: dict[str, Any] = {
     "long": 3, "int": 3, "decimal": Decimal("3.00"), "double": 3.0, "date": NOON.date(), "timestamp": NOON,

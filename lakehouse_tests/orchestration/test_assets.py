@@ -12,6 +12,7 @@ from lakehouse.definitions import defs
 from lakehouse.orchestration.report import asset_key, column_lineage, column_schema
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.metrics import DayMetrics
+
 DAY = date(2011, 1, 5)
 
 

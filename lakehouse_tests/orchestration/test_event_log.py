@@ -15,7 +15,9 @@ KEY = AssetKey(["silver", "transactions"])
 def _events(number: int) -> list[EventLogEntry]:
     made = []
     for n in range(number):
-        materialization = AssetMaterialization(KEY, partition=f"2011-01-{n + 1:02d}", tags={"a": str(n)}, metadata={"rows": n})
+        materialization = AssetMaterialization(
+            KEY, partition=f"2011-01-{n + 1:02d}", tags={"a": str(n)}, metadata={"rows": n}
+        )
         event = DagsterEvent(
             event_type_value=DagsterEventType.ASSET_MATERIALIZATION.value,
             job_name="j",
@@ -24,7 +26,13 @@ def _events(number: int) -> list[EventLogEntry]:
         )
         made.append(
             EventLogEntry(
-                error_info=None, level=10, user_message="", run_id="r1", timestamp=float(n), step_key="s", job_name="j",
+                error_info=None,
+                level=10,
+                user_message="",
+                run_id="r1",
+                timestamp=float(n),
+                step_key="s",
+                job_name="j",
                 dagster_event=event,
             )  # fmt: skip
         )

@@ -11,7 +11,9 @@ from lakehouse.silver.orders import orders
 from lakehouse.silver.transactions import transactions
 
 
-def transaction(event_id: str, order: str | None, kind: str, moment: str, amount: str, user: str = "u1") -> dict[str, Any]:
+def transaction(
+    event_id: str, order: str | None, kind: str, moment: str, amount: str, user: str = "u1"
+) -> dict[str, Any]:
     """A row of silver.transactions."""
     at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
     row: dict[str, Any] = dict.fromkeys(transactions.columns)

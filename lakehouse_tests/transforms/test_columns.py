@@ -36,7 +36,16 @@ def test_money_rounds_half_up_exactly(apply: Apply) -> None:
     """Without it, a cent could be off: by half-even rounding, by rounding twice, or by a float on the way."""
     chance = random.Random(7)
     texts = ["0.005", "-0.005", "1.005", "2.675", "1.0049999999999999", "2.1449999999999996", "-2.1449999999999996"]
-    texts += ["1e3", "1.5E-2", "+7", ".5", "5.", "9999999999999999.99", "0.00499999999999999999", "12345678901234567.89"]
+    texts += [
+        "1e3",
+        "1.5E-2",
+        "+7",
+        ".5",
+        "5.",
+        "9999999999999999.99",
+        "0.00499999999999999999",
+        "12345678901234567.89",
+    ]
     texts += [repr(chance.uniform(-1000, 1000)) for _ in range(200)]
     texts += [repr(chance.randint(1, 10**6) / 1000 * 1.1) for _ in range(200)]
     limit = Decimal("9999999999999999.99")
@@ -46,7 +55,22 @@ def test_money_rounds_half_up_exactly(apply: Apply) -> None:
 
 def test_what_is_no_number_is_no_money(apply: Apply) -> None:
     """Without it, ANSI casts would fail the whole run for one bad amount."""
-    texts = [None, "", " ", "ten", "1,50", "NaN", "Infinity", "1e400", "0x10", "1_000", "1 000", "--1", "1e25", "99999999999999999"]
+    texts = [
+        None,
+        "",
+        " ",
+        "ten",
+        "1,50",
+        "NaN",
+        "Infinity",
+        "1e400",
+        "0x10",
+        "1_000",
+        "1 000",
+        "--1",
+        "1e25",
+        "99999999999999999",
+    ]
     assert apply(money, texts) == [None] * len(texts)
 
 
@@ -148,7 +172,9 @@ def test_no_address_survives_masking(apply: Apply) -> None:
     """Without it, personal data would stay readable in raw and rescued text, which nobody tokenises."""
     found = dict(zip(LEAKS, apply(masked, list(LEAKS)), strict=True))
     for text, shown in found.items():
-        assert not any(part in shown.lower() for part in ("alice", "example", "jörg", "müller", "brien", "a.b+c_d")), text
+        assert not any(part in shown.lower() for part in ("alice", "example", "jörg", "müller", "brien", "a.b+c_d")), (
+            text
+        )
     assert found == LEAKS
 
 

@@ -1,0 +1,230 @@
+"""Publish = write, audit, publish: rows are staged once, judged by their figures, and made visible in one commit."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from lakehouse.contracts import Table
+from lakehouse.tables.audit import Outcome, audit
+from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.tables.failpoints import failpoint
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.metrics import DayMetrics, measure
+from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
+from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
+
+PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
+
+
+@dataclass(frozen=True)
+class DayResult:
+    """What happened to one day: its status, its figures, every check's outcome, and a sample file to preview."""
+
+    status: str
+    metrics: DayMetrics
+    outcomes: Sequence[Outcome] = ()
+    sample: Path | None = None
+
+    @property
+    def reason(self) -> str:
+        """The blocking checks that failed, in words; empty where none did."""
+        return "; ".join(f"{o.check}: {o.message}" for o in self.outcomes if o.blocking and not o.passed)
+
+
+@dataclass
+class BuildResult:
+    """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase."""
+
+    table: Table
+    version: int
+    inputs: Mapping[str, int]
+    days: dict[date, DayResult] = field(default_factory=dict)
+    also_replaced: Sequence[date] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def with_status(self, status: str) -> list[date]:
+        """The asked days of that status, in order."""
+        return sorted(day for day, result in self.days.items() if result.status == status)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows to publish and what is known of them.
+
+    Attributes:
+        frame: the transform's rows; None where there is no input and so no row.
+        days: the days asked for, in order.
+        also: further days whose full content the frame holds (an upsert's).
+        fingerprints: by day, the number that makes a repeat a no-op; a day without one is always built again.
+        rows_in: by day, rows counted at the input, where rows are conserved.
+        problems: by day, why its source could not be read.
+    """
+
+    frame: DataFrame | None
+    days: Sequence[date]
+    also: Sequence[date] = ()
+    fingerprints: Mapping[date, int] = field(default_factory=dict)
+    rows_in: Mapping[date, int] | None = None
+    problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
+
+
+class Publisher:
+    """One table at the version a build starts from; commits go on that version or not at all."""
+
+    def __init__(self, lake: Lake, table: Table) -> None:
+        self.table = table
+        self.target, self._side = _targets(lake, table)
+        self.base = ensure_table(self.target)
+        self.side_base = ensure_table(self._side) if self._side else None
+
+    def is_current(self, day: date, fingerprint: int) -> bool:
+        """Whether the day was published, quarantine included, from these very inputs and code."""
+        name = day_transaction(day)
+        return self.base.transaction(name) == fingerprint and (
+            self.side_base is None or self.side_base.transaction(name) == fingerprint
+        )
+
+    def publish(self, job: Job, result: BuildResult, run_id: str) -> None:
+        """Stage, audit and commit; results by day and seconds by phase are added to `result`.
+
+        Days that fail their audit are not published; the others are, in one commit. Quarantined rows are committed
+        first, so that a crash in between loses nothing: the day still lacks its fingerprint and is built again.
+        """
+        clock = Clock(result.seconds)
+        folder = self.target.path / "staged" / uuid.uuid4().hex
+        try:
+            files: list[StagedFile] = []
+            if job.frame is not None:
+                failpoint("before-stage")
+                stage(self.table, job.frame, folder)
+                failpoint("after-stage")
+                clock.lap("stage")
+                files = read_staged(folder, self.table.partition_by)
+            good = self._audit(job, files, result)
+            clock.lap("audit")
+            self._commit(job, files, good, result, run_id)
+            clock.lap("commit")
+        finally:
+            _clear(folder)
+
+    def _audit(self, job: Job, files: Sequence[StagedFile], result: BuildResult) -> list[date]:
+        metrics = measure(self.table, files, job.days)
+        for day in job.days:
+            metrics[day].rows_in = job.rows_in.get(day, 0) if job.rows_in is not None else None
+            metrics[day].problems.extend(job.problems.get(day, ()))
+        samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
+        history = self.base.rows_by_day(self.table.day_column)
+        for day in job.days:
+            history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
+        good: list[date] = []
+        for day in job.days:
+            outcomes = audit(self.table, metrics[day], history)
+            passed = all(o.passed or not o.blocking for o in outcomes)
+            if passed:
+                good.append(day)
+                history[day] = metrics[day].rows
+            status = PUBLISHED if passed else FAILED
+            result.days[day] = DayResult(status, metrics[day], outcomes, samples.get(day.isoformat()))
+        if self.table.upsert and len(good) < len(job.days):
+            # Keys move between days: published in part, one could be in two days or in none.
+            for day in good:
+                held = Outcome("row_rules", day, passed=False, message="held back: another day of its keys failed")
+                result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
+            return []
+        return good
+
+    def _commit(
+        self, job: Job, files: Sequence[StagedFile], good: list[date], result: BuildResult, run_id: str
+    ) -> None:
+        prints = {day_transaction(day): job.fingerprints[day] for day in good if day in job.fingerprints}
+        facts: dict[str, Any] = {
+            "lakehouse.run_id": run_id,
+            "lakehouse.code_version": self.table.code_version,
+            "lakehouse.inputs": dict(result.inputs),
+        }
+        if self._side is not None and self.side_base is not None:
+            moved = [_moved(f, self.target, self._side) for f in files if f.route == QUARANTINED]
+            failpoint("before-quarantine-commit")
+            # Failed days leave their quarantined rows too, without a fingerprint: there their reasons can be read.
+            replace_days(self._side, self.side_base, moved, job.days, Commit(prints, facts))
+            failpoint("after-quarantine-commit")
+        if not good:
+            return
+        days = [*good, *job.also]
+        wanted = {day.isoformat() for day in days}
+        valid = [f for f in files if f.route == VALID and f.partition[self.table.day_column] in wanted]
+        figures = {day.isoformat(): result.days[day].metrics.as_json() for day in good}
+        failpoint("before-commit")
+        result.version = replace_days(
+            self.target, self.base, valid, days, Commit(prints, {**facts, "lakehouse.metrics": figures})
+        )
+        result.also_replaced = list(job.also)
+        failpoint("after-commit")
+
+
+def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
+    target = Target(
+        lake.path(table.id),
+        table.schema,
+        table.partition_by,
+        required=table.required,
+        pii=table.pii,
+        extra_columns=[FAILED_RULES, *PROVENANCE.names],
+        description=table.description,
+    )
+    if not table.rules:
+        return target, None
+    side = Target(
+        lake.path(table.quarantine_id),
+        quarantine_schema(table),
+        table.partition_by,
+        pii=(*table.pii, "_raw", "_error"),
+        description=f"Rows of {table.id} that broke a row rule",
+    )
+    return target, side
+
+
+def _moved(file: StagedFile, target: Target, side: Target) -> StagedFile:
+    """The quarantine file inside its own table's folder, where that table's vacuum finds it."""
+    path = side.path / file.path.relative_to(target.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.rename(path)
+    return replace(file, path=path)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what is never committed: duplicates, the folder of moved quarantine files, Spark's markers.
+
+    Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.
+    """
+    if not folder.exists():
+        return
+    for child in folder.iterdir():
+        if child.is_dir() and child.name != f"route={VALID}":
+            shutil.rmtree(child, ignore_errors=True)
+        elif child.is_file():
+            child.unlink(missing_ok=True)
+
+
+class Clock:
+    """Adds seconds by phase to a mapping."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        """The time since the last lap belongs to this phase."""
+        now = time.perf_counter()
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
+        self._last = now

@@ -1,0 +1,95 @@
+"""`make bench`: the pipeline against the plain script, in turns; `make bench ARGS=publish`: the publish door."""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from lakehouse.sources.landing import land_online_retail, land_sample_online_retail
+
+THEN_DAYS = 5
+
+
+def main() -> int:
+    """Run the chosen benchmark; JSON to standard output, progress to standard error."""
+    parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
+    parser.add_argument("what", choices=["pipeline", "publish"], nargs="?", default="pipeline")
+    parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
+    parser.add_argument("--rounds", type=int, default=3)
+    given, rest = parser.parse_known_args()
+    if given.what == "publish":
+        from lakehouse_tests.benchmarks.publish import main as publish
+
+        return publish([*rest, "--rounds", str(given.rounds)])
+    report = pipeline(given.source, given.rounds)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def pipeline(source: Path | None, rounds: int) -> dict[str, Any]:
+    """Full history in one run, then single days on the warm session: plain and ours in turns, ratios pair by pair."""
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as folder:
+        landed = Path(folder) / "landed"
+        if source:
+            land_online_retail(source, landed, None, None)
+        else:
+            land_sample_online_retail(landed, date(2011, 1, 3), 120, rows=1500, seed=1)
+        days = sorted(date.fromisoformat(p.name[:10]) for p in (landed / "landing/online_retail").iterdir())
+        first, last, then = days[0], days[-1 - THEN_DAYS], days[-THEN_DAYS:]
+        span = ["--from", str(first), "--to", str(last), "--then", *map(str, then)]
+        for turn in range(rounds):
+            out, root = Path(folder) / "plain", Path(folder) / "root"
+            for used in (out, root):
+                shutil.rmtree(used, ignore_errors=True)
+            shutil.copytree(landed, root)
+            plain = _run("plain", "--landing", str(landed / "landing"), "--out", str(out), *span)
+            ours = _run("through_dagster", "--root", str(root), *span)
+            pairs.append((plain, ours))
+            sys.stderr.write(
+                f"round {turn + 1} of {rounds}: {_ratio(plain, ours, 0, 'seconds'):.2f} of the plain script\n"
+            )
+    return {
+        "days": (last - first + timedelta(days=1)).days,
+        "files": len(days),
+        "full_history": _compared(pairs, [0]),
+        "one_warm_day": _compared(pairs, list(range(1, THEN_DAYS + 1))),
+        "peak_rss_ratio": round(statistics.median(b["peak_rss_mb"] / a["peak_rss_mb"] for a, b in pairs), 3),
+        "peak_rss_mb": {"plain": [a["peak_rss_mb"] for a, _ in pairs], "ours": [b["peak_rss_mb"] for _, b in pairs]},
+        "rounds": [{"plain": a["runs"][0], "ours": b["runs"][0]} for a, b in pairs],
+    }
+
+
+def _compared(pairs: list[tuple[dict[str, Any], dict[str, Any]]], runs: list[int]) -> dict[str, Any]:
+    both = [(a["runs"][n], b["runs"][n]) for a, b in pairs for n in runs]
+    return {
+        "wall_ratio": round(statistics.median(b["seconds"] / a["seconds"] for a, b in both), 3),
+        "cpu_ratio": round(statistics.median(b["cpu_seconds"] / a["cpu_seconds"] for a, b in both), 3),
+        "seconds": {"plain": [a["seconds"] for a, _ in both], "ours": [b["seconds"] for _, b in both]},
+        "dagster_seconds": [b["dagster_seconds"] for _, b in both],
+        "spark_jobs": {"plain": both[-1][0]["spark_jobs"], "ours": both[-1][1]["spark_jobs"]},
+    }
+
+
+def _ratio(plain: dict[str, Any], ours: dict[str, Any], run: int, figure: str) -> float:
+    return float(ours["runs"][run][figure] / plain["runs"][run][figure])
+
+
+def _run(module: str, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", f"lakehouse_tests.benchmarks.{module}", *arguments],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

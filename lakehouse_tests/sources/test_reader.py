@@ -1,0 +1,327 @@
+"""Landed files as rows of raw text: whatever a file holds, each line is a row or a named reason, and nothing is changed.
+
+All files of a format are read in one pass, as a run reads them; each test looks at its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.bronze.events import events
+from lakehouse.contracts import Landing
+from lakehouse.sources.landing import landing_files
+from lakehouse.sources.reader import Probe, probe, read_lines
+
+CSV = {
+    "plain": b"a,b\n1,2\n3,4\n",
+    "crlf": b"a,b\r\n1,2\r\n3,4\r\n",
+    "bom": b"\xef\xbb\xbfa,b\n1,2\n",
+    "no_newline_at_end": b"a,b\n1,2\n3,4",
+    "quoted_header": b'"a","b"\n1,2\n',
+    "reordered": b"b,a\n2,1\n",
+    "additional": b"more,b,a,x y\nm,2,1,\n",
+    "quotes": b'a,b\n"x, y","say ""hi"" there"\n"C:\\dir\\",2\n"5"" nails",""\n\'s,4\n',
+    "spaces": b"a,b\n 1 , 2 \n",
+    "few": b"a,b\n1\n1,2\n",
+    "many": b"a,b\n1,2,3\n1,2\n",
+    "blank_line": b"a,b\n1,2\n\n3,4\n",
+    "open_quote": b'a,b\n"open,1\n2,3\n',
+    "latin_1": "a,b\ncafé,ü\n".encode("latin-1"),
+    "unicode": "a,b\n日本語,😀\n".encode(),
+    "control": b"a,b\n\x00x\x01,1\rz\n",
+    "formula": b"a,b\n=1+1,-5\n",
+    "header_only": b"a,b\n",
+    "header_only_no_newline": b"a,b",
+    "empty": b"",
+    "missing_column": b"a,c\n1,2\n",
+    "twice": b"a,b,a\n1,2,3\n",
+    "other_separator": b"a;b\n1;2\n",
+    "utf_16": "a,b\n1,2\n".encode("utf-16"),
+}
+UNREADABLE = {"empty", "missing_column", "twice", "other_separator", "utf_16", "truncated", "rubbish"}
+JSON_FIELDS = ("id", "amount", "email")
+JSON = {
+    "as_written": b'{"id":"1","amount":12.50}\n{"id":2,"amount":12345678901234567.89}\n{"id":-0,"amount":1E-7}\n'
+    b'{"id":true,"amount":-1.0e+05}\n{"id":12345678901234567890123,"amount":null}\n{"amount":"12.50"}\n',
+    "text_with_numbers": b'{"id":"a: 1.50, \\"b\\":2.50","amount":"1.0,2.0"}\n',
+    "nested": b'{"id":"1","x":{"deep":[1,2.50,{"y":-1e5}],"z":""},"flag":false,"none":null}\n',
+    "wrong_types": b'{"id":{"n":1.10},"amount":[1,2.0,"3.0"]}\n',
+    "unicode": '{"id":"é\\u00e9\\ud83d\\ude00","amount":"日"}\n'.encode(),
+    "spaces": b' { "id" : "1" , "amount" : 1.0 } \r\n',
+    "empty_object": b"{}\n",
+    "case": b'{"ID":"1"}\n',
+    "not_objects": b'[1,2]\n[{"id":"1"}]\n5\n1.5\n"text"\nnull\ntrue\n\n   \n',
+    "cut": b'{"id":"1","amount":1\n{"id":"1","amo\n{"id":"1",\n{\n{"id":"1","amount":12.\n',
+    "more_than_one": b'{"id":"1"}{"id":"2"}\n{"id":"1"},{"id":"2"}\n{"id":"1"} rubbish\n{"id":"1"}]\n{"id":"1"}}\n',
+    "not_json": b'{\'id\':\'1\'}\n{id:1}\n{"id":NaN}\n{"id":007}\n{"id":.5}\n{"id":"a\x01b"}\nid=1\n\x00\xff\x00\n',
+    "twice": b'{"id":"1","id":"2"}\n{"x":1,"x":1}\n',
+    "latin_1": '{"id":"café"}\n'.encode("latin-1"),
+    "no_newline_at_end": b'{"id":"1"}\n{"id":"2"}',
+    "empty": b"",
+    "addresses": b'{"id":"1","email":"alice@example.com"}\n{"id":"2","contact":"alice@example.com","n":{"m":"alice@example.com"}}\n'
+    b'{"id":"3","email":"alice@example.com"\n{"id":"4","mail\\u0040":"alice\\u0040example.com","alice@example.com":1}\n'
+    b'{"id":"5","email":["alice@example.com"]}\nalice@example.com\n{"email":"alice@example.com","email":"b@example.com"}\n',
+}
+ODD_NAMES = [
+    "a b",
+    "100%",
+    "%20",
+    "1+1",
+    "jüli",
+    "b[1]",
+    "{x,y}",
+    "s*?",
+    "col:on",
+    "h#sh",
+    "back\\slash",
+    "q'uote\"",
+    "a,b",
+]
+
+
+class Read(NamedTuple):
+    """What became of the files of one format, by name."""
+
+    probes: dict[str, Probe]
+    rows: dict[str, list[Any]]
+
+    def of(self, name: str) -> list[tuple[Any, ...]]:
+        """The columns of the source, by row."""
+        return [tuple(row)[: len(row) - 8] for row in self.rows[name]]
+
+
+def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, str]) -> Read:
+    probes = probe(landing_files(root, landing.source), landing)
+    found = defaultdict(list)
+    for row in read_lines(spark, probes, landing, root, "run-1", "code-1").collect():
+        found[names[root / row["_source_file"]]].append(row)
+    ordered = {name: sorted(found[name], key=lambda row: row["_source_row"] or 0) for name in names.values()}
+    return Read({names[p.file.path]: p for p in probes}, ordered)
+
+
+@pytest.fixture(scope="module")
+def csvs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Each CSV as the export of a day of its own, under a root whose name is odd itself."""
+    root = tmp_path_factory.mktemp("root 100% ü+[x]")
+    packed = {name: gzip.compress(content) for name, content in CSV.items()}
+    packed["truncated"] = gzip.compress(b"a,b\n" + b"1,2\n" * 5000)[:-12]
+    packed["rubbish"] = b"\x00\x01 no gzip at all"
+    names = {}
+    for number, (name, content) in enumerate(packed.items()):
+        path = root / "landing" / "online_retail" / f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        names[path] = name
+    return _read(spark, root, Landing("online_retail", "csv", ("a", "b")), names)
+
+
+@pytest.fixture(scope="module")
+def jsons(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """All JSON files in one day, some packed."""
+    root = tmp_path_factory.mktemp("root")
+    folder = root / "landing" / "events" / "2026-03-02"
+    folder.mkdir(parents=True)
+    files = {folder / f"{name}.jsonl": (name, content) for name, content in JSON.items()}
+    files |= {folder / f"{name}.jsonl": (name, b'{"id":"1"}\n') for name in ODD_NAMES}
+    files[folder / "packed.jsonl.gz"] = ("packed", gzip.compress(b'{"id":"1"}\n{"id":"2"}\n'))
+    files[folder / "truncated.jsonl.gz"] = ("truncated", gzip.compress(b'{"id":"1"}\n' * 5000)[:-12])
+    files[folder / "rubbish.jsonl.gz"] = ("rubbish", b'{"id":"1"}\n')
+    for path, (_, content) in files.items():
+        path.write_bytes(content)
+    landing = Landing("events", "jsonl", JSON_FIELDS)
+    return _read(spark, root, landing, {path: name for path, (name, _) in files.items()})
+
+
+@pytest.mark.parametrize("kind", ["csvs", "jsons"])
+def test_each_line_is_one_row_and_each_unreadable_file_one(kind: str, request: pytest.FixtureRequest) -> None:
+    """Without it, a line could vanish or count twice, and `rows in = rows out` would hold of nothing."""
+    read: Read = request.getfixturevalue(kind)
+    for name, each in read.probes.items():
+        expected = 1 if each.problem else each.lines
+        assert len(read.rows[name]) == expected, name
+        numbers = [row["_source_row"] for row in read.rows[name]]
+        first = 2 if kind == "csvs" else 1
+        assert numbers == ([None] if each.problem else list(range(first, first + expected))), name
+
+
+@pytest.mark.parametrize("kind", ["csvs", "jsons"])
+def test_each_row_says_where_it_is_from(kind: str, request: pytest.FixtureRequest) -> None:
+    """Without it, a row could not be traced to its file: odd names would come back encoded, or not at all."""
+    read: Read = request.getfixturevalue(kind)
+    for name, rows in read.rows.items():
+        file = read.probes[name].file
+        for row in rows:
+            assert row["_source_file"].endswith(f"/{file.path.name}")
+            assert (row["_arrival_date"], row["_ingested_run"], row["_code_version"]) == (
+                file.arrival_date,
+                "run-1",
+                "code-1",
+            )
+    assert {row["_source_file"].split("/", 1)[0] for rows in read.rows.values() for row in rows} == {"landing"}
+
+
+def test_unreadable_files_are_named_with_the_reason(csvs: Read, jsons: Read) -> None:
+    """Without it, one broken file would fail the job of all its neighbours, or be read in part without a word."""
+    assert {name for name, each in csvs.probes.items() if each.problem} == UNREADABLE
+    assert {name for name, each in jsons.probes.items() if each.problem} == {"truncated", "rubbish"}
+    reasons = {name: rows[0]["_error"] for name, rows in csvs.rows.items() if name in UNREADABLE}
+    assert "ends early" in reasons["truncated"]
+    assert "is not readable gzip" in reasons["rubbish"]
+    assert "the file is empty" in reasons["empty"]
+    assert "lacks the column(s) b; its header holds a, c" in reasons["missing_column"]
+    assert "names a column twice in its header: a, b, a" in reasons["twice"]
+    assert all(csvs.probes[name].file.path.name in reason for name, reason in reasons.items())
+    assert all(csvs.of(name) == [(None, None)] for name in UNREADABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("plain", [("1", "2"), ("3", "4")]),
+        ("crlf", [("1", "2"), ("3", "4")]),
+        ("bom", [("1", "2")]),
+        ("no_newline_at_end", [("1", "2"), ("3", "4")]),
+        ("quoted_header", [("1", "2")]),
+        ("reordered", [("1", "2")]),
+        ("additional", [("1", "2")]),
+        ("spaces", [(" 1 ", " 2 ")]),
+        ("latin_1", [("caf\ufffd", "\ufffd")]),  # not UTF-8: shown as unknown, never as bytes that break readers
+        ("unicode", [("日本語", "😀")]),
+        ("control", [("\x00x\x01", "1\rz")]),
+        ("formula", [("=1+1", "-5")]),
+        ("header_only", []),
+        ("header_only_no_newline", []),
+    ],
+)
+def test_csv_fields_are_the_texts_of_the_file(csvs: Read, name: str, rows: list[tuple[str, str]]) -> None:
+    """Without it, fields could land in the wrong column, lose spaces, or carry a carriage return or byte order mark."""
+    assert csvs.of(name) == rows
+    assert all(row["_error"] is None and row["_raw"] is None for row in csvs.rows[name])
+
+
+def test_csv_quotes_are_read_as_python_reads_them(csvs: Read) -> None:
+    """Without it, a doubled quote or a backslash before one would change the text, and with it the hash of the row."""
+    wanted = [tuple(field or None for field in row) for row in csv.reader(CSV["quotes"].decode().splitlines()[1:])]
+    assert csvs.of("quotes") == wanted
+    assert wanted[0] == ("x, y", 'say "hi" there')
+
+
+def test_additional_columns_are_rescued(csvs: Read) -> None:
+    """Without it, a column that the source adds would be lost from the day it appears."""
+    (row,) = csvs.rows["additional"]
+    assert json.loads(row["_rescued"]) == {"more": "m"}
+    assert all(row["_rescued"] is None for row in csvs.rows["plain"])
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "sound"),
+    [
+        ("few", "1", [("1", "2")]),
+        ("many", "1,2,3", [("1", "2")]),
+        ("blank_line", "", [("1", "2"), ("3", "4")]),
+        ("open_quote", '"open,1', [("2", "3")]),
+    ],
+)
+def test_a_line_that_does_not_parse_keeps_its_text(csvs: Read, name: str, raw: str, sound: list[Any]) -> None:
+    """Without it, a row with a field too few would pass with its values shifted, or take its neighbours with it."""
+    bad = [row for row in csvs.rows[name] if row["_error"]]
+    assert [(row["_raw"], row["_error"]) for row in bad] == [(raw, "not a CSV line of 2 fields")]
+    assert [(row["a"], row["b"]) for row in csvs.rows[name] if not row["_error"]] == sound
+
+
+def test_json_numbers_stay_as_written(jsons: Read) -> None:
+    """Without it, a price of 12.50 would be stored as 12.5, and a long amount as a float that has lost its pence."""
+    assert [row[:2] for row in jsons.of("as_written")] == [
+        ("1", "12.50"),
+        ("2", "12345678901234567.89"),
+        ("-0", "1E-7"),
+        ("true", "-1.0e+05"),
+        ("12345678901234567890123", None),
+        (None, "12.50"),
+    ]
+    assert jsons.of("text_with_numbers")[0][:2] == ('a: 1.50, "b":2.50', "1.0,2.0")
+
+
+def test_unknown_json_fields_are_rescued_whole(jsons: Read) -> None:
+    """Without it, a field that the producer adds would be lost from the day it appears, or lose digits."""
+    (row,) = jsons.rows["nested"]
+    rescued = json.loads(row["_rescued"])
+    assert rescued == {"x": '{"deep":[1,2.50,{"y":-1e5}],"z":""}', "flag": "false", "none": None}
+    assert row["id"] == "1"
+    (case,) = jsons.rows["case"]
+    assert (case["id"], json.loads(case["_rescued"])) == (None, {"ID": "1"})
+
+
+def test_json_values_of_another_type_are_kept_as_text(jsons: Read) -> None:
+    """Without it, an amount that became an object would be null, and nobody could tell why."""
+    assert jsons.of("wrong_types")[0][:2] == ('{"n":1.10}', '[1,2.0,"3.0"]')
+    assert jsons.of("unicode")[0][:2] == ("éé😀", "日")
+    assert jsons.of("spaces")[0][:2] == ("1", "1.0")
+    assert jsons.of("empty_object") == [(None, None, None)]
+    assert jsons.of("latin_1")[0][0] == "caf\ufffd"
+    assert [row[0] for row in jsons.of("no_newline_at_end")] == ["1", "2"]
+    for name in ("wrong_types", "unicode", "spaces", "empty_object", "latin_1"):
+        assert all(row["_error"] is None for row in jsons.rows[name]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("not_objects", "not a JSON object"),
+        ("cut", "not a JSON object"),
+        ("more_than_one", "not a JSON object"),
+        ("not_json", "not a JSON object"),
+        ("twice", "names a field twice"),
+    ],
+)
+def test_lines_that_are_no_json_object_keep_their_text(jsons: Read, name: str, error: str) -> None:
+    """Without it, half a line, or the first of two objects on a line, would pass as a row and the rest be lost."""
+    texts = [line.decode(errors="replace") for line in JSON[name].split(b"\n")[:-1]]
+    assert [(row["_raw"], row["_error"]) for row in jsons.rows[name]] == [(text, error) for text in texts]
+    assert set(jsons.of(name)) == {(None, None, None)}
+    assert all(row["_rescued"] is None for row in jsons.rows[name])
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_files_of_any_name_are_read(jsons: Read, name: str) -> None:
+    """Without it, a bracket or a star in a name would be taken for a pattern, and the whole run would fail."""
+    assert jsons.of(name) == [("1", None, None)]
+
+
+def test_no_address_of_a_line_is_stored(spark: SparkSession, jsons: Read) -> None:
+    """Without it, e-mail addresses would stay readable in bronze: in raw lines, rescued fields or names of fields."""
+    rows = [row.asDict() for row in jsons.rows["addresses"]]
+    lines = spark.createDataFrame(rows, spark_schema())
+    found = events.transform(lines=lines).collect()
+    assert len(found) == 7
+    assert "email" not in found[0].asDict()
+    for row in found:
+        text = " ".join(str(value) for value in row.asDict().values()).lower()
+        assert "alice" not in text
+        assert "example.com" not in text
+    assert sum(row["email_token"] is not None for row in found) == 2
+
+
+def spark_schema() -> str:
+    """The reader's columns, with those that the transform of events asks for."""
+    more = (
+        "event_id",
+        "schema_version",
+        "user_id",
+        "event_type",
+        "event_time",
+        "order_id",
+        "currency",
+        "payment_method",
+    )
+    texts = [*JSON_FIELDS, *more, "country", "_rescued"]
+    columns = ", ".join(f"{c} string" for c in texts)
+    return f"{columns}, _arrival_date date, _source_file string, _source_row long, _raw string, _error string"
