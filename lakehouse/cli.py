@@ -14,7 +14,7 @@ from lakehouse.commands import backfill, demo, describe, dev, doctor, land, main
 
 app = typer.Typer(
     name="lakehouse",
-    help=f"{(about or '').strip()}\n\nSettings are LAKEHOUSE_* environment variables or a .env file (see .env.example).",
+    help=f"{about}\n\nSettings are LAKEHOUSE_* environment variables or a .env file (see .env.example).",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

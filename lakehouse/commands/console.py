@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -99,11 +99,13 @@ def table(
         right: headings of the columns to align at the right.
         title: a line above.
     """
-    made = Table(
-        title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
-    )
-    for name in columns:
-        made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+    made = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None)
+    made.pad_edge, made.padding = False, (0, 1 if console().width < _ROOMY else 2, 0, 0)
+    for position, name in enumerate(columns):
+        number = name in right
+        made.add_column(
+            Text(name), justify="right" if number else "left", no_wrap=number or position == 0, overflow="fold"
+        )
     for row in rows:
         made.add_row(*[cell(value) for value in row])
     return made
@@ -156,10 +158,10 @@ def counted(number: int, noun: str) -> str:
 
 def age_text(age: timedelta) -> str:
     """An age as people say it: minutes, hours or days."""
-    minutes = int(age.total_seconds() // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 60 * 72 else f"{minutes // 1440} days"
+    hours = age // timedelta(hours=1)
+    if age < timedelta(hours=2):
+        return f"{age // timedelta(minutes=1)} min"
+    return f"{hours} h" if age < timedelta(days=3) else f"{age.days} days"
 
 
 def program() -> str:
@@ -218,9 +220,3 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
             os.close(descriptor)
         if own:
             own.close()
-
-
-def without(mapping: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The mapping without some names."""
-    left_out = set(names)
-    return {key: value for key, value in mapping.items() if key not in left_out}

@@ -120,7 +120,7 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
     from lakehouse.commands.rows import top_rows
     from lakehouse.tables.lake import table_path
 
-    columns = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
+    columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
     during = (ds.field("event_date") >= first) & (ds.field("event_date") <= last) & (ds.field("currency") == "GBP")
     rows = top_rows(
         table_path(settings.root, "gold.daily_revenue"),
@@ -187,7 +187,7 @@ def _show_next_steps(settings: Settings, first: date, last: date) -> None:
     say()
     say("Next:")
     for command, purpose in (
-        (f"{call} sql 'SELECT * FROM gold.daily_revenue ORDER BY event_date'", "query any table by name"),
+        (call + " sql 'SELECT * FROM gold.daily_revenue ORDER BY event_date'", "query any table by name"),
         (f"{call} quarantine show silver.transactions", "rows that were set aside, with their reasons"),
         (f"{call} status", "freshness, failing checks, quarantine depth"),
         (f"{call} backfill --from {first} --to {last}", "again: nothing changes"),

@@ -68,7 +68,7 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
     from lakehouse.tables.audit import check_names
 
     contract = get_table(name)
-    facts = {
+    facts: dict[str, Any] = {
         "table": contract.id,
         "description": contract.description,
         "columns": [
@@ -123,7 +123,8 @@ def history(
     snapshot = open_snapshot(table_path(settings.root, name if name.endswith("_quarantine") else source.id))
     if snapshot.delta is None:
         raise UsageError(
-            f"{name} was never built in {settings.root}: {program()} backfill --select '+{source.id}' --from DAY --to DAY"
+            f"{name} was never built in {settings.root}. Build it: {program()} backfill --select '+{source.id}' "
+            "--from DAY --to DAY"
         )
     entries = [_commit(entry) for entry in snapshot.delta.history(limit)]
     if as_json:
@@ -143,7 +144,8 @@ def history(
     ]
     columns = ("version", "time", "operation", "run", "code", "days", "rows")
     console().print(table(columns, rows, right=("version", "rows")))
-    say(f"Read an older version: {program()} sql 'SELECT * FROM {name} VERSION AS OF {entries[-1]['version']}'")
+    oldest = entries[-1]["version"]
+    say(program() + f" sql 'SELECT … FROM {name} VERSION AS OF {oldest}' reads an older version.")
 
 
 def _commit(entry: dict[str, Any]) -> dict[str, Any]:

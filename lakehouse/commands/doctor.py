@@ -24,7 +24,7 @@ from lakehouse.settings import Settings, get_settings
 MIN_PYTHON = (3, 11)
 
 
-class Problem(Exception):
+class ProblemError(Exception):
     """What is wrong, and how to mend it."""
 
     def __init__(self, found: str, mend: str) -> None:
@@ -95,14 +95,14 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
 def _finding(check: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(check, ok=True, found=look())
-    except Problem as problem:
+    except ProblemError as problem:
         return Finding(check, ok=False, found=problem.found, mend=problem.mend)
 
 
 def _python() -> str:
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < MIN_PYTHON:
-        raise Problem(found, "Install Python 3.11 or newer, then: make clean setup PYTHON=python3.11")
+        raise ProblemError(found, "Install Python 3.11 or newer, then: make clean setup PYTHON=python3.11")
     return found
 
 
@@ -121,7 +121,7 @@ def _packages() -> str:
         except PackageNotFoundError:
             wrong.append(f"{name} is missing")
     if wrong:
-        raise Problem("; ".join(wrong), "Install the locked versions: make setup")
+        raise ProblemError("; ".join(wrong), "Install the locked versions: make setup")
     shown = [f"{name} {version(name)}" for name in ("pyspark", "delta-spark", "deltalake", "dagster", "pandera")]
     return ", ".join(shown) + ("" if exact else " (lakehouse itself is not installed, so nothing was compared)")
 
@@ -130,7 +130,7 @@ def _java() -> str:
     from lakehouse.spark.jars import INSTALL_JAVA, java_home_problem, java_version
 
     if problem := java_home_problem():
-        raise Problem(problem.removesuffix(INSTALL_JAVA).strip(), INSTALL_JAVA)
+        raise ProblemError(problem.removesuffix(INSTALL_JAVA).strip(), INSTALL_JAVA)
     return f"Java {java_version()}"
 
 
@@ -141,7 +141,7 @@ def _jars(settings: Settings) -> str:
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise Problem(problems[0] + more, f"Fetch them: python -m lakehouse.spark.jars --verify {folder}")
+        raise ProblemError(problems[0] + more, f"Fetch them: python -m lakehouse.spark.jars --verify {folder}")
     return f"{len(locked_jars())} jars as locked, in {folder}"
 
 
@@ -149,7 +149,7 @@ def _folders(settings: Settings) -> str:
     for folder in (settings.root, settings.landing, settings.dagster_home, settings.root / "tables"):
         there = next(each for each in (folder, *folder.parents) if each.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            raise Problem(
+            raise ProblemError(
                 f"{there} cannot be written", f"Make it yours (chown, chmod), or set LAKEHOUSE_ROOT elsewhere: {folder}"
             )
     if not settings.root.exists():
@@ -158,7 +158,7 @@ def _folders(settings: Settings) -> str:
         with tempfile.NamedTemporaryFile(dir=settings.root, prefix=".doctor-"):
             pass
     except OSError as error:
-        raise Problem(
+        raise ProblemError(
             f"{settings.root}: {error.strerror}", "Free some space, or set LAKEHOUSE_ROOT elsewhere."
         ) from None
     return f"{settings.root} can be written"
@@ -169,18 +169,18 @@ def _pii_key(settings: Settings) -> str:
     path = settings.root / "keys" / "pii.key"
     if settings.pii_key is not None:
         if not settings.pii_key.get_secret_value().strip():
-            raise Problem("LAKEHOUSE_PII_KEY is blank", "Set it to a long random text, or unset it.")
+            raise ProblemError("LAKEHOUSE_PII_KEY is blank", "Set it to a long random text, or unset it.")
         return "from LAKEHOUSE_PII_KEY"
     if not path.exists():
         return "not made yet: the first run makes one and keeps it under the root, readable by you alone"
     if path.stat().st_mode & 0o077:
-        raise Problem(f"{path} can be read by others", f"chmod 600 {path}")
+        raise ProblemError(f"{path} can be read by others", f"chmod 600 {path}")
     return f"in {path}"
 
 
 def _port(settings: Settings) -> str:
     if not is_free(settings.port):
-        raise Problem(
+        raise ProblemError(
             f"{settings.port} of {HOST} is taken (by a running `lakehouse dev`?)",
             "Stop what uses it, or set LAKEHOUSE_PORT or `lakehouse dev --port N`.",
         )
@@ -193,13 +193,13 @@ def _engine(settings: Settings) -> str:
         with tempfile.TemporaryDirectory(prefix="lakehouse-doctor-") as folder:
             return _write_and_read(settings.model_copy(update={"root": Path(folder)}))
     except LakehouseError as error:
-        raise Problem(
+        raise ProblemError(
             str(error), f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
         ) from error
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         where = settings.root / "logs" / "engine.log"
-        raise Problem(f"{type(error).__name__}: {first}", f"The engine's own messages are in {where}") from error
+        raise ProblemError(f"{type(error).__name__}: {first}", f"The engine's own messages are in {where}") from error
 
 
 def _write_and_read(settings: Settings) -> str:
@@ -217,5 +217,7 @@ def _write_and_read(settings: Settings) -> str:
     result = build(lake, contract, [FIRST], run_id="doctor")
     found = lake.read(contract, [FIRST], result.version).count()
     if found != rows:
-        raise Problem(f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine.")
+        raise ProblemError(
+            f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."
+        )
     return f"Spark {lake.spark.version} at {settings.spark_url}: published {rows} rows and read them back"

@@ -119,7 +119,6 @@ def _report(landed: Iterable[Landed], as_json: bool) -> None:
     told = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
     days = [each.arrival_date for each in files]
     size = sum(each.size for each in files) / 1e6
-    say(
-        f"{counted(len(files), 'file')} in {files[0].path.parents[0] if len(files) == 1 else root / 'landing'}: {told}; {size:.1f} MB."
-    )
+    folder = files[0].path.parent if len(files) == 1 else root / "landing"
+    say(f"{counted(len(files), 'file')} in {folder}: {told}; {size:.1f} MB.")
     say(f"Next: {program()} backfill --from {min(days)} --to {max(days)}")

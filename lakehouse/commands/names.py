@@ -86,7 +86,7 @@ def resolve_names(statement: str, known: Collection[str], layers: Collection[str
         found = _name_at(tokens, significant, position)
         before = tokens[significant[position - 1]].word if position else ""
         # An alias may be called like a layer; what follows FROM or JOIN is a table all the same.
-        if found is not None and (before in ("from", "join") or found.split(".")[0].lower() not in bare):
+        if found is not None and (before in ("from", "join") or found.partition(".")[0].lower() not in bare):
             name = _known(found, known, layers)
             if name is not None:
                 position = _replace(tokens, significant, position, name, uses)
@@ -113,8 +113,8 @@ def _only_queries(tokens: list[_Token]) -> None:
     )
     if first.word not in _READS or writes:
         raise UsageError(
-            "This command only reads: the statement must be a query (SELECT, WITH, DESCRIBE, SHOW, EXPLAIN). Tables are "
-            "changed by their transforms and a backfill alone, so that every row has passed its audit."
+            "This command only reads: the statement must be a query (SELECT, WITH, DESCRIBE, SHOW, EXPLAIN). Tables "
+            "are changed by their transforms and a backfill alone, so that every row has passed its audit."
         )
     if any(token.text == ";" for token in words):
         raise UsageError("Give one statement at a time.")
@@ -132,19 +132,19 @@ def _standalone(tokens: list[_Token], significant: list[int]) -> set[str]:
 
 def _name_at(tokens: list[_Token], significant: list[int], position: int) -> str | None:
     """`a.b` where it begins at a position and is not the rest of a longer name."""
-    parts = [tokens[i] for i in significant[position : position + 3]]
-    if len(parts) < 3 or not parts[0].name or parts[1].text != "." or not parts[2].name:
+    first, dot, second, *_ = [*(tokens[i] for i in significant[position : position + 3]), *[_Token("other", "")] * 3]
+    if not first.name or dot.text != "." or not second.name:
         return None
     if position and tokens[significant[position - 1]].text == ".":
         return None
-    return f"{parts[0].name}.{parts[2].name}"
+    return f"{first.name}.{second.name}"
 
 
 def _known(found: str, known: Collection[str], layers: Collection[str]) -> str | None:
     by_lower = {name.lower(): name for name in known}
     if found.lower() in by_lower:
         return by_lower[found.lower()]
-    if found.split(".")[0].lower() in layers:
+    if found.partition(".")[0].lower() in layers:
         raise UsageError(f"There is no table {found}.{near(found.lower(), known)} Tables: {', '.join(known)}.")
     return None
 
@@ -152,12 +152,11 @@ def _known(found: str, known: Collection[str], layers: Collection[str]) -> str |
 def _replace(tokens: list[_Token], significant: list[int], position: int, name: str, uses: list[TableUse]) -> int:
     """Put the view's name in the place of a table's (and of its time travel); returns the position after it."""
     end = position + 3
-    after = [tokens[i] for i in significant[end : end + 4]]
     option = value = None
-    if len(after) >= 4 and [t.word for t in after[1:3]] == ["as", "of"] and after[0].word in ("version", "timestamp"):
-        option = f"{after[0].word}AsOf"
-        value = after[3].text.strip("'\"")
-        end += 4
+    match [tokens[i] for i in significant[end : end + 4]]:
+        case [kind, as_, of, when] if kind.word in ("version", "timestamp") and (as_.word, of.word) == ("as", "of"):
+            option, value = f"{kind.word}AsOf", when.text.strip("'\"")
+            end += 4
     use = TableUse(name, option, value)
     if use not in uses:
         uses.append(use)

@@ -183,6 +183,6 @@ def _finite(value: Any) -> Any:
 
 
 def _is_number(kind: Any) -> bool:
-    import pyarrow.types as types
+    from pyarrow import types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))

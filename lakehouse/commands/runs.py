@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
 from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
 from lakehouse.commands.progress import Bars, NoBars
+from lakehouse.commands.reports import Report, RunReport, TableReport
 from lakehouse.commands.selection import Piece
 from lakehouse.settings import Settings
 
@@ -18,112 +17,6 @@ if TYPE_CHECKING:
     from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
     from lakehouse.contracts import Table
-
-
-@dataclass
-class TableReport:
-    """What runs did for one table.
-
-    Attributes:
-        published: rows by day that was computed and made visible.
-        unchanged: rows by day whose inputs and code were those of the published rows.
-        failed: by day, the blocking checks it failed; its last good data stays visible.
-        skipped: by day, why it was not tried.
-        quarantined: rows of those days that broke a row rule.
-        seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
-        broken: the error that ended the table's step, if it was not its data.
-    """
-
-    table: str
-    published: dict[date, int] = field(default_factory=dict)
-    unchanged: dict[date, int] = field(default_factory=dict)
-    failed: dict[date, str] = field(default_factory=dict)
-    skipped: dict[date, str] = field(default_factory=dict)
-    quarantined: int = 0
-    seconds: float = 0.0
-    work_seconds: float = 0.0
-    broken: str | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of the days that are published now."""
-        return sum(self.published.values()) + sum(self.unchanged.values())
-
-
-@dataclass
-class RunReport:
-    """One Dagster run."""
-
-    run_id: str
-    piece: Piece
-    status: str = "STARTED"
-    seconds: float = 0.0
-    error: str | None = None
-
-
-@dataclass
-class Report:
-    """Everything a command executed."""
-
-    tables: dict[str, TableReport] = field(default_factory=dict)
-    runs: list[RunReport] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all runs."""
-        return sum(run.seconds for run in self.runs)
-
-    @property
-    def dagster_seconds(self) -> float:
-        """The part of it that was neither reading, computing nor committing data."""
-        return max(0.0, self.seconds - sum(each.work_seconds for each in self.tables.values()))
-
-    @property
-    def exit_code(self) -> int:
-        """0 where every day is published, 1 where checks kept days back, 3 where something broke, 130 interrupted."""
-        if self.interrupted:
-            return INTERRUPTED
-        failed = any(each.failed for each in self.tables.values())
-        if any(each.broken for each in self.tables.values()) or any(run.error for run in self.runs):
-            return BROKEN
-        if failed:
-            return CHECKS_FAILED
-        return OK if all(run.status == "SUCCESS" for run in self.runs) else BROKEN
-
-    def as_json(self) -> dict[str, Any]:
-        """The report for programs."""
-        return {
-            "exit_code": self.exit_code,
-            "seconds": round(self.seconds, 3),
-            "dagster_seconds": round(self.dagster_seconds, 3),
-            "runs": [
-                {
-                    "run_id": run.run_id,
-                    "status": run.status,
-                    "from": run.piece.first,
-                    "to": run.piece.last,
-                    "tables": list(run.piece.tables),
-                    "seconds": round(run.seconds, 3),
-                    "error": run.error,
-                }
-                for run in self.runs
-            ],
-            "tables": [
-                {
-                    "table": each.table,
-                    "published": sorted(each.published),
-                    "unchanged": sorted(each.unchanged),
-                    "failed": {str(day): why for day, why in sorted(each.failed.items())},
-                    "skipped": {str(day): why for day, why in sorted(each.skipped.items())},
-                    "rows": each.rows,
-                    "quarantined": each.quarantined,
-                    "seconds": round(each.seconds, 3),
-                    "error": each.broken,
-                }
-                for each in self.tables.values()
-            ],
-        }
 
 
 def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = False, verbose: bool = False) -> Report:
@@ -242,10 +135,10 @@ class Follower:
         if day in self._done[name]:
             return
         into = report.unchanged if values.get("status") == "unchanged" else report.published
-        into[day] = int(values.get("dagster/partition_row_count") or 0)
-        report.quarantined += int(values.get("quarantined") or 0)
+        into[day] = int(_number(values.get("dagster/partition_row_count")))
+        report.quarantined += int(_number(values.get("quarantined")))
         self._done[name].add(day)
-        self._work.setdefault(name, float(values.get("duration_seconds") or 0.0))
+        self._work.setdefault(name, _number(values.get("duration_seconds")))
         self._on_step(name, "day", 1)
 
     def _checked(self, event: DagsterEvent) -> None:
@@ -269,7 +162,7 @@ class Follower:
         if event.is_step_failure:
             data = event.step_failure_data
             told = data.user_failure_data
-            kind = told.metadata.get("error") if told and told.metadata else None
+            kind = told.metadata.get("error") if told else None
             interrupted = data.error_source is not None and data.error_source.name == "INTERRUPT"
             if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
                 report.broken = (told.description if told else None) or _cause(data.error)
@@ -289,6 +182,10 @@ class Follower:
             if day in upstream.skipped:
                 return f"waits for {each.table}"
         return "the run ended before"
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0.0
 
 
 def _stored_types() -> set[DagsterEventType]:

@@ -54,8 +54,7 @@ def select_tables(selection: str | None) -> list[str]:
     known = list(tables())
     if selection is None or selection.strip() == "*":
         return known
-    from dagster import AssetSelection
-    from dagster._core.errors import DagsterError
+    from dagster import AssetSelection, DagsterError
 
     from lakehouse.definitions import defs
 
@@ -72,7 +71,7 @@ def select_tables(selection: str | None) -> list[str]:
         tried = selection.replace("/", ".").replace('"', "").removeprefix("key:").strip("+* ")
         raise UnknownTableError(
             f"The selection {selection!r} matches no table.{near(tried, known)} Tables: {', '.join(known)}. "
-            'Selections are Dagster\'s: key:"gold/*"+, group:silver, kind:pyspark; a name alone works too: gold.user_features'
+            'Selections are Dagster\'s: key:"gold/*"+, group:silver, kind:pyspark; a name alone works too.'
         )
     return [name for name in known if name in chosen]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lakehouse.commands.console import console, counted, days_text, program, say, table
-from lakehouse.commands.runs import Report
+from lakehouse.commands.reports import Report
 from lakehouse.settings import Settings
 
 MOST_REASONS = 20

@@ -168,8 +168,8 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items())
     unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
     context.log.info(
-        f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; {rows} rows, "
-        f" version {result.version} (seconds: {seconds})"
+        f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
+        f"{rows} rows,  version {result.version} (seconds: {seconds})"
     )
 
 

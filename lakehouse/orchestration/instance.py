@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -22,7 +21,6 @@ from dagster import (
     RunsFilter,
     reconstructable,
 )
-from dagster._core.errors import DagsterExecutionInterruptedError
 
 # Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
 from dagster._core.execution.api import execute_run_iterator
@@ -209,9 +207,6 @@ def _is_alive(identity: str) -> bool:
 
 
 def _was_interrupted(event: DagsterEvent) -> bool:
-    error = sys.exception()
-    if isinstance(error, KeyboardInterrupt | DagsterExecutionInterruptedError):
-        return True
     source = event.step_failure_data.error_source
     return source is not None and source.name == "INTERRUPT"
 

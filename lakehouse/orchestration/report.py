@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -118,7 +119,7 @@ def preview(table: Table, each: DayResult) -> str:
 
 def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
-    return (text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…").replace("|", "\\|").replace("\n", " ")
+    return textwrap.shorten(text, LONGEST_CELL, placeholder="…").replace("|", "\\|")
 
 
 def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:

@@ -6,6 +6,7 @@ Spark never commits. Delta-rs writes each log entry with put-if-absent, so no ac
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -22,6 +23,7 @@ from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
 MAX_ATTEMPTS = 20
+_COMMIT_ID = "lakehouse.commit"  # tells a commit whose answer was lost from another run's
 # How Parquet names the types that need no parameters.
 _STORED_AS = {
     "string": "String",
@@ -83,7 +85,13 @@ def ensure_table(target: Target) -> Snapshot:
 
 
 def replace_days(
-    target: Target, base: Snapshot, files: Sequence[StagedFile], days: Sequence[date], commit: Commit
+    target: Target,
+    base: Snapshot,
+    files: Sequence[StagedFile],
+    days: Sequence[date],
+    commit: Commit,
+    *,
+    read_whole: bool = False,
 ) -> int:
     """Replace whole days by staged files in one atomic commit; returns the new version.
 
@@ -93,29 +101,34 @@ def replace_days(
         files: staged files, all inside `days`.
         days: every day replaced; one without files becomes empty.
         commit: transactions and facts recorded in the same log entry.
+        read_whole: the files were computed from the whole table, so that a change of any day is a conflict.
 
     Raises:
         PublishConflictError: where another commit changed one of these days since `base`.
         StagedFileError, SchemaMismatchError: where a file is not what may be committed.
     """
     texts = sorted(day.isoformat() for day in days)
+    _check_on_disk(files)
     actions = [_add_action(target, file, set(texts)) for file in files]
-    before = _paths(base, target.day_column, days)
+    watched = None if read_whole else days
+    before = _paths(base, target.day_column, watched)
+    commit = _named(commit)
     current = base
     for _ in range(MAX_ATTEMPTS):
-        for file in files:
-            _check_on_disk(file)
+        _check_on_disk(files)
         try:
             _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
-        except (CommitFailedError, DeltaError) as error:
+        except (CommitFailedError, DeltaError, OSError) as error:
             # The commit may have failed, or its answer may have been lost: only the log can tell.
             current = open_snapshot(target.path)
-            if _landed(current, actions) or _transactions_hold(current, commit):
-                return current.version  # ours, or another run's from the same inputs and code: the same rows
+            if _landed(current, base, commit):
+                return current.version
+            if _transactions_hold(current, commit) and not _transactions_hold(base, commit):
+                return current.version  # another run's, from the same inputs and code: the same rows
+            if _paths(current, target.day_column, watched) != before or not _same_transactions(base, current, commit):
+                raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
             if not isinstance(error, CommitFailedError):
                 raise
-            if _paths(current, target.day_column, days) != before or not _same_transactions(base, current, commit):
-                raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
             continue
         return open_snapshot(target.path).version
     raise PublishConflictError(
@@ -127,26 +140,37 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     """Add staged files without replacing anything; a repeat under the same transactions is a no-op.
 
     Returns the version that holds the files.
+
+    Raises:
+        ValueError: without a transaction, since nothing else could tell a repeat.
+        PublishConflictError: where other writers won every attempt.
+        StagedFileError, SchemaMismatchError: where a file is not what may be committed.
     """
-    actions = [_add_action(target, file, None) for file in files]
-    current = ensure_table(target)
+    if not commit.transactions:
+        raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
+    base = current = ensure_table(target)
     if _transactions_hold(current, commit):
         return current.version
-    metadata = {**commit.metadata, "isBlindAppend": True}
+    _check_on_disk(files)
+    actions = [_add_action(target, file, None) for file in files]
+    commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
     for _ in range(MAX_ATTEMPTS):
-        for file in files:
-            _check_on_disk(file)
+        _check_on_disk(files)
         try:
-            _write(target, current, actions, "append", None, Commit(commit.transactions, metadata))
-        except (CommitFailedError, DeltaError) as error:
+            _write(target, current, actions, "append", None, commit)
+        except (CommitFailedError, DeltaError, OSError) as error:
             current = open_snapshot(target.path)
-            if _landed(current, actions) or _transactions_hold(current, commit):
+            if _landed(current, base, commit) or _transactions_hold(current, commit):
                 return current.version
             if not isinstance(error, CommitFailedError):
                 raise
             continue
         return open_snapshot(target.path).version
     raise PublishConflictError(f"{target.path.name}: {MAX_ATTEMPTS} appends in a row lost the race. Run it again.")
+
+
+def _named(commit: Commit) -> Commit:
+    return Commit(commit.transactions, {**commit.metadata, _COMMIT_ID: uuid.uuid4().hex})
 
 
 def _write(
@@ -223,16 +247,18 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
     return stored == _STORED_AS.get(expected.typeName(), stored)
 
 
-def _check_on_disk(file: StagedFile) -> None:
-    try:
-        size = file.path.stat().st_size
-    except FileNotFoundError:
-        size = -1
-    if size != file.size:
-        raise StagedFileError(
-            f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
-            "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it again."
-        )
+def _check_on_disk(files: Sequence[StagedFile]) -> None:
+    for file in files:
+        try:
+            size = file.path.stat().st_size
+        except FileNotFoundError:
+            size = -1
+        if size != file.size:
+            raise StagedFileError(
+                f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
+                "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "
+                "again."
+            )
 
 
 def _same_schema(target: Target, snapshot: Snapshot) -> None:
@@ -248,14 +274,20 @@ def _same_schema(target: Target, snapshot: Snapshot) -> None:
         )
 
 
-def _paths(snapshot: Snapshot, column: str, days: Sequence[date]) -> set[str]:
+def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
+    """Live files of some days, or of the whole table."""
+    if days is None:
+        return {file.path for file in snapshot.files}
     by_day = snapshot.by_day(column)
     return {file.path for day in days for file in by_day.get(day, [])}
 
 
-def _landed(current: Snapshot, actions: Sequence[AddAction]) -> bool:
-    live = {file.path for file in current.files}
-    return bool(actions) and all(a.path in live for a in actions)
+def _landed(current: Snapshot, base: Snapshot, commit: Commit) -> bool:
+    """Whether this very commit is in the log since `base`, whatever came after it."""
+    newer = current.version - base.version
+    if newer < 1 or current.delta is None:
+        return False
+    return any(each.get(_COMMIT_ID) == commit.metadata[_COMMIT_ID] for each in current.delta.history(newer))
 
 
 def _transactions_hold(current: Snapshot, commit: Commit) -> bool:

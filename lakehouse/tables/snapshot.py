@@ -18,14 +18,20 @@ from deltalake.exceptions import TableNotFoundError
 
 from lakehouse.errors import UnsupportedTableError
 
-# Features whose meaning a plain file-level commit could break; none is ever switched on by this project.
-_UNSUPPORTED = {
+# What a commit of whole files respects. Any other feature a table has could be broken by one, so it is refused.
+_SUPPORTED = {"appendOnly", "invariants", "timestampNtz", "vacuumProtocolCheck"}
+# Old protocols do not list what a table uses; it shows in its configuration or in its columns.
+_CONFIGURED = {
     "deletionVectors": "delta.enableDeletionVectors",
     "columnMapping": "delta.columnMapping.mode",
     "rowTracking": "delta.enableRowTracking",
     "changeDataFeed": "delta.enableChangeDataFeed",
     "checkConstraints": "delta.constraints.",
+}
+_DECLARED = {
     "generatedColumns": "delta.generationExpression",
+    "identityColumns": "delta.identity.",
+    "invariants": "delta.invariants",
 }
 
 
@@ -129,15 +135,17 @@ def _is_date(value: str) -> bool:
 
 def _refuse_features(delta: DeltaTable, path: Path) -> None:
     protocol = delta.protocol()
-    features = {*(protocol.writer_features or []), *(protocol.reader_features or [])}
-    configuration = delta.metadata().configuration
-    for feature, setting in _UNSUPPORTED.items():
-        value = next((v for k, v in configuration.items() if k.startswith(setting)), "none")
-        if feature in features or value not in ("none", "false"):
-            raise UnsupportedTableError(
-                f"The Delta table at {path} uses {feature}, which commits of whole files would break. "
-                "Rewrite it without that feature (a plain copy into a new table) before this project writes to it."
-            )
+    used = {*(protocol.writer_features or []), *(protocol.reader_features or [])} - _SUPPORTED
+    for name, value in delta.metadata().configuration.items():
+        if value not in ("none", "false"):
+            used |= {feature for feature, setting in _CONFIGURED.items() if name.startswith(setting)}
+    columns = delta.schema().to_json()
+    used |= {feature for feature, setting in _DECLARED.items() if f'"{setting}' in columns}
+    if used:
+        raise UnsupportedTableError(
+            f"The Delta table at {path} uses {', '.join(sorted(used))}, which commits of whole files would break. "
+            "Rewrite it without that feature (a plain copy into a new table) before this project writes to it."
+        )
 
 
 def fingerprint(parts: Iterable[str]) -> int:

@@ -54,11 +54,13 @@ def contract(rules: int) -> type[pa.DataFrameModel]:
 def events(lake: Lake, rows: int, days: int) -> DataFrame:
     """Synthetic events, spread evenly over the days; every ten-thousandth breaks a rule, where there is one."""
     number = F.col("id")
+    offset = F.make_dt_interval(days=number % days, secs=number % 86_400)
+    amount = F.when(number % 10_000 == 0, F.lit(1_000_000)).otherwise(number % 10_007 / 100)
     return lake.spark.range(rows).select(
         F.sha2(number.cast("string"), 256).alias("event_id"),
         F.when(number % 5 != 0, F.concat(F.lit("u"), (number % 50_021).cast("string"))).alias("user_id"),
-        (F.lit("2011-01-01").cast("timestamp") + F.make_dt_interval(days=number % days, secs=number % 86_400)).alias("event_time"),
-        F.when(number % 10_000 == 0, F.lit(1_000_000)).otherwise(number % 10_007 / 100).cast("decimal(18,2)").alias("amount"),
+        (F.lit("2011-01-01").cast("timestamp") + offset).alias("event_time"),
+        amount.cast("decimal(18,2)").alias("amount"),
         F.element_at(F.array(F.lit("EUR"), F.lit("GBP"), F.lit("USD")), (number % 3 + 1).cast("int")).alias("currency"),
         F.date_add(F.lit(FIRST), (number % days).cast("int")).alias("day"),
     )  # fmt: skip

@@ -55,6 +55,7 @@ def test_without_a_purchase_in_the_window_there_is_no_row(build: Any) -> None:
     assert build(guest, transaction("c", "o1", "cancellation", "2011-01-05T10:00", "-1.00")) == {}
 
 
+_SIGN = {"purchase": 1, "cancellation": -1}
 _EVENTS = st.lists(
     st.tuples(
         st.integers(0, 11), st.sampled_from(["u1", "u2"]), st.sampled_from(["o1", "o2", "o3"]),
@@ -69,7 +70,7 @@ _EVENTS = st.lists(
 def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int, str, str, str, int]]) -> None:
     """Spreading orders over days must give what looking back from each day gives."""
     rows = [
-        transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", f"{(1 if kind == 'purchase' else -1) * cents / 100:.2f}", user)
+        transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", f"{_SIGN[kind] * cents / 100:.2f}", user)
         for n, (day, user, order, kind, cents) in enumerate(drawn)
     ]  # fmt: skip
     expected = {}

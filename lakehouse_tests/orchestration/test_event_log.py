@@ -34,7 +34,7 @@ def _events(number: int) -> list[EventLogEntry]:
                 step_key="s",
                 job_name="j",
                 dagster_event=event,
-            )  # fmt: skip
+            )
         )
     return made
 

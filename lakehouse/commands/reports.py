@@ -1,0 +1,116 @@
+"""What runs did, by table and day: the figures behind a summary and its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
+from lakehouse.commands.selection import Piece
+
+
+@dataclass
+class TableReport:
+    """What runs did for one table.
+
+    Attributes:
+        published: rows by day that was computed and made visible.
+        unchanged: rows by day whose inputs and code were those of the published rows.
+        failed: by day, the blocking checks it failed; its last good data stays visible.
+        skipped: by day, why it was not tried.
+        quarantined: rows of those days that broke a row rule.
+        seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
+        broken: the error that ended the table's step, if it was not its data.
+    """
+
+    table: str
+    published: dict[date, int] = field(default_factory=dict)
+    unchanged: dict[date, int] = field(default_factory=dict)
+    failed: dict[date, str] = field(default_factory=dict)
+    skipped: dict[date, str] = field(default_factory=dict)
+    quarantined: int = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    broken: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the days that are published now."""
+        return sum(self.published.values()) + sum(self.unchanged.values())
+
+
+@dataclass
+class RunReport:
+    """One Dagster run."""
+
+    run_id: str
+    piece: Piece
+    status: str = "STARTED"
+    seconds: float = 0.0
+    error: str | None = None
+
+
+@dataclass
+class Report:
+    """Everything a command executed."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    runs: list[RunReport] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all runs."""
+        return sum(run.seconds for run in self.runs)
+
+    @property
+    def dagster_seconds(self) -> float:
+        """The part of it that was neither reading, computing nor committing data."""
+        return max(0.0, self.seconds - sum(each.work_seconds for each in self.tables.values()))
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every day is published, 1 where checks kept days back, 3 where something broke, 130 interrupted."""
+        if self.interrupted:
+            return INTERRUPTED
+        failed = any(each.failed for each in self.tables.values())
+        if any(each.broken for each in self.tables.values()) or any(run.error for run in self.runs):
+            return BROKEN
+        if failed:
+            return CHECKS_FAILED
+        return OK if all(run.status == "SUCCESS" for run in self.runs) else BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "exit_code": self.exit_code,
+            "seconds": round(self.seconds, 3),
+            "dagster_seconds": round(self.dagster_seconds, 3),
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "status": run.status,
+                    "from": run.piece.first,
+                    "to": run.piece.last,
+                    "tables": list(run.piece.tables),
+                    "seconds": round(run.seconds, 3),
+                    "error": run.error,
+                }
+                for run in self.runs
+            ],
+            "tables": [
+                {
+                    "table": each.table,
+                    "published": sorted(each.published),
+                    "unchanged": sorted(each.unchanged),
+                    "failed": {str(day): why for day, why in sorted(each.failed.items())},
+                    "skipped": {str(day): why for day, why in sorted(each.skipped.items())},
+                    "rows": each.rows,
+                    "quarantined": each.quarantined,
+                    "seconds": round(each.seconds, 3),
+                    "error": each.broken,
+                }
+                for each in self.tables.values()
+            ],
+        }
