@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import BronzeModel, Landing, Volume, table
-from lakehouse.transforms.columns import event_day, masked, token, utc_timestamp
+from lakehouse.transforms.columns import masked, token, with_event_date
 
 COLUMNS = (
     "event_id", "schema_version", "user_id", "event_type", "event_time", "order_id", "amount", "currency",
@@ -46,8 +46,8 @@ class Events(BronzeModel):
 def events(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in; no e-mail address leaves this function."""
     return (
-        lines.withColumn("email_token", token(F.lower(F.trim("email"))))
-        .withColumn("_event_date", event_day(utc_timestamp(F.col("event_time")), F.col("_arrival_date")))
+        with_event_date(lines, "event_time")
+        .withColumn("email_token", token(F.lower(F.trim("email"))))
         .withColumn("_rescued", masked(F.col("_rescued")))
         .withColumn("_raw", masked(F.col("_raw")))
         .drop("email")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pandera.pyspark as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import BronzeModel, Landing, Volume, table
-from lakehouse.transforms.columns import event_day, utc_timestamp
+from lakehouse.transforms.columns import with_event_date
 
 COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country")
 
@@ -38,5 +37,4 @@ class OnlineRetail(BronzeModel):
 )
 def online_retail(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in."""
-    moment = utc_timestamp(F.col("InvoiceDate"))
-    return lines.withColumn("_event_date", event_day(moment, F.col("_arrival_date")))
+    return with_event_date(lines, "InvoiceDate")

@@ -30,6 +30,7 @@ from lakehouse.settings import Settings, get_settings
 FIRST, DAYS = date(2011, 3, 1), 14
 RETAIL_ROWS, EVENT_ROWS, SEED = 400, 300, 7
 TOP = 8
+QUERY = "SELECT * FROM gold.daily_revenue ORDER BY event_date"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -187,7 +188,7 @@ def _show_next_steps(settings: Settings, first: date, last: date) -> None:
     say()
     say("Next:")
     for command, purpose in (
-        (call + " sql 'SELECT * FROM gold.daily_revenue ORDER BY event_date'", "query any table by name"),
+        (f"{call} sql '{QUERY}'", "query any table by name"),
         (f"{call} quarantine show silver.transactions", "rows that were set aside, with their reasons"),
         (f"{call} status", "freshness, failing checks, quarantine depth"),
         (f"{call} backfill --from {first} --to {last}", "again: nothing changes"),

@@ -144,8 +144,7 @@ def history(
     ]
     columns = ("version", "time", "operation", "run", "code", "days", "rows")
     console().print(table(columns, rows, right=("version", "rows")))
-    oldest = entries[-1]["version"]
-    say(program() + f" sql 'SELECT … FROM {name} VERSION AS OF {oldest}' reads an older version.")
+    say(f"`{program()} sql` reads an older version of it by: {name} VERSION AS OF {entries[-1]['version']}")
 
 
 def _commit(entry: dict[str, Any]) -> dict[str, Any]:

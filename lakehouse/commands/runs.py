@@ -163,7 +163,7 @@ class Follower:
             data = event.step_failure_data
             told = data.user_failure_data
             kind = told.metadata.get("error") if told else None
-            interrupted = data.error_source is not None and data.error_source.name == "INTERRUPT"
+            interrupted = data.error_source.name == "INTERRUPT"
             if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
                 report.broken = (told.description if told else None) or _cause(data.error)
         self._on_step(name, "failed" if event.is_step_failure or report.broken else "end", 0)

@@ -46,6 +46,8 @@ from lakehouse.tables.publish import FAILED, BuildResult
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
 LOGGED_BY_STEP = {"__source_asset_observation__": True}
 
+AUDITED = "Checked before publishing: a day that fails with an error is not published, and the other days are."
+
 
 def build_asset(table: Table) -> AssetsDefinition:
     """The partitioned asset of a table, with its checks, freshness, lineage and policies."""
@@ -63,7 +65,8 @@ def _build_asset(table: Table) -> AssetsDefinition:
         partitions_def=daily_partitions(),
         deps=[_dep(each) for each in table.upstream.values()],
         check_specs=[
-            AssetCheckSpec(name, asset=asset_key(table.id), description=text)
+            # Not blocking to Dagster, whose blocking checks run after the data is live and stop good days too.
+            AssetCheckSpec(name, asset=asset_key(table.id), description=f"{text}. {AUDITED}")
             for name, text in check_names(table).items()
         ],
         group_name=table.layer,
@@ -76,7 +79,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
             "dagster/table_name": table.id,
             "dagster/column_schema": column_schema(table),
             "dagster/column_lineage": column_lineage(table, upstream),
-            "key": ", ".join(table.key),
+            "key": ", ".join(table.key) or "none: rows are as they arrived",
             "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
         },
         freshness_policy=FreshnessPolicy.time_window(fail_window=table.fresh_within),
@@ -106,11 +109,7 @@ def _dep(each: Input) -> AssetDep:
 
 def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:
     days = [date.fromisoformat(key) for key in context.partition_keys]
-    bad = lakehouse.held_back(context.run.run_id, table.id)
-    for each in table.upstream.values():
-        for day, reason in lakehouse.held_back(context.run.run_id, each.table).items():
-            if day in days:
-                bad[day] = reason if reason.startswith("not refreshed") else f"not refreshed, {each.table}: {reason}"
+    bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
     if not asked:
         raise _failure(BadPartitionsError(table.id, bad, 0))
@@ -134,10 +133,22 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
         context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
     for evaluation in failed_evaluations(table, result):
         context.log_event(evaluation)
-    if not good or not _feeds_this_run(context, table):
-        raise _failure(BadPartitionsError(table.id, bad, len(good)))
-    yield Output(None, metadata=LOGGED_BY_STEP)
+    fails = not good or not _feeds_this_run(context, table)
+    if not fails:
+        yield Output(None, metadata=LOGGED_BY_STEP)
     yield from check_results(table, result)
+    if fails:
+        raise _failure(BadPartitionsError(table.id, bad, len(good)))
+
+
+def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: list[date]) -> dict[date, str]:
+    """The days whose inputs this run did not publish, with the reason; the caller adds those that fail themselves."""
+    bad = lakehouse.held_back(run_id, table.id)
+    for each in table.upstream.values():
+        for day, reason in lakehouse.held_back(run_id, each.table).items():
+            if day in days:
+                bad[day] = reason if reason.startswith("not refreshed") else f"not refreshed, {each.table}: {reason}"
+    return bad
 
 
 def _metadata_of(
@@ -169,8 +180,10 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
     context.log.info(
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
-        f"{rows} rows,  version {result.version} (seconds: {seconds})"
+        f"{rows} rows, version {result.version} (seconds: {seconds})"
     )
+    for day, reason in sorted(bad.items()):
+        context.log.warning(f"{result.table.id} {day} was not published: {reason}")
 
 
 def _failure(error: LakehouseError) -> Failure:

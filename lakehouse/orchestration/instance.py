@@ -106,7 +106,7 @@ def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent
     An interrupt (Ctrl-C, SIGTERM) ends the run as cancelled; the caller sees the iterator end.
     """
     for event in execute_run_iterator(reconstructable(lake_job), run, instance):
-        if event.is_step_failure and _was_interrupted(event):
+        if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
             instance.report_run_canceling(run)
         yield event
 
@@ -204,11 +204,6 @@ def _is_alive(identity: str) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _was_interrupted(event: DagsterEvent) -> bool:
-    source = event.step_failure_data.error_source
-    return source is not None and source.name == "INTERRUPT"
 
 
 def _day(partition: str | None) -> date | None:

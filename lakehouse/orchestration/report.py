@@ -79,25 +79,24 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
     failed = [o.check for o in each.outcomes if not o.passed]
     metadata: dict[str, Any] = {
         "dagster/partition_row_count": m.rows,
-        "dagster/row_count": total_rows,
-        "dagster/uri": uri,
-        "status": each.status,
+        **({} if m.rows_in is None else {"rows_in": m.rows_in}),
         "quarantined": m.quarantined,
+        **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
         "duplicates": m.duplicates,
-        "commit_version": result.version,
-        "duration_seconds": round(sum(result.seconds.values()), 3),
+        "dagster/row_count": total_rows,
+        "status": each.status,
         "checks": f"{len(each.outcomes) - len(failed)} of {len(each.outcomes)} passed"
         + (f"; failed: {', '.join(failed)}" if failed else ""),
+        "commit_version": result.version,
+        "duration_seconds": round(sum(result.seconds.values()), 3),
+        "dagster/uri": uri,
     }
-    if m.rows_in is not None:
-        metadata["rows_in"] = m.rows_in
     for source, version in result.inputs.items():
         metadata[f"reads/{source}"] = MetadataValue.asset(asset_key(source))
         metadata[f"reads_version/{source}"] = version
     if table.landing:
-        metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{day}")
-    for name, count in m.failures.items():
-        metadata[f"failed/{name}"] = count
+        name = f"{day}.csv.gz" if table.landing.format == "csv" else f"{day}/"
+        metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{name}")
     if each.sample is not None:
         metadata["preview"] = MetadataValue.md(preview(table, each))
     if each.status == UNCHANGED:

@@ -127,13 +127,16 @@ def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> Data
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
     body = F.regexp_replace("value", r"\r?\n\z", "")
     # Hadoop reads an empty file as one empty value: no line, not an empty line.
-    lines = files.where(F.length("value") > 0).select(
+    placed = files.where(F.length("value") > 0).select(
         F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B"))).alias("_source_file"),
         F.to_date(F.regexp_extract(relative, rf"landing/{landing.source}/(\d{{4}}-\d{{2}}-\d{{2}})", 1)).alias(
             "_arrival_date"
         ),
-        F.posexplode(F.split(body, r"\r?\n")).alias("_position", "_line"),
+        body.alias("_body"),
     )
+    # In a second step, so that what is the same for a whole file is not computed for each line.
+    split = F.posexplode(F.split("_body", r"\r?\n")).alias("_position", "_line")
+    lines = placed.select("_source_file", "_arrival_date", split)
     return lines.withColumn("_source_row", (F.col("_position") + 1).cast("long"))
 
 

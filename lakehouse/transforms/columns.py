@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.settings import get_settings
@@ -34,15 +34,18 @@ def day_of(moment: Column) -> Column:
     return moment.cast("date")
 
 
-def event_day(moment: Column, arrival: Column, days_back: int = 400, days_ahead: int = 1) -> Column:
-    """The day a raw row is processed in: its event date, or its arrival date where the event time is implausible.
+def with_event_date(
+    rows: DataFrame, event_time: str, arrival: str = "_arrival_date", days_back: int = 400, days_ahead: int = 1
+) -> DataFrame:
+    """The rows with `_event_date`: the date of an event time in text, or the arrival date where that is implausible.
 
     Rows with no event time, or one outside `[arrival - days_back, arrival + days_ahead]`, stay with the arrival day,
     where the row rules judge them; a broken clock thus never makes a partition of its own.
     """
-    day = day_of(moment)
-    plausible = day.between(F.date_sub(arrival, days_back), F.date_add(arrival, days_ahead))
-    return F.when(plausible, day).otherwise(arrival)
+    # A column of its own is computed once; within one expression it would be parsed three times a row.
+    dated = rows.withColumn("_day", day_of(utc_timestamp(F.col(event_time))))
+    plausible = F.col("_day").between(F.date_sub(arrival, days_back), F.date_add(arrival, days_ahead))
+    return dated.withColumn("_event_date", F.when(plausible, F.col("_day")).otherwise(F.col(arrival))).drop("_day")
 
 
 def token(text: Column) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -209,24 +209,27 @@ FEATURES = {
 }
 
 
+def _foreign(path: Path, protocol: Mapping[str, Any], configuration: Mapping[str, str], column: Mapping[str, Any]) -> None:
+    """The log of an empty table that another writer made."""
+    (path / "_delta_log").mkdir(parents=True)
+    field = {"name": "id", "type": "string", "nullable": True, "metadata": column}
+    metadata = {
+        "id": "x", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+        "schemaString": json.dumps({"type": "struct", "fields": [field]}), "configuration": configuration,
+    }  # fmt: skip
+    lines = [json.dumps({"protocol": protocol}), json.dumps({"metaData": metadata})]
+    (path / "_delta_log" / f"{0:020}.json").write_text("\n".join(lines))
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_table_with_features_that_whole_file_commits_break_is_refused(tmp_path: Path, feature: str) -> None:
     """Without it, deleted rows would come back, or a change feed would miss changes, without an error anywhere."""
     features, configuration = FEATURES[feature]
     path = tmp_path / "foreign"
-    (path / "_delta_log").mkdir(parents=True)
     reader = [each for each in features if each in {"deletionVectors", "columnMapping", "typeWidening"}]
-    field = {"name": "id", "type": "string", "nullable": True, "metadata": {}}
-    mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
-    if feature == "columnMapping":
-        field["metadata"] = mapped
-    metadata = {
-        "id": "x", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
-        "schemaString": json.dumps({"type": "struct", "fields": [field]}), "configuration": configuration,
-    }  # fmt: skip
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": [*features]}
-    lines = [json.dumps({"protocol": protocol}), json.dumps({"metaData": metadata})]
-    (path / "_delta_log" / f"{0:020}.json").write_text("\n".join(lines))
+    mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    _foreign(path, protocol, configuration, mapped if feature == "columnMapping" else {})
     schema = T.StructType([T.StructField("id", T.StringType())])
     with pytest.raises(UnsupportedTableError, match=f"foreign uses .*{feature}"):
         ensure_table(Target(path, schema, ()))
@@ -374,3 +377,23 @@ def test_a_table_created_by_two_at_once_is_one_table(tmp_path: Path, monkeypatch
     monkeypatch.setattr(DeltaTable, "create", classmethod(raced))
     assert ensure_table(made).version == 0
     assert ensure_table(made).version == 0
+
+
+@pytest.mark.parametrize(
+    ("configuration", "metadata", "feature"),
+    [
+        ({"delta.enableChangeDataFeed": "true"}, {}, "changeDataFeed"),
+        ({"delta.constraints.positive": "n > 0"}, {}, "checkConstraints"),
+        ({}, {"delta.generationExpression": "1 + 1"}, "generatedColumns"),
+        ({}, {"delta.invariants": '{"expression": {"expression": "id > 0"}}'}, "invariants"),
+    ],
+)
+def test_old_protocols_do_not_hide_what_a_table_uses(
+    tmp_path: Path, configuration: dict[str, str], metadata: dict[str, str], feature: str
+) -> None:
+    """Without it, a table of an older writer, whose log lists no features, would be written to all the same."""
+    _foreign(tmp_path / "old", {"minReaderVersion": 1, "minWriterVersion": 4}, configuration, metadata)
+    with pytest.raises(UnsupportedTableError, match=f"old uses {feature}"):
+        open_snapshot(tmp_path / "old")
+    _foreign(tmp_path / "plain", {"minReaderVersion": 1, "minWriterVersion": 4}, {}, {})
+    assert open_snapshot(tmp_path / "plain").version == 0

@@ -15,7 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.settings import get_settings
-from lakehouse.transforms.columns import event_day, masked, money, token, utc_timestamp
+from lakehouse.transforms.columns import masked, money, token, utc_timestamp, with_event_date
 from lakehouse_tests.conftest import PII_KEY
 
 Apply = Callable[[Callable[[Column], Column], Sequence[Any]], list[Any]]
@@ -120,10 +120,8 @@ def test_what_is_no_instant_is_no_time(apply: Apply) -> None:
 )
 def test_an_implausible_time_stays_with_its_arrival(spark: SparkSession, moment: str | None, day: date) -> None:
     """Without it, each broken clock would make partitions of its own, years away."""
-    frame = spark.range(1).select(
-        event_day(F.lit(moment).cast("timestamp"), F.lit("2026-03-02").cast("date")).alias("day")
-    )
-    assert frame.first()["day"] == day  # type: ignore[index]
+    frame = spark.range(1).select(F.lit(moment).alias("at"), F.lit("2026-03-02").cast("date").alias("_arrival_date"))
+    assert with_event_date(frame, "at").first()["_event_date"] == day  # type: ignore[index]
 
 
 @pytest.fixture(params=[PII_KEY, "k" * 64, "long key " * 20, "schlüssel"])
