@@ -45,7 +45,7 @@ def _outcome(report: Report) -> str:
     published = sum(len(each.published) for each in report.tables.values())
     open_days = sum(len(each.failed) + len(each.skipped) for each in report.tables.values())
     if report.interrupted:
-        return f"Interrupted after {shares}. Published days stay published; run the same command again to go on."
+        return f"Interrupted after {report.seconds:.1f} s. What is published stays; the same command again goes on."
     if not published and not open_days:
         return f"Nothing changed: every day is published from these very inputs and this code ({runs}, {shares})."
     return f"{counted(published, 'partition')} published in {runs}, {shares}."
@@ -59,7 +59,7 @@ def _reasons(report: Report, settings: Settings) -> None:
             _line(f"{each.table} {day} failed: {why}")
         if len(each.failed) > MOST_REASONS:
             _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
-        for why in dict.fromkeys(each.skipped.values()):
+        for why in () if report.interrupted else dict.fromkeys(each.skipped.values()):
             days = [day for day, reason in each.skipped.items() if reason == why]
             _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
     for run in report.runs:

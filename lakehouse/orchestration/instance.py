@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,29 @@ def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent
 
     An interrupt (Ctrl-C, SIGTERM) ends the run as cancelled; the caller sees the iterator end.
     """
-    for event in execute_run_iterator(reconstructable(lake_job), run, instance):
-        if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
-            instance.report_run_canceling(run)
-        yield event
+    events = iter(execute_run_iterator(reconstructable(lake_job), run, instance))
+    try:
+        for event in events:
+            yield event
+            if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
+                instance.report_run_canceling(run)
+            elif event.is_step_up_for_retry and _retries_an_interrupt(event):
+                # Dagster takes an interrupt for a failure and would try the step again.
+                instance.report_run_canceling(run)
+                with suppress(StopIteration):
+                    yield events.throw(KeyboardInterrupt())  # type: ignore[attr-defined]  # it is a generator
+    finally:
+        # A step that was stopped in the middle keeps its slot in the table's pool.
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+
+
+def _retries_an_interrupt(event: DagsterEvent) -> bool:
+    error = event.step_retry_data.error
+    while error is not None:
+        if error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError"):
+            return True
+        error = error.cause
+    return False
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:

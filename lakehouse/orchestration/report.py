@@ -52,7 +52,7 @@ def column_schema(table: Table) -> TableSchema:
             )
             for f in table.schema.fields
         ],
-        constraints=TableConstraints(other=[rule.describes for rule in table.rules]),
+        constraints=TableConstraints(other=[f"{rule.name}: {rule.describes}" for rule in table.rules]),
     )
 
 
@@ -82,7 +82,8 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
         **({} if m.rows_in is None else {"rows_in": m.rows_in}),
         "quarantined": m.quarantined,
         **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
-        "duplicates": m.duplicates,
+        # Of an unchanged day the log tells the rows, not the duplicates that were left out.
+        **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
         "dagster/row_count": total_rows,
         "status": each.status,
         "checks": f"{len(each.outcomes) - len(failed)} of {len(each.outcomes)} passed"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +80,33 @@ def start(settings: Settings) -> SparkSession:
     try:
         for key, value in config.items():
             builder = builder.config(key, value)
-        session: SparkSession = builder.getOrCreate()
+        with _interrupts_later():
+            session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise EngineError(
             f"The Spark engine at {settings.spark_url} did not start: {str(error).splitlines()[0]}. "
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
     return session
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Let an interrupt wait until the JVM is up: pyspark would lose sight of one that is still starting."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda received, _: waiting.append(received))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 def _cores(url: str) -> int:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.contracts import Table
-from lakehouse.tables.staged import DUPLICATE, FAILED_RULES, QUARANTINED, VALID, StagedFile
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile
 
 
 @dataclass
@@ -69,9 +69,8 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
 
 
 def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:
-    if file.route == DUPLICATE:
-        metrics.duplicates += file.rows
-    elif file.route == QUARANTINED:
+    metrics.duplicates += repeats(file)
+    if file.route == QUARANTINED:
         metrics.quarantined += file.rows
         counted = Counter(metrics.failures)
         counted.update(failed_rules(file))
@@ -83,6 +82,16 @@ def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:
         for name in columns:
             if name in file.nulls:
                 metrics.nulls[name] = metrics.nulls.get(name, 0) + file.nulls[name]
+
+
+def repeats(file: StagedFile) -> int:
+    """Rows that were dropped as repeats of the file's rows; one column is read, and only where there are any."""
+    if file.high.get(COPIES, 1) == 1:
+        return 0
+    counted = sum(
+        pc.sum(batch.column(0)).as_py() for batch in pq.ParquetFile(file.path).iter_batches(columns=[COPIES])
+    )
+    return int(counted) - file.rows
 
 
 def failed_rules(file: StagedFile) -> dict[str, int]:

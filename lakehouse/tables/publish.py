@@ -21,7 +21,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.metrics import DayMetrics, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
-from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -179,7 +179,7 @@ def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         table.partition_by,
         required=table.required,
         pii=table.pii,
-        extra_columns=[FAILED_RULES, *PROVENANCE.names],
+        extra_columns=[FAILED_RULES, COPIES, *PROVENANCE.names],
         description=table.description,
     )
     if not table.rules:
@@ -189,6 +189,7 @@ def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         quarantine_schema(table),
         table.partition_by,
         pii=(*table.pii, "_raw", "_error"),
+        extra_columns=[COPIES],
         description=f"Rows of {table.id} that broke a row rule",
     )
     return target, side
@@ -203,7 +204,7 @@ def _moved(file: StagedFile, target: Target, side: Target) -> StagedFile:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what is never committed: duplicates, the folder of moved quarantine files, Spark's markers.
+    """Remove what is never committed: the folder of the moved quarantine files, Spark's markers.
 
     Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.
     """

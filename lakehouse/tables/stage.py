@@ -1,4 +1,4 @@
-"""The one pass over a table's rows: duplicates and rule failures are marked and routed in the write itself."""
+"""The one pass over a table's rows: repeats are counted, rules judged and rows routed in the write itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.errors import SchemaMismatchError
-from lakehouse.tables.staged import DUPLICATE, FAILED_RULES, QUARANTINED, ROUTE, VALID
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
 
 # What a quarantined row says beyond the contract's columns, where the transform provides it.
 PROVENANCE = T.StructType(
@@ -36,24 +36,14 @@ def quarantine_schema(table: Table) -> T.StructType:
 def routed(table: Table, frame: DataFrame) -> DataFrame:
     """The transform's rows with the outcome of every rule and the route each row takes.
 
-    Duplicates are found first, then the rules apply, so a row has one route.
+    Duplicates are dropped first, then the rules apply, so a row has one route.
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
     """
     frame = _conformed(table, frame)
     if table.key:
-        # One shuffle serves the duplicates and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
-        layout = [F.col(c) for c in table.partition_by]
-        if table.files_per_day > 1:
-            layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
-        order = [F.col(c).asc_nulls_last() for c in table.keep_first_by] or [F.lit(1)]
-        window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*order)
-        nth = F.row_number().over(window)
-        if table.keep_first_by and len(table.key) == 1:
-            # Rows without a key are no duplicates of each other; each meets the rules on its own.
-            nth = F.when(F.col(table.key[0]).isNull(), F.lit(1)).otherwise(nth)
-        frame = frame.repartition(*layout).withColumn("_nth", nth)
+        frame = _first_of_each_key(table, frame)
     if table.rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
         # compiles to Java, which higher-order array functions would not.
@@ -63,13 +53,39 @@ def routed(table: Table, frame: DataFrame) -> DataFrame:
         route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
         failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
-    if table.key:
-        route = F.when(F.col("_nth") > 1, F.lit(DUPLICATE)).otherwise(route)
     frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
     quarantined = F.col(ROUTE) == QUARANTINED
     own = set(table.columns)
     extras = [f.name for f in quarantine_schema(table).fields if f.name not in own]
-    return frame.select(*table.columns, *[F.when(quarantined, F.col(name)).alias(name) for name in extras], ROUTE)
+    return frame.select(
+        *table.columns,
+        *[F.when(quarantined, F.col(name)).alias(name) for name in extras],
+        *([COPIES] if table.key else []),
+        ROUTE,
+    )
+
+
+def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
+    """The row to keep of each key, with how many rows of the key there were in `_copies`.
+
+    Counted backwards: the row that comes first by `keep_first_by` is numbered last, so its number is the count. Repeats
+    are thereby counted in the pass that drops them, by rows that are written anyway.
+    """
+    # One shuffle serves the keys and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
+    layout = [F.col(c) for c in table.partition_by]
+    if table.files_per_day > 1:
+        layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
+    backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
+    window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
+    # Rows without a key are no repeats of each other; each meets the rules on its own.
+    keyless = F.col(table.key[0]).isNull() if len(table.key) == 1 else F.lit(False)
+    numbered = frame.repartition(*layout).withColumns(
+        {
+            COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window)),
+            "_first": keyless | F.lead(F.lit(1)).over(window).isNull(),
+        }
+    )
+    return numbered.where("_first")
 
 
 def stage(table: Table, frame: DataFrame, folder: Path) -> None:

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from lakehouse.errors import StagedFileError
 
 ROUTE = "route"
-VALID, QUARANTINED, DUPLICATE = "valid", "quarantined", "duplicate"
+VALID, QUARANTINED = "valid", "quarantined"
+COPIES = "_copies"
 FAILED_RULES = "_failed_rules"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_STATISTIC = 64  # characters; a longer bound would be cut, and a cut maximum is wrong
