@@ -131,10 +131,11 @@ def _unfinished(
         raise UsageError(f"--from {first} is after --to {last}; swap them.")
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
-    from lakehouse.orchestration.instance import close_abandoned_runs, opened_instance, unfinished_days
+    from lakehouse.commands.runs import close_abandoned
+    from lakehouse.orchestration.instance import opened_instance, unfinished_days
 
     with opened_instance(settings) as instance:
-        close_abandoned_runs(instance)
+        close_abandoned(instance)
         return unfinished_days(instance, names, first=first, last=last)
 
 

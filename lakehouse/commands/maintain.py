@@ -45,18 +45,17 @@ def vacuum(
 
     Older versions can then no longer be read. Quarantines are vacuumed with their tables.
     """
-    from lakehouse.tables.maintenance import RetentionError
+    from lakehouse.tables.maintenance import RetentionError, check_retention
     from lakehouse.tables.maintenance import vacuum as vacuum_table
 
     settings = get_settings()
     quiet_warnings()
     try:
-        found = {
-            name: vacuum_table(each.path, hours, dry_run=dry_run)
-            for name, each in _layouts(settings, select_tables(selection)).items()
-        }
+        check_retention(hours)
     except RetentionError as error:
         raise UsageError(str(error)) from None
+    layouts = _layouts(settings, select_tables(selection))
+    found = {name: vacuum_table(each.path, hours, dry_run=dry_run) for name, each in layouts.items()}
     if as_json:
         print_json([{"table": name, "files": list(v.files), "bytes": v.size} for name, v in found.items()])
         return

@@ -30,14 +30,13 @@ def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = Fal
     """
     quiet_warnings()
     from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import close_abandoned_runs, create_run, execute, opened_instance
+    from lakehouse.orchestration.instance import create_run, execute, opened_instance
 
     order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
     report = Report({name: TableReport(name) for name in order})
     totals = {name: sum(len(piece.days) for piece in pieces if name in piece.tables) for name in order}
     with opened_instance(settings) as instance:
-        for run_id in close_abandoned_runs(instance):
-            say(f"Run {run_id[:8]} belonged to a process that is gone; it is marked as failed.")
+        close_abandoned(instance)
         with engine_output_aside(settings, verbose=verbose) as terminal:
             bars = Bars(terminal.progress, totals) if terminal.progress else NoBars()
             with bars:
@@ -59,6 +58,14 @@ def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = Fal
                         report.interrupted = True
                         break
     return report
+
+
+def close_abandoned(instance: DagsterInstance) -> None:
+    """Close the runs that killed processes left open, and say so."""
+    from lakehouse.orchestration.instance import close_abandoned_runs
+
+    for run_id in close_abandoned_runs(instance):
+        say(f"Run {run_id[:8]} belonged to a process that is gone; it is marked as failed.")
 
 
 class Follower:

@@ -20,7 +20,7 @@ from lakehouse.errors import ContractError
 LAYERS = ("bronze", "silver", "gold")
 FORMATS = ("csv", "jsonl")
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
-RESERVED = ("route", "_failed_rules", "_nth", "_sound")  # columns that staging adds
+RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound")  # columns that staging adds
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -24,13 +25,15 @@ from dagster import (
 
 # Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
 from dagster._core.execution.api import execute_run_iterator
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster_shared.error import SerializableErrorInfo
 
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
 
 EVENT_BATCH_SIZE = "200"
 OWNER_TAG = "lakehouse/process"
-_NAME_OF_LOCATION = "__repository__@lakehouse.definitions"
+CODE_LOCATION = "lakehouse.definitions"
 
 
 def prepare_dagster_home(settings: Settings) -> Path:
@@ -85,7 +88,7 @@ def create_run(
         force: build days again whose inputs and code have not changed.
         log_level: what Dagster prints to this process's standard error while the run is on.
     """
-    job = lake_job()
+    job, run_id = lake_job(), str(uuid.uuid4())
     keys = frozenset(asset_key(table) for table in tables)
     resources: dict[str, Any] = {"lakehouse": {"config": {"force": True}}} if force else {}
     return instance.create_run_for_job(
@@ -94,8 +97,11 @@ def create_run(
             "loggers": {"console": {"config": {"log_level": log_level}}},
             **({"resources": resources} if resources else {}),
         },
-        tags={**job.run_tags, **_partition_tags(first, last), **_tags_of_this_process()},
+        run_id=run_id,
+        # A run that is executed again inherits its tags: the run's own id says whose process this is.
+        tags={**job.run_tags, **_partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"},
         asset_selection=keys if keys != job.asset_layer.selected_asset_keys else None,
+        remote_job_origin=_job_origin(job.name),
         job_code_origin=reconstructable(lake_job).get_python_origin(),
     )
 
@@ -122,7 +128,7 @@ def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent
 
 
 def _retries_an_interrupt(event: DagsterEvent) -> bool:
-    error = event.step_retry_data.error
+    error: SerializableErrorInfo | None = event.step_retry_data.error
     while error is not None:
         if error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError"):
             return True
@@ -140,8 +146,8 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     closed: list[str] = []
     unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
     for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
-        host, _, process = run.tags.get(OWNER_TAG, "").partition("/")
-        if host != here or not process or _is_alive(process):
+        host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
+        if host != here or owned != run.run_id or _is_alive(process):
             continue
         instance.report_run_failed(run, f"The process of this run ({process}) is gone; the run was not finished.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -196,9 +202,14 @@ def _partition_tags(first: date, last: date) -> Mapping[str, str]:
     }
 
 
-def _tags_of_this_process() -> dict[str, str]:
-    # The label is what the UI files a run under; with it the run is listed with its job.
-    return {".dagster/repository": _NAME_OF_LOCATION, OWNER_TAG: f"{socket.gethostname()}/{_identity(os.getpid())}"}
+def _this_process() -> str:
+    return f"{socket.gethostname()}/{_identity(os.getpid())}"
+
+
+def _job_origin(job: str) -> RemoteJobOrigin:
+    """Where the UI finds the run's job: it lists the run there, and can execute it again."""
+    location = RegisteredCodeLocationOrigin(CODE_LOCATION)
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job)
 
 
 def _identity(process: int) -> str:

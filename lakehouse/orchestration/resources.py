@@ -16,9 +16,7 @@ from lakehouse.tables.lake import Lake
 class SparkEngine(LazyPySparkResource):
     """dagster-pyspark's lazy resource on the engine of `LAKEHOUSE_SPARK_URL`; nothing starts before first use."""
 
-    spark_config: dict[str, Any] = Field(
-        default_factory=dict, description="Further Spark settings of this run"
-    )
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="Further Spark settings of this run")
 
     def _init_session(self) -> None:
         if self._spark_session is None:

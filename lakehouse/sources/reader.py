@@ -10,7 +10,6 @@ import csv
 import gzip
 import io
 import os
-import re
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
+from lakehouse.spark.session import literal_path
 
 _CHUNK = 1 << 20
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
@@ -121,8 +121,7 @@ def _schema(landing: Landing) -> T.StructType:
 
 def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> DataFrame:
     # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
-    # Escaped, since Spark takes a path with brackets, braces, stars or question marks for a pattern.
-    files = spark.read.text([re.sub(r"([{}\[\]*?\\])", r"\\\1", str(p)) for p in paths], wholetext=True)
+    files = spark.read.text([literal_path(p) for p in paths], wholetext=True)
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
     body = F.regexp_replace("value", r"\r?\n\z", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -107,6 +108,11 @@ def _interrupts_later() -> Iterator[None]:
             signal.signal(number, handler)
         if waiting:
             signal.raise_signal(waiting[0])
+
+
+def literal_path(path: Path) -> str:
+    """A path as Spark's readers must be given it: brackets, braces, stars and question marks would be a pattern."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", str(path))
 
 
 def _cores(url: str) -> int:

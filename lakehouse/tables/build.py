@@ -85,7 +85,7 @@ def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date])
     frames = {}
     for name, each in table.upstream.items():
         wanted = sorted({read for day in days for read in window(each, day)})
-        frames[name] = lake.read(lake.table(each.table), wanted, plan.inputs[name].version)
+        frames[name] = lake.read(lake.table(each.table), wanted, plan.inputs[name])
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
         frame = frame.where(in_days(table.day_column, days))  # a window also yields days beyond those asked for

@@ -57,6 +57,19 @@ class Layout:
     pii: Collection[str] = ()
 
 
+def check_retention(hours: float) -> None:
+    """Refuse a retention below `SHORTEST_RETENTION_HOURS`.
+
+    Raises:
+        RetentionError: with the shortest one.
+    """
+    if not hours >= SHORTEST_RETENTION_HOURS:
+        raise RetentionError(
+            f"A retention of {hours:g} h could remove files that a running job has staged but not committed; at least "
+            f"{SHORTEST_RETENTION_HOURS:g} h are kept."
+        )
+
+
 def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
     """Remove what the table's versions of the last `hours` do not need: replaced files, and orphans of crashed runs.
 
@@ -71,11 +84,7 @@ def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
     Raises:
         RetentionError: where `hours` is below `SHORTEST_RETENTION_HOURS`.
     """
-    if hours < SHORTEST_RETENTION_HOURS:
-        raise RetentionError(
-            f"A retention of {hours:g} h could remove files that a running job has staged but not committed; at least "
-            f"{SHORTEST_RETENTION_HOURS:g} h are kept."
-        )
+    check_retention(hours)
     snapshot = open_snapshot(path)
     if snapshot.delta is None:
         return Vacuumed()

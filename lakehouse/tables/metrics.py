@@ -88,9 +88,7 @@ def repeats(file: StagedFile) -> int:
     """Rows that were dropped as repeats of the file's rows; one column is read, and only where there are any."""
     if file.high.get(COPIES, 1) == 1:
         return 0
-    counted = sum(
-        pc.sum(batch.column(0)).as_py() for batch in pq.ParquetFile(file.path).iter_batches(columns=[COPIES])
-    )
+    counted = sum(pc.sum(batch.column(0)).as_py() for batch in pq.ParquetFile(file.path).iter_batches(columns=[COPIES]))
     return int(counted) - file.rows
 
 

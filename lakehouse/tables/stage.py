@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Window
@@ -78,7 +78,8 @@ def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
     backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
     window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
     # Rows without a key are no repeats of each other; each meets the rules on its own.
-    keyless = F.col(table.key[0]).isNull() if len(table.key) == 1 else F.lit(False)
+    needed = [c for c in table.key if c in table.required or len(table.key) == 1]
+    keyless = reduce(or_, [F.col(c).isNull() for c in needed], F.lit(False))
     numbered = frame.repartition(*layout).withColumns(
         {
             COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window)),

@@ -68,7 +68,8 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     types: dict[str, str] = {}
-    unknown: set[str] = set()
+    uncounted: set[str] = set()
+    unbounded: set[str] = set()
     for index in range(footer.num_columns):
         name = footer.schema.column(index).path
         if "." in name:
@@ -78,19 +79,30 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
             chunk = footer.row_group(group).column(index)
             stats = chunk.statistics
             if stats is None or not stats.has_null_count:
-                unknown.add(name)
+                uncounted.add(name)
                 continue
             nulls[name] = nulls.get(name, 0) + stats.null_count
-            if stats.has_min_max:
-                low[name] = stats.min if name not in low else min(low[name], stats.min)
-                high[name] = stats.max if name not in high else max(high[name], stats.max)
+            bounds = _bounds(stats)
+            if bounds is not None:
+                low[name] = min(low.get(name, bounds[0]), bounds[0])
+                high[name] = max(high.get(name, bounds[1]), bounds[1])
             elif stats.null_count < chunk.num_values:
-                unknown.add(name)
-    for name in unknown:
+                unbounded.add(name)
+    for name in uncounted | unbounded:
         low.pop(name, None)
         high.pop(name, None)
+    for name in uncounted:
+        nulls.pop(name, None)
     partition = {name: values[name] for name in partition_by}
     return StagedFile(path, values[ROUTE] or VALID, partition, footer.num_rows, size, nulls, low, high, types)
+
+
+def _bounds(stats: Any) -> tuple[Any, Any] | None:
+    """Smallest and largest value, where the footer has them and Python has such values (a date has four-digit years)."""
+    try:
+        return (stats.min, stats.max) if stats.has_min_max else None
+    except (ValueError, OverflowError):  # UnicodeDecodeError and Arrow's errors among them
+        return None
 
 
 def _type_name(column: Any) -> str:
@@ -132,7 +144,7 @@ def _bound(value: Any, up: bool) -> Any:
                     cut += timedelta(milliseconds=1)
                 except OverflowError:
                     return None  # the end of time has no later millisecond
-            return cut.strftime("%Y-%m-%dT%H:%M:%S.") + f"{cut.microsecond // 1000:03d}Z"
+            return cut.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
         case date():
             return value.isoformat()
         case str():

@@ -18,6 +18,8 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import Plan
 from lakehouse.tables.snapshot import Snapshot
 
+BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
+
 
 def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]) -> tuple[DataFrame, list[date]]:
     """The full new content of every day that a run over `days` must replace, and those days.
@@ -30,27 +32,27 @@ def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]
     """
     table = plan.table
     ((parameter, each),) = table.upstream.items()
-    source, version = lake.table(each.table), plan.inputs[parameter].version
+    source, inputs = lake.table(each.table), plan.inputs[parameter]
     run = set(days)
-    asked = lake.read(source, days, version)
-    other_days = set(current.by_day(table.day_column)) - run
-    if not other_days:
+    asked = lake.read(source, days, inputs)
+    others = [file for day, files in current.by_day(table.day_column).items() if day not in run for file in files]
+    if not others:
         return table.transform(**{parameter: asked}), sorted(run)
 
     keys = list(table.key)
     touched = asked.select(*keys).where(F.col(keys[0]).isNotNull()).distinct()
-    living = lake.spark.read.format("delta").option("versionAsOf", current.version).load(current.uri)
-    run_days = F.array(*[F.lit(day) for day in sorted(run)])
-    hit = living.select(*keys, table.day_column, EVENT_DAYS).join(touched.withColumn("_hit", F.lit(True)), keys, "left")
-    hit = hit.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, run_days))
+    living = lake.read_files(table, current, others).select(*keys, EVENT_DAYS)
+    marked = touched.withColumn("_hit", F.lit(True))
+    joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
+    hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
     # A handful of dates: the days outside the run in which touched keys live or have events.
-    found = hit.select(F.explode(EVENT_DAYS).alias("day")).distinct().collect()
-    extra = sorted({row["day"] for row in found} - run)
+    found = hit.select(F.explode(EVENT_DAYS).alias("day")).agg(F.collect_set("day").alias("days")).first()
+    extra = sorted(set(found["days"] if found else ()) - run)
     if not extra:
         return table.transform(**{parameter: asked}), sorted(run)
 
     all_touched = touched.unionByName(hit.select(*keys)).distinct()
-    elsewhere = lake.read(source, extra, version).join(all_touched, keys, "left_semi")
+    elsewhere = lake.read(source, extra, inputs).join(all_touched, keys, "left_semi")
     recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
-    carried = living.where(F.col(table.day_column).isin(extra)).join(all_touched, keys, "left_anti")
+    carried = lake.read(table, extra, current).join(all_touched, keys, "left_anti")
     return recomputed.unionByName(carried.select(*recomputed.columns)), sorted(run | set(extra))

@@ -127,7 +127,7 @@ def test_upsert_needs_one_input_and_the_days_of_its_events() -> None:
     assert declared(key=("id",), upsert=True).upsert
 
 
-@pytest.mark.parametrize("name", ["route", "_failed_rules", "_nth"])
+@pytest.mark.parametrize("name", ["route", "_failed_rules", "_copies"])
 def test_column_names_that_staging_uses_are_refused(name: str) -> None:
     """Without it, a shop's `route` column would be overwritten by the route of the row."""
     with pytest.raises(ContractError, match=r"column name\(s\) route, .* are taken"):

@@ -1,0 +1,95 @@
+"""The command as a whole: quick to start, helpful, and with the documented exit codes."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from lakehouse.cli import app
+from lakehouse.commands import backfill
+from lakehouse.errors import EngineError
+from lakehouse_tests.commands.conftest import Cli
+
+COMMANDS = [
+    ("demo",), ("land", "online_retail"), ("land", "events"), ("materialize",), ("backfill",), ("sql",), ("status",),
+    ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("vacuum",), ("compact",),
+    ("doctor",), ("dev",),
+]  # fmt: skip
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    """`lakehouse --help` must come at once: Dagster alone takes more than a second to import."""
+    code = "import sys, lakehouse.cli; print(*{n.partition('.')[0] for n in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"dagster", "pyspark", "pandera", "deltalake", "pyarrow", "pandas"} & set(loaded)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples(command: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(app, [*command, "--help"])
+    assert said.exit_code == 0
+    assert "Examples:" in said.stdout
+    assert f"lakehouse {command[0]}" in said.stdout
+
+
+def test_help_names_every_command_and_the_exit_codes() -> None:
+    said = CliRunner().invoke(app, ["--help"]).stdout
+    assert all(command[0] in said for command in COMMANDS)
+    assert "Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error" in " ".join(said.split())
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("lakehouse ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["backfill"], "Which days? Give --from DAY and --to DAY"),
+        (["backfill", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["backfill", "--from", "1999-01-01", "--to", "1999-01-02"], "There are daily partitions from 2010-12-01 to"),
+        (["backfill", "--from", "2011-03-01", "--to", "2999-01-01"], "There are daily partitions from"),
+        (["backfill", "--from", "yesterday"], "is not a day; expected YYYY-MM-DD"),
+        (["describe", "silver.transaction"], "Did you mean silver.transactions"),
+        (["sql", "DROP TABLE silver.orders"], "This command only reads"),
+        (["land", "events", "--days", "1", "--rows", "1", "--seed", "1", "--faults", "gremlins=1"], "gremlins"),
+        (["quarantine", "show", "silver.transactions", "--rule", "currency_unknown"], "Did you mean currency_known"),
+        (["vacuum", "--hours", "1"], "at least 24 h"),
+        (["history", "gold.user_features"], "was never built"),
+        (["nonsense"], "No such command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_errors_end_with_2_and_say_what_to_do(cli: Cli, arguments: list[str], told: str) -> None:
+    said = cli(*arguments)
+    assert said.code == 2
+    assert told in " ".join(said.err.replace("│", " ").split())
+    assert not said.out
+    assert "Traceback" not in said.err
+
+
+def test_an_execution_error_ends_with_3_and_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise EngineError("The engine is out of order. Mend it.")
+
+    monkeypatch.setattr(backfill, "select_tables", broken)
+    said = cli("materialize", "--from", "2011-03-01")
+    assert (said.code, said.err) == (3, "Error: The engine is out of order. Mend it.\n")
+
+
+def test_what_nobody_expected_ends_with_3_and_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "select_tables", lambda _: {}["surprise"])
+    said = cli("materialize", "--from", "2011-03-01")
+    assert said.code == 3
+    assert "KeyError: 'surprise'" in said.err
+    assert "lakehouse doctor" in said.err
+
+
+def test_a_wrong_setting_is_a_usage_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_PORT", "0")
+    said = cli("tables")
+    assert said.code == 0  # needs no setting
+    said = cli("land", "events", "--days", "1", "--rows", "1", "--seed", "1")
+    assert said.code == 2
+    assert "LAKEHOUSE_PORT" in said.err

@@ -1,0 +1,118 @@
+"""Dagster's pages as people use them: what to click, and what is to be read where."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+JOB_PAGE = "/locations/lakehouse.definitions/jobs/lakehouse"
+
+_GRAPH = """
+() => ({
+    boxes: [...document.querySelectorAll('svg foreignObject')].map(box => ({
+        x: +box.getAttribute('x'), y: +box.getAttribute('y'),
+        width: +box.getAttribute('width'), height: +box.getAttribute('height'),
+        group: box.classList.contains('group'), text: [...box.children].map(child => child.innerText).join(' ').trim(),
+    })),
+    edges: [...document.querySelectorAll('svg path[marker-end]')].map(path => path.getAttribute('d')),
+})
+"""
+
+
+class Graph(NamedTuple):
+    """What the lineage page draws: table → the group whose box it is in, and arrows from table to table."""
+
+    groups: dict[str, str]
+    arrows: set[tuple[str, str]]
+
+
+def asset_page(table: str, view: str = "") -> str:
+    """Address of a table's page, on one of its tabs."""
+    return f"/assets/{table.replace('.', '/')}" + (f"?view={view}" if view else "")
+
+
+def open_lineage(page: Page, selection: str = "") -> None:
+    """Open the lineage of all tables, or of those that a selection names."""
+    page.goto("/asset-groups")
+    expect(page.locator("svg foreignObject.group").first).to_be_visible()
+    if selection:
+        page.locator(".CodeMirror").first.click()
+        page.keyboard.type(selection)
+        page.keyboard.press("Enter")
+
+
+def drawn_graph(page: Page, names: list[str]) -> Graph:
+    """The graph on the open lineage page, with every group unfolded; a table is recognised by its box's first line."""
+    page.keyboard.press("Alt+e")
+    for name in names:
+        expect(
+            page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}"))
+        ).to_be_visible()
+    drawn = page.evaluate(_GRAPH)
+    groups = [box for box in drawn["boxes"] if box["group"]]
+    tables = {box["text"].split()[0]: box for box in drawn["boxes"] if not box["group"] and box["text"]}
+    arrows: set[tuple[str, str]] = set()
+    for path in drawn["edges"]:
+        numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path)]
+        arrows.add((_nearest(tables, *numbers[:2]), _nearest(tables, *numbers[-2:])))
+    inside = {
+        name: next(
+            group["text"].split()[0]
+            for group in groups
+            if group["x"] <= box["x"] <= group["x"] + group["width"]
+            and group["y"] <= box["y"] <= group["y"] + group["height"]
+        )
+        for name, box in tables.items()
+    }
+    return Graph(inside, arrows)
+
+
+def _nearest(boxes: dict[str, dict[str, float]], x: float, y: float) -> str:
+    def gap(name: str) -> float:
+        box = boxes[name]
+        aside = max(box["x"] - x, x - box["x"] - box["width"], 0)
+        above = max(box["y"] - y, y - box["y"] - box["height"], 0)
+        return aside + above
+
+    return min(boxes, key=gap)
+
+
+def launch(page: Page, days: str) -> str:
+    """Materialize what the open page shows, for a day or for `[first...last]`; the id of the run or backfill."""
+    page.get_by_role("button", name=re.compile("Materialize (all)?…")).first.click()
+    dialog = page.get_by_role("dialog").filter(has_text="Partition selection")
+    dialog.get_by_role("button", name="Show all partitions").click()
+    chosen = dialog.get_by_placeholder("ex: 2011")
+    chosen.fill(days)
+    chosen.press("Enter")
+    one = re.fullmatch(r"[\d-]+", days)
+    dialog.get_by_role("button", name="Launch 1 run" if one else "Launch backfill").click()
+    return toasted_id(page)
+
+
+def toasted_id(page: Page) -> str:
+    """The id that the notice at the foot of the page links to."""
+    address = page.get_by_role("link", name="View", exact=True).last.get_attribute("href")
+    assert address is not None
+    return address.rstrip("/").rsplit("/", 1)[-1]
+
+
+def metadata_of(page: Page) -> dict[str, Locator]:
+    """By key, the value's cell in the metadata table of the open Events or Partitions tab."""
+    rows = page.locator("tr").filter(has=page.locator("td"))
+    expect(rows.filter(has_text="dagster/partition_row_count")).to_be_visible()
+    return {row.locator("td").first.inner_text().strip(): row.locator("td").nth(1) for row in rows.all()}
+
+
+def ink_of(canvas: Locator) -> int:
+    """How many different colours a plot is drawn with; an empty one has a single colour."""
+    colours: int = canvas.evaluate(
+        """canvas => new Set(new Uint32Array(
+            canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
+    )
+    return colours

@@ -1,0 +1,195 @@
+"""A `lakehouse dev` of the tests' own: a free port, a temporary root, stopped with everything that it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from lakehouse.orchestration.partitions import days_between
+from lakehouse_tests.conftest import PII_KEY
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).parents[2]
+START_SECONDS = 180
+RUN_SECONDS = 600  # a day takes 20 s on an idle laptop; the machine may be building something else
+STOP_SECONDS = 20
+
+
+class Server:
+    """The web server and daemon, as `lakehouse dev` starts them, and what they say over GraphQL."""
+
+    def __init__(self, root: Path, first_day: str) -> None:
+        self.root = root
+        self.log = root / "dev.log"
+        self._first_day = first_day
+        self._process: subprocess.Popen[bytes]
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        with self.log.open("wb") as log:
+            # A session of its own: its group holds the server, the daemon, the code server, every run and its engine.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lakehouse.cli", "dev", "--port", str(port)],
+                cwd=self.root,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            wait_for(self._answers, "the server answers", START_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sent)
+            with suppress(TimeoutError):
+                wait_for(self._is_gone, "the server's processes are gone", STOP_SECONDS)
+                return
+
+    def _environment(self) -> dict[str, str]:
+        ours = {
+            "LAKEHOUSE_ROOT": str(self.root),
+            "LAKEHOUSE_FIRST_DAY": self._first_day,
+            "LAKEHOUSE_PII_KEY": PII_KEY,
+            "LAKEHOUSE_SPARK_URL": "local[2]",
+            "LAKEHOUSE_SPARK_MEMORY": "1200m",
+            "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAGSTER_")}
+        return inherited | ours
+
+    def _answers(self) -> bool:
+        if self._process.poll() is not None:
+            raise RuntimeError(f"`lakehouse dev` ended with code {self._process.returncode}:\n{self.log_tail()}")
+        try:
+            with urllib.request.urlopen(f"{self.url}/server_info", timeout=5) as answer:  # noqa: S310  # loopback
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _is_gone(self) -> bool:
+        self._process.poll()
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The last lines that the server and its runs wrote."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def ask(self, query: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The data of a GraphQL answer.
+
+        Raises:
+            RuntimeError: the query is wrong.
+        """
+        request = urllib.request.Request(  # noqa: S310  # loopback
+            f"{self.url}/graphql",
+            json.dumps({"query": query, "variables": dict(variables or {})}).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  # loopback
+            said = json.load(answer)
+        if said.get("errors"):
+            raise RuntimeError(f"GraphQL: {said['errors']}")
+        data: dict[str, Any] = said["data"]
+        return data
+
+    def run_status(self, run_id: str) -> str:
+        """Dagster's word for the state of a run, such as SUCCESS."""
+        found = self.ask("query($id: ID!) {runOrError(runId: $id) {... on Run {status}}}", {"id": run_id})
+        return str(found["runOrError"]["status"])
+
+    def finished_run(self, run_id: str) -> str:
+        """The run's state once it is over."""
+        over = {"SUCCESS", "FAILURE", "CANCELED"}
+        return wait_for(lambda: _one_of(self.run_status(run_id), over), f"run {run_id} is over", RUN_SECONDS)
+
+    def backfill(self, backfill_id: str) -> dict[str, Any]:
+        """A backfill's `status`, its `runs`, and its `counts` by table: (targeted, materialized, failed)."""
+        query = """query($id: String!) {partitionBackfillOrError(backfillId: $id) {... on PartitionBackfill {
+            status runs(limit: 50) {runId status}
+            assetBackfillData {assetBackfillStatuses {... on AssetPartitionsStatusCounts {
+                assetKey {path} numPartitionsTargeted numPartitionsMaterialized numPartitionsFailed}}}}}}"""
+        found: dict[str, Any] = self.ask(query, {"id": backfill_id})["partitionBackfillOrError"]
+        statuses = (found.pop("assetBackfillData") or {}).get("assetBackfillStatuses", [])
+        found["counts"] = {
+            ".".join(each["assetKey"]["path"]): (
+                each["numPartitionsTargeted"],
+                each["numPartitionsMaterialized"],
+                each["numPartitionsFailed"],
+            )
+            for each in statuses
+        }
+        return found
+
+    def finished_backfill(self, backfill_id: str) -> dict[str, Any]:
+        """The backfill once the daemon, which looks every 30 seconds, has closed it."""
+
+        def closed() -> dict[str, Any] | None:
+            found = self.backfill(backfill_id)
+            return found if found["status"].startswith(("COMPLETED", "FAILED", "CANCELED")) else None
+
+        return wait_for(closed, f"backfill {backfill_id} is over", RUN_SECONDS)
+
+    def days_by_state(self, table: str) -> dict[str, list[str]]:
+        """The days that are MATERIALIZED, FAILED or MATERIALIZING, as the partition bar draws them."""
+        query = """query($key: AssetKeyInput!) {assetNodeOrError(assetKey: $key) {... on AssetNode {
+            assetPartitionStatuses {... on TimePartitionStatuses {ranges {startKey endKey status}}}}}}"""
+        found = self.ask(query, {"key": {"path": table.split(".")}})
+        states: dict[str, list[str]] = {}
+        for each in found["assetNodeOrError"]["assetPartitionStatuses"]["ranges"]:
+            days = days_between(date.fromisoformat(each["startKey"]), date.fromisoformat(each["endKey"]))
+            states.setdefault(each["status"], []).extend(map(str, days))
+        return states
+
+
+def wait_for(what: Callable[[], T | None], means: str, seconds: float) -> T:
+    """The first truthy answer.
+
+    Raises:
+        TimeoutError: there was none in time.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        answer = what()
+        if answer:
+            return answer
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited {seconds:.0f} s, but it did not come to pass that {means}")
+        time.sleep(0.5)
+
+
+def _one_of(status: str, wanted: set[str]) -> str | None:
+    return status if status in wanted else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

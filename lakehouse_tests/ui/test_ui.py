@@ -1,0 +1,267 @@
+"""What a person sees and does in the web interface, from the first look to mending a broken day.
+
+The tests share one server and tell one story in the order of the file. What later ones build on is a fixture, so each
+can also be run alone.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import Table
+from lakehouse.tables.audit import check_names
+from lakehouse.tables.lake import table_path
+from lakehouse_tests.ui.conftest import DAYS, FIRST_DAY, land
+from lakehouse_tests.ui.pages import (
+    JOB_PAGE,
+    asset_page,
+    drawn_graph,
+    ink_of,
+    launch,
+    metadata_of,
+    open_lineage,
+    toasted_id,
+)
+from lakehouse_tests.ui.server import Server, wait_for
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.ui, pytest.mark.spark, pytest.mark.slow]
+
+DAY, *_GOOD = [str(FIRST_DAY + timedelta(days=n)) for n in range(DAYS)]
+GOOD, SPAN = _GOOD[:3], _GOOD[3:6]
+BAD, OTHERS = SPAN[1], [SPAN[0], SPAN[2]]
+REVENUE_AND_ITS_INPUTS = ["bronze.events", "bronze.online_retail", "silver.transactions", "gold.daily_revenue"]
+
+
+class Backfill(NamedTuple):
+    """A backfill that is over: its id, status, runs, and by table (targeted, materialized, failed)."""
+
+    id: str
+    status: str
+    runs: list[dict[str, str]]
+    counts: dict[str, tuple[int, int, int]]
+
+
+def _finished(server: Server, backfill_id: str) -> Backfill:
+    found = server.finished_backfill(backfill_id)
+    return Backfill(backfill_id, found["status"], found["runs"], found["counts"])
+
+
+@pytest.fixture(scope="module")
+def table_run(page: Page, server: Server) -> str:
+    """The run of one day of one table, launched from the table's page."""
+    page.goto(asset_page("bronze.events"))
+    run = launch(page, DAY)
+    server.finished_run(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def job_run(page: Page, server: Server, table_run: str) -> str:
+    """The run of the same day of every table, launched from the job's page."""
+    page.goto(JOB_PAGE)
+    run = launch(page, DAY)
+    server.finished_run(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def broken(page: Page, server: Server, job_run: str) -> Backfill:
+    """A backfill of a few days, of which one arrived cut short, of the tables that revenue is made of."""
+    (landed,) = (server.root / "landing/events" / BAD).iterdir()
+    landed.write_bytes(landed.read_bytes()[: landed.stat().st_size // 2])
+    open_lineage(page, '+key:"gold/daily_revenue"')
+    return _finished(server, launch(page, f"[{SPAN[0]}...{SPAN[-1]}]"))
+
+
+def test_the_lineage_shows_every_table_in_its_layer(page: Page, server: Server) -> None:
+    """Six tables, each in the box of its layer, and an arrow for every input."""
+    open_lineage(page)
+    drawn = drawn_graph(page, [table.name for table in tables().values()])
+    assert drawn.groups == {table.name: table.layer for table in tables().values()}
+    inputs = {(each.table, table.id) for table in tables().values() for each in table.upstream.values()}
+    assert drawn.arrows == {(source.split(".")[1], table.split(".")[1]) for source, table in inputs}
+
+
+def test_the_catalog_lists_every_table(page: Page, server: Server) -> None:
+    """By key, with the first words of its description."""
+    page.goto("/assets")
+    for table in tables().values():
+        row = page.get_by_role("row").or_(page.locator("div")).filter(has_text=f"{table.layer} / {table.name}")
+        expect(row.first).to_be_visible()
+        expect(page.get_by_text(table.description.split(".")[0]).first).to_be_visible()
+
+
+def test_the_schedule_is_there_and_switched_off(page: Page, server: Server) -> None:
+    """A fresh lakehouse runs nothing by itself."""
+    page.goto("/automation")
+    expect(page.get_by_role("link", name="daily")).to_be_visible()
+    expect(page.get_by_text("At 01:15 UTC")).to_be_visible()
+    expect(page.get_by_role("switch").or_(page.locator("input[type=checkbox]")).last).not_to_be_checked()
+
+
+def test_one_day_of_one_table_is_materialized_from_its_page(page: Page, server: Server, table_run: str) -> None:
+    """The launch dialog, then the run's page and the partition bar."""
+    page.goto(f"/runs/{table_run}")
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible()
+    expect(page.get_by_text(f"partition: {DAY}")).to_be_visible()
+    page.goto(asset_page("bronze.events", "partitions"))
+    expect(page.get_by_text("Materialized (1)")).to_be_visible()
+    assert server.days_by_state("bronze.events") == {"MATERIALIZED": [DAY]}
+
+
+def test_the_job_builds_one_day_of_every_table(page: Page, server: Server, job_run: str) -> None:
+    """One run, six steps, all of them green."""
+    page.goto(f"/runs/{job_run}")
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible()
+    expect(page.get_by_text(f"Succeeded ({len(tables())})")).to_be_visible()
+    for table in tables():
+        assert server.days_by_state(table) == {"MATERIALIZED": [DAY]}, table
+
+
+def test_a_materialization_shows_what_was_published(page: Page, server: Server, job_run: str) -> None:
+    """The figures are those of the Delta table; the preview has rows, but nothing of a person."""
+    name = "silver.transactions"
+    lake = DeltaTable(str(table_path(server.root, name)))
+    rows = lake.to_pyarrow_table(partitions=[("event_date", "=", DAY)]).to_pylist()
+    aside = DeltaTable(str(table_path(server.root, tables()[name].quarantine_id)))
+    tokens = {row["email_token"] for row in rows} - {None}
+    assert tokens
+
+    page.goto(asset_page(name, "events"))
+    shown = metadata_of(page)
+    quarantined = aside.to_pyarrow_table(partitions=[("event_date", "=", DAY)]).num_rows
+    expect(shown["dagster/partition_row_count"]).to_have_text(str(len(rows)))
+    expect(shown["quarantined"]).to_have_text(str(quarantined))
+    expect(shown["commit_version"]).to_have_text(str(lake.version()))
+    expect(shown["checks"]).to_have_text(
+        f"{len(check_names(tables()[name]))} of {len(check_names(tables()[name]))} passed"
+    )
+    expect(shown["reads/bronze.events"]).to_have_text("bronze / events")
+
+    link = shown["preview"].get_by_text("Show Markdown")
+    if link.count():  # longer ones open in a dialog
+        link.click()
+    preview = page.get_by_role("dialog").or_(shown["preview"]).last
+    expect(preview.get_by_text(rows[0]["source"]).first).to_be_visible()
+    assert "order_id" in preview.inner_text()
+    assert "email" not in preview.inner_text()
+    assert not any(token in page.content() for token in tokens)
+
+
+def test_checks_are_shown_with_what_they_found(page: Page, server: Server, job_run: str) -> None:
+    """Each by name, passed, with figures in words."""
+    table = tables()["silver.transactions"]
+    page.goto(asset_page(table.id, "checks"))
+    for check in check_names(table):
+        expect(page.get_by_role("link").filter(has_text=check)).to_contain_text("Succeeded")
+    page.get_by_role("link").filter(has_text="row_conservation").click()
+    expect(page.get_by_text(re.compile(r"\d+ in = \d+ published \+ \d+ quarantined \+ \d+ duplicates"))).to_be_visible()
+
+
+def test_numbers_are_plotted(page: Page, server: Server, job_run: str) -> None:
+    """A table that was materialized twice has curves of its rows."""
+    page.goto(asset_page("bronze.events"))
+    page.get_by_role("button", name="Plots").click()
+    page.get_by_role("button", name="Events").click()
+    expect(page.get_by_text("dagster/partition_row_count")).to_be_visible()
+    plot = page.locator("canvas").first
+    plot.scroll_into_view_if_needed()
+    wait_for(lambda: ink_of(plot) > 1, "the plot is drawn", 30)
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
+def test_columns_are_described(page: Page, server: Server, table: Table) -> None:
+    """Each column with its type and description, and personal data marked as such."""
+    page.goto(asset_page(table.id))
+    columns = page.locator("table").filter(has_text="Column name")
+    for field in table.schema.fields:
+        row = columns.locator("tr").filter(has=page.get_by_text(field.name, exact=True))
+        expect(row).to_contain_text(field.dataType.simpleString())
+        expect(row).to_contain_text(field.metadata["comment"].replace("`", ""))
+        if field.name in table.pii:
+            expect(row).to_contain_text("personal data")
+    for each in table.upstream.values():
+        expect(page.get_by_role("link", name=each.table.replace(".", " / ")).first).to_be_visible()
+    expect(page.get_by_text("Fails if more than 36 hours since last materialization")).to_be_visible()
+
+
+def test_a_broken_day_fails_alone(page: Page, server: Server, broken: Backfill) -> None:
+    """The backfill ends, its other days are materialized, and the broken one is failed in every table that needs it."""
+    assert broken.status == "COMPLETED_FAILED"
+    assert broken.counts == dict.fromkeys(REVENUE_AND_ITS_INPUTS, (3, 2, 1)) | {"bronze.online_retail": (3, 3, 0)}
+    page.goto(f"/runs/b/{broken.id}")
+    expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+    for table in ("bronze.events", "silver.transactions", "gold.daily_revenue"):
+        states = server.days_by_state(table)
+        assert states == {"MATERIALIZED": [DAY, *OTHERS], "FAILED": [BAD]}, table
+    page.goto(f"{asset_page('bronze.events', 'partitions')}&default_range=[{SPAN[0]}...{SPAN[-1]}]&partition={BAD}")
+    expect(page.get_by_text("Failed (1)")).to_be_visible()
+    expect(page.get_by_text("Materialized (2)")).to_be_visible()
+    expect(page.get_by_text("failed, and did not materialize this asset")).to_be_visible()
+
+
+def test_the_check_that_failed_names_the_day_and_the_file(page: Page, server: Server, broken: Backfill) -> None:
+    """So does the run; and the tables whose good days were published have their checks too."""
+    page.goto(asset_page("bronze.events", "checks"))
+    check = page.get_by_role("link").filter(has_text="source_readable")
+    expect(check).to_contain_text("Failed")
+    check.click()
+    found = re.compile(rf"2 of 3 days passed: {BAD} part-0000\.jsonl\.gz .*land the file again")
+    expect(page.get_by_text(found)).to_be_visible()
+    page.goto(asset_page("gold.daily_revenue", "checks"))
+    for name in check_names(tables()["gold.daily_revenue"]):
+        expect(page.get_by_role("link").filter(has_text=name)).to_contain_text("Succeeded")
+    page.goto(f"/runs/{broken.runs[0]['runId']}")
+    expect(
+        page.get_by_text(f"gold.daily_revenue {BAD}: not refreshed, bronze.events: source_readable").first
+    ).to_be_visible()
+
+
+def test_only_the_mended_day_runs_again_while_a_range_is_built(page: Page, server: Server, broken: Backfill) -> None:
+    """Land the file again, "Re-execute from failure"; meanwhile, backfill other days of every table."""
+    land(server.root)
+    page.goto(f"/runs/b/{broken.id}")
+    page.locator("[aria-label=expand_more]").last.click()
+    page.get_by_role("menuitem", name="Re-execute from failure").click()
+    again = toasted_id(page)
+    page.goto(JOB_PAGE)
+    others = launch(page, f"[{GOOD[0]}...{GOOD[-1]}]")
+
+    mended = _finished(server, again)
+    assert mended.status == "COMPLETED_SUCCESS"
+    assert mended.counts == {n: (1, 1, 0) for n in REVENUE_AND_ITS_INPUTS if n != "bronze.online_retail"}
+    assert _finished(server, others).status == "COMPLETED_SUCCESS"
+    for table in ("bronze.events", "silver.transactions", "gold.daily_revenue"):
+        assert server.days_by_state(table) == {"MATERIALIZED": [DAY, *GOOD, *SPAN]}, table
+    page.goto(f"/runs/b/{others}")
+    expect(page.get_by_text("Completed", exact=True).first).to_be_visible()
+    page.goto(f"{asset_page('gold.daily_revenue', 'partitions')}&default_range=[{DAY}...{SPAN[-1]}]")
+    expect(page.get_by_text("Materialized (7)")).to_be_visible()
+    expect(page.get_by_text("Missing (0)")).to_be_visible()
+
+
+def test_freshness_is_evaluated(page: Page, server: Server, job_run: str) -> None:
+    """The daemon has judged the policy of a table that was just built."""
+    page.goto(asset_page("gold.daily_revenue"))
+    expect(page.get_by_text("Passing").first).to_be_visible(timeout=120_000)  # evaluated every 30 s
+
+
+def test_the_daemon_and_the_pages_complained_of_nothing(server: Server, job_run: str) -> None:
+    """Pools, limits and monitoring of dagster.yaml suit this instance; failed days are no errors of the daemon's."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", server.log.read_text(errors="replace"))
+    said = [line for line in plain.splitlines() if re.search(r" - (WARNING|ERROR) - ", line)]
+    first_start = "No cursor for event type"
+    runs = re.compile(r"STEP_FAILURE|RUN_FAILURE|was not published")
+    assert [line for line in said if first_start not in line and not runs.search(line)] == []
