@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 
+MOST_DAYS = 50  # named in one message
+
 
 class LakehouseError(Exception):
     """Base of every error this project raises on purpose."""
@@ -52,8 +54,8 @@ class BadPartitionsError(LakehouseError):
     def __init__(self, table: str, reasons: Mapping[date, str], published: int) -> None:
         self.table = table
         self.reasons = dict(reasons)
-        listed = "\n".join(f"  {table} {day}: {why}" for day, why in sorted(reasons.items())[:50])
-        more = f"\n  … and {len(reasons) - 50} more" if len(reasons) > 50 else ""
+        listed = "\n".join(f"  {table} {day}: {why}" for day, why in sorted(reasons.items())[:MOST_DAYS])
+        more = f"\n  … and {len(reasons) - MOST_DAYS} more" if len(reasons) > MOST_DAYS else ""
         super().__init__(
             f"{len(reasons)} day(s) of {table} were not published; {published} good day(s) were.\n{listed}{more}\n"
             "Readers still see the last good data of these days. Mend the source or the contract, then re-run only "

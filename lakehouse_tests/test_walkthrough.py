@@ -21,7 +21,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def _block(name: str) -> str:
-    found = re.search(rf"<!-- walkthrough:{name} -->\n```python\n(.*?)```", README, re.S)
+    found = re.search(rf"<!-- walkthrough:{name} -->\n```python\n(.*?)```", README, re.DOTALL)
     assert found, f"the README has no walkthrough:{name}"
     return found.group(1)
 

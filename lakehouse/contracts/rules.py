@@ -6,8 +6,10 @@ check, never from a threshold.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandera.pyspark as pa
@@ -16,12 +18,19 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors import ContractError
 
+_LONGEST_TEXT = 60
 
-class rule(classmethod):  # type: ignore[type-arg]  # noqa: N801 - reads as a decorator
+
+class RuleMethod(classmethod):
+    """A class method of a contract that is a row rule."""
+
+
+def rule(method: Callable[..., Column]) -> Any:
     """Mark a contract's class method as a row rule: it returns a boolean column, its name is the rule's name.
 
     A row passes only where the expression is TRUE; NULL is a failure, since missing evidence is no proof.
     """
+    return RuleMethod(method)
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,15 @@ class Rule:
 def _in_range(c: Column, s: Mapping[str, Any]) -> Column:
     low = c >= s["min_value"] if s["include_min"] else c > s["min_value"]
     high = c <= s["max_value"] if s["include_max"] else c < s["max_value"]
-    return low & high
+    both: Column = low & high
+    return both
 
 
 def _str_length(c: Column, s: Mapping[str, Any]) -> Column:
     size = F.length(c)
     if s.get("exact_value") is not None:
-        return size == s["exact_value"]
+        exact: Column = size == s["exact_value"]
+        return exact
     holds = F.lit(True)
     if s.get("min_value") is not None:
         holds = holds & (size >= s["min_value"])
@@ -93,20 +104,30 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
     rules: list[Rule] = []
     for name, column in schema.columns.items():
         if not column.nullable and not column.checks and name not in skip:
-            rules.append(Rule(f"{name}_present", f"{name} is not null", lambda n=name: F.col(n).isNotNull()))
+            rules.append(Rule(f"{name}_present", f"{name} is not null", partial(_present, name)))
         rules += [
             _field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__)
             for check in column.checks
         ]
-    declared = [n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, rule)]
+    declared = [
+        n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, RuleMethod)
+    ]
     for name in dict.fromkeys(declared):  # a subclass may override a rule
         method = getattr(model, name)
         text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
-        rules.append(Rule(name, text, lambda m=method: F.coalesce(m(), F.lit(False))))
+        rules.append(Rule(name, text, partial(_proven, method)))
     names = [each.name for each in rules]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ContractError(f"{model.__name__} declares the rule(s) {', '.join(twice)} more than once; rename one.")
     return tuple(rules)
+
+
+def _present(column: str) -> Column:
+    return F.col(column).isNotNull()
+
+
+def _proven(method: Callable[[], Column]) -> Column:
+    return F.coalesce(method(), F.lit(False))
 
 
 def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:
@@ -137,4 +158,4 @@ def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], n
 
 def _short(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return textwrap.shorten(text, _LONGEST_TEXT, placeholder="…")

@@ -122,6 +122,11 @@ class Table:
         return self.partition_by[0]
 
     @property
+    def content_day_column(self) -> str:
+        """The date by which downstream tables see days: a bronze table's event date, else the daily partition."""
+        return [c for c in self.partition_by if isinstance(self.schema[c].dataType, T.DateType)][-1]
+
+    @property
     def upstream(self) -> dict[str, Input]:
         """The inputs that are tables, by parameter."""
         return {name: each for name, each in self.inputs.items() if isinstance(each, Input)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dagster import AssetSelection, ScheduleDefinition, build_schedule_from_partitioned_job, define_asset_job
+from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 MAX_RUNTIME = {"dagster/max_runtime": 14400}
@@ -18,7 +19,9 @@ def whole_lake_job() -> UnresolvedAssetJobDefinition:
     )
 
 
-def daily_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
+def daily_schedule(
+    job: UnresolvedAssetJobDefinition,
+) -> UnresolvedPartitionedAssetScheduleDefinition | ScheduleDefinition:
     """At 01:15 UTC, the day that has just ended, once its files have landed."""
     return build_schedule_from_partitioned_job(
         job, name="daily", hour_of_day=1, minute_of_hour=15, description="Yesterday, every table"

@@ -151,6 +151,8 @@ def volume(bounds: Volume, m: DayMetrics, history: Mapping[date, int]) -> Outcom
     """
     same = [n for day, n in sorted(history.items()) if day < m.day and day.weekday() == m.day.weekday() and n > 0]
     baseline = same[-bounds.history :]
+    if m.problems:
+        return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
     if m.staged == 0:
         return Outcome("volume", m.day, True, "empty day: nothing to compare", values={"rows": 0})
     if len(baseline) < bounds.min_history:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 
+from pyspark.sql import functions as F
+
 from lakehouse.contracts import Landing, Table
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.lake import Lake, in_days
@@ -77,7 +79,8 @@ def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date])
     table = plan.table
     rows_in: Mapping[date, int] | None = plan.rows_in
     if table.upsert:
-        frame, replaced = upsert_frame(lake, plan, publisher.base, days)
+        stores = [each for each in (publisher.base, publisher.side_base) if each is not None]
+        frame, replaced = upsert_frame(lake, plan, stores, days)
         also: Sequence[date] = sorted(set(replaced) - set(days))
         return Job(frame, days, also, plan.fingerprints, rows_in)
     if not plan.has_input & set(days):
@@ -88,5 +91,6 @@ def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date])
         frames[name] = lake.read(lake.table(each.table), wanted, plan.inputs[name])
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
-        frame = frame.where(in_days(table.day_column, days))  # a window also yields days beyond those asked for
+        # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
+        frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
     return Job(frame, days, (), plan.fingerprints, rows_in)

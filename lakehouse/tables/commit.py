@@ -15,7 +15,7 @@ from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, StagedFileError
@@ -137,9 +137,9 @@ def replace_days(
 
 
 def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
-    """Add staged files without replacing anything; a repeat under the same transactions is a no-op.
+    """Add staged files without replacing anything; returns the version that holds them.
 
-    Returns the version that holds the files.
+    The versions of an application number its batches: one that is not above the last is a repeat, and a no-op.
 
     Raises:
         ValueError: without a transaction, since nothing else could tell a repeat.
@@ -149,7 +149,7 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     if not commit.transactions:
         raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
     base = current = ensure_table(target)
-    if _transactions_hold(current, commit):
+    if _passed(current, commit):
         return current.version
     _check_on_disk(files)
     actions = [_add_action(target, file, None) for file in files]
@@ -160,7 +160,7 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
             _write(target, current, actions, "append", None, commit)
         except (CommitFailedError, DeltaError, OSError) as error:
             current = open_snapshot(target.path)
-            if _landed(current, base, commit) or _transactions_hold(current, commit):
+            if _landed(current, base, commit) or _passed(current, commit):
                 return current.version
             if not isinstance(error, CommitFailedError):
                 raise
@@ -178,7 +178,7 @@ def _write(
 ) -> None:
     assert current.delta is not None
     current.delta.create_write_transaction(
-        actions,
+        list[AddAction | RemoveAction](actions),
         mode,
         Schema.from_json(target.schema.json()),
         list(target.partition_by),
@@ -292,6 +292,10 @@ def _landed(current: Snapshot, base: Snapshot, commit: Commit) -> bool:
 
 def _transactions_hold(current: Snapshot, commit: Commit) -> bool:
     return bool(commit.transactions) and all(current.transaction(k) == v for k, v in commit.transactions.items())
+
+
+def _passed(current: Snapshot, commit: Commit) -> bool:
+    return all((current.transaction(k) or 0) >= v for k, v in commit.transactions.items())
 
 
 def _same_transactions(base: Snapshot, current: Snapshot, commit: Commit) -> bool:

@@ -48,7 +48,8 @@ class Lake:
         Straight from the files that the log names: Delta's own reader runs four jobs to find them, which on a small day
         cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used.
         """
-        column = table.partition_by[-1]
+        _ = self.spark  # columns can be named only once there is an engine
+        column = table.content_day_column
         by_day = snapshot.by_day(column)
         files = [file for day in sorted(set(days)) for file in by_day.get(day, [])]
         if not files:
@@ -81,7 +82,10 @@ class Lake:
 def _spelled(columns: Collection[str], file: DataFile) -> bool:
     """Whether the folders of a file say the partition values that the log says, in characters that need no escape."""
     return all(
-        value is not None and value.replace("-", "").isalnum() and f"/{name}={value}/" in f"/{file.path}"
+        value is not None
+        and value.isascii()
+        and value.replace("-", "").isalnum()
+        and f"/{name}={value}/" in f"/{file.path}"
         for name, value in zip(columns, file.partition, strict=True)
     )
 

@@ -73,9 +73,10 @@ class _DayStates:
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._days_differ = table.partition_by[-1] != table.day_column
+        self._upsert = table.upsert
+        self._days_differ = table.content_day_column != table.day_column
         self._identities: dict[date, str] = {}
-        self._files = snapshot.by_day(table.partition_by[-1])
+        self._files = snapshot.by_day(table.content_day_column)
         self.rows = {day: sum(f.rows for f in files) for day, files in self._files.items()}
 
     def identity(self, day: date) -> str:
@@ -85,6 +86,8 @@ class _DayStates:
         return self._identities[day]
 
     def _identity(self, day: date) -> str:
+        if self._upsert:  # a run over other days may have replaced this one too
+            return ",".join(sorted(f.path for f in self._files.get(day, [])))
         if not self._days_differ:
             return str(self._snapshot.transaction(day_transaction(day)))
         arrivals = sorted({f.partition[0] or "" for f in self._files.get(day, [])})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -14,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from lakehouse.contracts import Table
+from lakehouse.errors import StagedFileError
 from lakehouse.tables.audit import Outcome, audit
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
@@ -110,6 +112,7 @@ class Publisher:
                 failpoint("after-stage")
                 clock.lap("stage")
                 files = read_staged(folder, self.table.partition_by)
+                self._refuse_strays(job, files)
             good = self._audit(job, files, result)
             clock.lap("audit")
             self._commit(job, files, good, result, run_id)
@@ -118,30 +121,49 @@ class Publisher:
             _clear(folder)
 
     def _audit(self, job: Job, files: Sequence[StagedFile], result: BuildResult) -> list[date]:
-        metrics = measure(self.table, files, job.days)
+        metrics = measure(self.table, files, [*job.days, *job.also])
         for day in job.days:
             metrics[day].rows_in = job.rows_in.get(day, 0) if job.rows_in is not None else None
             metrics[day].problems.extend(job.problems.get(day, ()))
         samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
         history = self.base.rows_by_day(self.table.day_column)
-        for day in job.days:
+        for day in [*job.days, *job.also]:
             history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
+        failed: list[Outcome] = []
         good: list[date] = []
-        for day in job.days:
+        for day in sorted([*job.days, *job.also]):
             outcomes = audit(self.table, metrics[day], history)
-            passed = all(o.passed or not o.blocking for o in outcomes)
-            if passed:
-                good.append(day)
+            broken = [o for o in outcomes if o.blocking and not o.passed]
+            failed += broken
+            if not broken:
                 history[day] = metrics[day].rows
-            status = PUBLISHED if passed else FAILED
-            result.days[day] = DayResult(status, metrics[day], outcomes, samples.get(day.isoformat()))
-        if self.table.upsert and len(good) < len(job.days):
+            if day in job.days:
+                good += [day] * (not broken)
+                status = FAILED if broken else PUBLISHED
+                result.days[day] = DayResult(status, metrics[day], outcomes, samples.get(day.isoformat()))
+        if self.table.upsert and failed:
             # Keys move between days: published in part, one could be in two days or in none.
             for day in good:
-                held = Outcome("row_rules", day, passed=False, message="held back: another day of its keys failed")
-                result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
+                held = [replace(o, day=day, message=f"held back with {o.day}: {o.message}") for o in failed[:1]]
+                result.days[day] = replace(result.days[day], status=FAILED, outcomes=held)
             return []
         return good
+
+    def _refuse_strays(self, job: Job, files: Sequence[StagedFile]) -> None:
+        """A row of a day that was not asked for would be dropped without a word: it is in nobody's count."""
+        column = self.table.day_column
+        expected = {day.isoformat() for day in [*job.days, *job.also]}
+        strays: Counter[str] = Counter()
+        for file in files:
+            if file.partition[column] not in expected:
+                strays[str(file.partition[column])] += file.rows
+        if strays:
+            listed = ", ".join(f"{day} ({rows})" for day, rows in sorted(strays.items())[:5])
+            raise StagedFileError(
+                f"The transform of {self.table.id} gave {sum(strays.values())} row(s) whose {column} is not among the "
+                f"{len(expected)} day(s) being built: {listed}. Nothing was published. Each row must come out in the "
+                "day it is read for; bring other days in as inputs (days_before) or leave the rows out."
+            )
 
     def _commit(
         self, job: Job, files: Sequence[StagedFile], good: list[date], result: BuildResult, run_id: str
@@ -153,10 +175,20 @@ class Publisher:
             "lakehouse.inputs": dict(result.inputs),
         }
         if self._side is not None and self.side_base is not None:
-            moved = [_moved(f, self.target, self._side) for f in files if f.route == QUARANTINED]
+            # Failed days leave their quarantined rows too: there their reasons can be read. Their fingerprints say that
+            # these rows are not the published ones', so that the day is built again even if its inputs change back.
+            tried = {day_transaction(day): job.fingerprints[day] for day in job.days if day in job.fingerprints}
+            replaced = [*job.days, *(job.also if good else ())]
+            known = {day.isoformat() for day in replaced}
+            moved = [
+                _moved(f, self.target, self._side)
+                for f in files
+                if f.route == QUARANTINED and f.partition[self.table.day_column] in known
+            ]
             failpoint("before-quarantine-commit")
-            # Failed days leave their quarantined rows too, without a fingerprint: there their reasons can be read.
-            replace_days(self._side, self.side_base, moved, job.days, Commit(prints, facts))
+            replace_days(
+                self._side, self.side_base, moved, replaced, Commit(tried, facts), read_whole=self.table.upsert
+            )
             failpoint("after-quarantine-commit")
         if not good:
             return
@@ -166,7 +198,12 @@ class Publisher:
         figures = {day.isoformat(): result.days[day].metrics.as_json() for day in good}
         failpoint("before-commit")
         result.version = replace_days(
-            self.target, self.base, valid, days, Commit(prints, {**facts, "lakehouse.metrics": figures})
+            self.target,
+            self.base,
+            valid,
+            days,
+            Commit(prints, {**facts, "lakehouse.metrics": figures}),
+            read_whole=self.table.upsert,
         )
         result.also_replaced = list(job.also)
         failpoint("after-commit")

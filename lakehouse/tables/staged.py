@@ -98,7 +98,7 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
 
 
 def _bounds(stats: Any) -> tuple[Any, Any] | None:
-    """Smallest and largest value, where the footer has them and Python has such values (a date has four-digit years)."""
+    """Smallest and largest value, where the footer has them and Python has such values (years have four digits)."""
     try:
         return (stats.min, stats.max) if stats.has_min_max else None
     except (ValueError, OverflowError):  # UnicodeDecodeError and Arrow's errors among them

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,13 +22,15 @@ from lakehouse.tables.snapshot import Snapshot
 BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
 
 
-def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]) -> tuple[DataFrame, list[date]]:
+def upsert_frame(
+    lake: Lake, plan: Plan, stores: Sequence[Snapshot], days: Sequence[date]
+) -> tuple[DataFrame, list[date]]:
     """The full new content of every day that a run over `days` must replace, and those days.
 
     Args:
         lake: where the tables are.
         plan: the pinned inputs of the run.
-        current: the table itself before the run.
+        stores: the table itself before the run, and its quarantine: a key whose row broke a rule is as alive as any.
         days: the days asked for.
     """
     table = plan.table
@@ -35,13 +38,16 @@ def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]
     source, inputs = lake.table(each.table), plan.inputs[parameter]
     run = set(days)
     asked = lake.read(source, days, inputs)
-    others = [file for day, files in current.by_day(table.day_column).items() if day not in run for file in files]
-    if not others:
+    stores = [store for store in stores if store.files]
+    if not stores:
         return table.transform(**{parameter: asked}), sorted(run)
 
     keys = list(table.key)
     touched = asked.select(*keys).where(F.col(keys[0]).isNotNull()).distinct()
-    living = lake.read_files(table, current, others).select(*keys, EVENT_DAYS)
+    # The days of the run are read too: a row that lives there may have events on days outside.
+    living = reduce(
+        DataFrame.unionByName, [lake.read_files(table, s, s.files).select(*keys, EVENT_DAYS) for s in stores]
+    )
     marked = touched.withColumn("_hit", F.lit(True))
     joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
@@ -54,5 +60,10 @@ def upsert_frame(lake: Lake, plan: Plan, current: Snapshot, days: Sequence[date]
     all_touched = touched.unionByName(hit.select(*keys)).distinct()
     elsewhere = lake.read(source, extra, inputs).join(all_touched, keys, "left_semi")
     recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
-    carried = lake.read(table, extra, current).join(all_touched, keys, "left_anti")
+    carried = lake.read(table, extra, stores[0]).join(all_touched, keys, "left_anti")
+    for quarantine in stores[1:]:
+        # A day that failed its audit left the rows of its attempt here; those that are published come first.
+        published = lake.read_files(table, stores[0], stores[0].files).select(*keys)
+        rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
+        carried = carried.unionByName(rows.join(published, keys, "left_anti"))
     return recomputed.unionByName(carried.select(*recomputed.columns)), sorted(run | set(extra))

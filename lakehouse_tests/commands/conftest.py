@@ -77,7 +77,7 @@ def land(root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def first_backfill(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[tuple[Path, Result]]:
-    """A lakehouse whose middle retail file is cut short, and what its first backfill said. Read it, do not change it."""
+    """A lakehouse whose middle retail file is cut short, and what its first backfill said. To look at only."""
     root = tmp_path_factory.mktemp("built") / "root"
     file = land(root)
     file.write_bytes(file.read_bytes()[:900])

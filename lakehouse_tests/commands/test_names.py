@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from lakehouse.commands.console import UsageError
 from lakehouse.commands.names import resolve_names
 
-KNOWN = ["bronze.events", "silver.transactions", "silver.orders", "gold.user_features", "silver.transactions_quarantine"]
+KNOWN = [
+    "bronze.events",
+    "silver.transactions",
+    "silver.orders",
+    "gold.user_features",
+    "silver.transactions_quarantine",
+]
 LAYERS = ("bronze", "silver", "gold")
-T, O = "lake__silver__transactions", "lake__silver__orders"
+T, R = "lake__silver__transactions", "lake__silver__orders"
 
 
 @pytest.mark.parametrize(
@@ -19,20 +25,20 @@ T, O = "lake__silver__transactions", "lake__silver__orders"
         ("select * from silver.transactions;", f"select * from {T}"),
         ("SELECT 1 FROM Silver . `Transactions`", f"SELECT 1 FROM {T}"),
         ("select * from silver.transactions_quarantine", f"select * from {T}_quarantine"),
-        ("select 'silver.orders', \"gold.nope\" from silver.orders", f"select 'silver.orders', \"gold.nope\" from {O}"),
-        ("select 'it''s \\' silver.orders' from silver.orders", f"select 'it''s \\' silver.orders' from {O}"),
-        ("select r'\\', 1 from silver.orders where x = 'b'", f"select r'\\', 1 from {O} where x = 'b'"),
-        ("select 1 -- gold.nope\nfrom silver.orders", f"select 1 -- gold.nope\nfrom {O}"),
-        ("select 1 /* gold.nope */ from silver.orders", f"select 1 /* gold.nope */ from {O}"),
-        ("select silver.orders.amount from silver.orders", f"select {O}.amount from {O}"),
-        ("select orders.amount from silver.orders", f"select {O}.amount from {O}"),
-        ("select orders.a from silver.orders orders", f"select orders.a from {O} orders"),
-        ("with orders as (select 1 a) select orders.a from orders", "with orders as (select 1 a) select orders.a from orders"),
-        ("select silver.amount from silver.orders silver", f"select silver.amount from {O} silver"),
-        ("from silver.orders select count(*)", f"from {O} select count(*)"),
+        ("select 'silver.orders', \"gold.nope\" from silver.orders", f"select 'silver.orders', \"gold.nope\" from {R}"),
+        ("select 'it''s \\' silver.orders' from silver.orders", f"select 'it''s \\' silver.orders' from {R}"),
+        ("select r'\\', 1 from silver.orders where x = 'b'", f"select r'\\', 1 from {R} where x = 'b'"),
+        ("select 1 -- gold.nope\nfrom silver.orders", f"select 1 -- gold.nope\nfrom {R}"),
+        ("select 1 /* gold.nope */ from silver.orders", f"select 1 /* gold.nope */ from {R}"),
+        ("select silver.orders.amount from silver.orders", f"select {R}.amount from {R}"),
+        ("select orders.amount from silver.orders", f"select {R}.amount from {R}"),
+        ("select orders.a from silver.orders orders", f"select orders.a from {R} orders"),
+        ("with orders as (select 1) select orders.a from orders", "with orders as (select 1) select orders.a from orders"),
+        ("select silver.amount from silver.orders silver", f"select silver.amount from {R} silver"),
+        ("from silver.orders select count(*)", f"from {R} select count(*)"),
         ("select * from other.silver.orders", "select * from other.silver.orders"),
-        ("select `delete`, update from silver.orders", f"select `delete`, update from {O}"),
-        ("explain select * from silver.orders", f"explain select * from {O}"),
+        ("select `delete`, update from silver.orders", f"select `delete`, update from {R}"),
+        ("explain select * from silver.orders", f"explain select * from {R}"),
     ],
 )  # fmt: skip
 def test_names_become_views(statement: str, resolved: str) -> None:
@@ -41,11 +47,12 @@ def test_names_become_views(statement: str, resolved: str) -> None:
 
 def test_versions_are_views_of_their_own() -> None:
     text, uses = resolve_names(
-        "select * from silver.orders version as of 3 a join silver.orders TIMESTAMP AS OF '2011-03-01' b join silver.orders",
+        "select * from silver.orders version as of 3 a join silver.orders TIMESTAMP AS OF '2011-03-01' b "
+        "join silver.orders",
         KNOWN,
         LAYERS,
     )
-    assert text == f"select * from {O}_versionasof_3 a join {O}_timestampasof_2011_03_01 b join {O}"
+    assert text == f"select * from {R}_versionasof_3 a join {R}_timestampasof_2011_03_01 b join {R}"
     assert [(use.option, use.value) for use in uses] == [
         ("versionAsOf", "3"),
         ("timestampAsOf", "2011-03-01"),

@@ -1,6 +1,7 @@
 """Which tables and days: Dagster's grammar, plain names, and as few runs as possible."""
 
 from datetime import date, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ def test_ranges_are_gapless_and_complete(wanted: set[date]) -> None:
     spans = contiguous(wanted)
     covered = [first + timedelta(days=n) for first, last in spans for n in range((last - first).days + 1)]
     assert covered == sorted(wanted)
-    assert all((after[0] - before[1]).days > 1 for before, after in zip(spans, spans[1:], strict=False))
+    assert all((after[0] - before[1]).days > 1 for before, after in pairwise(spans))
 
 
 def test_days_are_told_as_ranges() -> None:

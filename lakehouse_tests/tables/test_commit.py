@@ -86,7 +86,7 @@ def test_one_commit_says_what_was_done(target: Target) -> None:
     actions = entry(target, 1)
     (info,) = [a["commitInfo"] for a in actions if "commitInfo" in a]
     assert info["note"] == "first"
-    assert [a["txn"] for a in actions if "txn" in a][0]["appId"] == "day/mon"
+    assert next(a["txn"] for a in actions if "txn" in a)["appId"] == "day/mon"
     adds = [a["add"] for a in actions if "add" in a]
     assert {each["partitionValues"]["day"] for each in adds} == {"2026-03-02", "2026-03-03"}
     assert all(each["dataChange"] for each in adds)
@@ -209,7 +209,9 @@ FEATURES = {
 }
 
 
-def _foreign(path: Path, protocol: Mapping[str, Any], configuration: Mapping[str, str], column: Mapping[str, Any]) -> None:
+def _foreign(
+    path: Path, protocol: Mapping[str, Any], configuration: Mapping[str, str], column: Mapping[str, Any]
+) -> None:
     """The log of an empty table that another writer made."""
     (path / "_delta_log").mkdir(parents=True)
     field = {"name": "id", "type": "string", "nullable": True, "metadata": column}

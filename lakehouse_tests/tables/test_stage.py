@@ -80,7 +80,9 @@ def frame_of(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(rows, schema)
 
 
-def staged(made: Table, frame: DataFrame, folder: Path) -> tuple[dict[str, list[dict[str, Any]]], dict[date, DayMetrics]]:
+def staged(
+    made: Table, frame: DataFrame, folder: Path
+) -> tuple[dict[str, list[dict[str, Any]]], dict[date, DayMetrics]]:
     """Staged rows by route, and figures by day."""
     stage(made, frame, folder)
     files = read_staged(folder, made.partition_by)

@@ -180,7 +180,9 @@ def test_spark_finds_the_same_rows_with_skipping(awkward: Awkward, spark: SparkS
     everything = {row["id"] for row in awkward.rows}
     queries += [("at null", nulls, F.col("at").isNull()), ("none not null", set(), F.col("none").isNotNull())]
     queries += [("none null", everything, F.col("none").isNull())]
-    parts: list[DataFrame] = [frame.where(c).select(F.lit(n).alias("query"), "id") for n, (_, _, c) in enumerate(queries)]
+    parts: list[DataFrame] = [
+        frame.where(c).select(F.lit(n).alias("query"), "id") for n, (_, _, c) in enumerate(queries)
+    ]
     found: dict[int, set[int]] = {n: set() for n in range(len(queries))}
     for row in reduce(DataFrame.unionAll, parts).collect():
         found[row["query"]].add(row["id"])
@@ -200,7 +202,17 @@ def test_statistics_do_skip_files(awkward: Awkward, spark: SparkSession) -> None
 
 def test_both_engines_read_the_same_table(awkward: Awkward, spark: SparkSession) -> None:
     """Without it, one of them could rebase old dates, or lose microseconds."""
-    columns = ["id", "unix_micros(at) at", "unix_date(d) d", "string(money) money", "string(wide) wide", "n", "i", "s", "b"]
+    columns = [
+        "id",
+        "unix_micros(at) at",
+        "unix_date(d) d",
+        "string(money) money",
+        "string(wide) wide",
+        "n",
+        "i",
+        "s",
+        "b",
+    ]
     ours = spark.read.format("delta").load(str(awkward.path)).selectExpr(*columns).collect()
     theirs = DeltaTable(str(awkward.path)).to_pyarrow_table()
     theirs = theirs.set_column(theirs.column_names.index("at"), "at", theirs["at"].cast("int64"))
@@ -273,7 +285,9 @@ def _same_lands(spark: SparkSession, path: Path, wanted: dict[int, str | None]) 
     assert len(rows) == len(wanted)
     assert {row["id"]: row["land"] for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist()} == wanted
     frame = spark.read.format("delta").load(str(path))
-    parts = [frame.where(F.col("land") == land).select(F.lit(land).alias("q"), "land") for land in ("a/b", "%2F", " a ")]
+    parts = [
+        frame.where(F.col("land") == land).select(F.lit(land).alias("q"), "land") for land in ("a/b", "%2F", " a ")
+    ]
     assert [(row["q"], row["land"]) for row in reduce(DataFrame.unionAll, parts).collect()] == [
         (land, land) for land in ("a/b", "%2F", " a ")
     ]
@@ -301,7 +315,10 @@ def test_values_that_python_cannot_hold_have_no_bounds(spark: SparkSession, tmp_
     )
     target = Target(tmp_path / "t", schema, ("day",))
     frame = spark.range(2).selectExpr(
-        f"DATE'{DAY}' AS day", "timestamp_seconds(316516204800 + id) AS at", "string(unhex('ff')) AS s", "'valid' AS route"
+        f"DATE'{DAY}' AS day",
+        "timestamp_seconds(316516204800 + id) AS at",
+        "string(unhex('ff')) AS s",
+        "'valid' AS route",
     )
     frame.write.partitionBy("route", "day").parquet(str(target.path / "staged" / "a"))
     files = read_staged(target.path / "staged" / "a", ("day",))

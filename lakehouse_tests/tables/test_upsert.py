@@ -201,7 +201,9 @@ def test_any_history_of_runs_ends_in_the_same_table(shop: Shop, number: int) -> 
             news = set(chance.sample(sorted(_random_events(chance), key=repr), len(events) // 6))
             touched = set(chance.sample(range(5), 2))
             events = {e for e in events if e not in gone or e.day not in touched}
-            events |= {e for e in news if e.day in touched and all(o.row["event_id"] != e.row["event_id"] for o in events)}
+            events |= {
+                e for e in news if e.day in touched and all(o.row["event_id"] != e.row["event_id"] for o in events)
+            }
             due |= set(shop.sell(events, range(5)))
         run = chance.sample(sorted(due), chance.randint(1, len(due))) if due else [chance.choice(DAYS)]
         shop.build(run, force=chance.random() < 0.3)
@@ -249,7 +251,9 @@ def totals(**policy: Any) -> Table:
         # A mistake of the transform, asked for by the data: the row of one key comes out twice.
         return rows.unionByName(rows.where("key = 'twin' AND total > 5"))
 
-    return table("silver.totals", contract, made, {"events": Input("silver.events")}, key=("key",), upsert=True, **policy)
+    return table(
+        "silver.totals", contract, made, {"events": Input("silver.events")}, key=("key",), upsert=True, **policy
+    )
 
 
 @pytest.fixture

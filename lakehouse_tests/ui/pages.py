@@ -84,7 +84,7 @@ def _nearest(boxes: dict[str, dict[str, float]], x: float, y: float) -> str:
 
 def launch(page: Page, days: str) -> str:
     """Materialize what the open page shows, for a day or for `[first...last]`; the id of the run or backfill."""
-    page.get_by_role("button", name=re.compile("Materialize (all)?…")).first.click()
+    page.get_by_role("button", name=re.compile("Materialize( all)?…")).first.click()
     dialog = page.get_by_role("dialog").filter(has_text="Partition selection")
     dialog.get_by_role("button", name="Show all partitions").click()
     chosen = dialog.get_by_placeholder("ex: 2011")

@@ -187,7 +187,7 @@ def test_columns_are_described(page: Page, server: Server, table: Table) -> None
     page.goto(asset_page(table.id))
     columns = page.locator("table").filter(has_text="Column name")
     for field in table.schema.fields:
-        row = columns.locator("tr").filter(has=page.get_by_text(field.name, exact=True))
+        row = columns.locator("tr").filter(has=page.locator("td:first-child").get_by_text(field.name, exact=True))
         expect(row).to_contain_text(field.dataType.simpleString())
         expect(row).to_contain_text(field.metadata["comment"].replace("`", ""))
         if field.name in table.pii:

@@ -1,0 +1,156 @@
+"""Dagster's instance under the root: made once, and never held up by processes that are gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from dagster import DagsterEvent, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
+
+from lakehouse.orchestration import instance as module
+from lakehouse.orchestration.instance import (
+    OWNER_TAG,
+    close_abandoned_runs,
+    create_run,
+    execute,
+    opened_instance,
+    prepare_dagster_home,
+    unfinished_days,
+)
+from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.settings import Settings
+
+FIRST, LAST = date(2011, 3, 1), date(2011, 3, 4)
+TABLES = ["bronze.events", "silver.transactions"]
+
+
+@pytest.fixture
+def settings(root: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings of the test's root; what the instance sets in the environment is taken back."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return Settings(root=root)
+
+
+@pytest.fixture
+def instance(settings: Settings) -> Iterator[DagsterInstance]:
+    with opened_instance(settings) as opened:
+        yield opened
+
+
+def test_the_home_is_made_once_and_kept_as_it_is(settings: Settings) -> None:
+    home = prepare_dagster_home(settings)
+    assert os.environ["DAGSTER_HOME"] == str(home) == str(settings.root / "dagster")
+    assert os.environ["DAGSTER_EVENT_BATCH_SIZE"] == "200"
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    assert prepare_dagster_home(settings) == home
+    assert (home / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
+    assert [path.name for path in home.iterdir()] == ["dagster.yaml"]
+
+
+def test_state_stays_under_the_root(instance: DagsterInstance, root: Path, tmp_path: Path) -> None:
+    """Wherever the command is started."""
+    create_run(instance, TABLES, FIRST, LAST)
+    assert {path.name for path in tmp_path.iterdir()} == {"root"}
+    assert (root / "dagster" / "event_log.db").exists()
+
+
+def test_a_range_is_one_run_that_plans_every_partition(instance: DagsterInstance) -> None:
+    run = create_run(instance, TABLES, FIRST, LAST, force=True)
+    assert run.tags["dagster/asset_partition_range_start"] == "2011-03-01"
+    assert run.tags["dagster/asset_partition_range_end"] == "2011-03-04"
+    assert {key.to_user_string() for key in run.asset_selection or ()} == {"bronze/events", "silver/transactions"}
+    assert run.run_config["resources"] == {"lakehouse": {"config": {"force": True}}}
+    assert run.remote_job_origin is not None  # else the UI cannot execute it again
+    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    assert len(planned) == 2 * 4
+
+
+def test_a_day_is_a_run_of_one_partition(instance: DagsterInstance) -> None:
+    run = create_run(instance, TABLES, FIRST, FIRST)
+    assert run.tags["dagster/partition"] == "2011-03-01"
+    assert "dagster/asset_partition_range_start" not in run.tags
+
+
+def started(instance: DagsterInstance, process: str) -> DagsterRun:
+    """A run in progress that belongs to a process of this machine and holds its table's pool."""
+    run = create_run(instance, TABLES, FIRST, LAST)
+    host = run.tags[OWNER_TAG].split("/")[0]
+    instance.add_run_tags(run.run_id, {OWNER_TAG: f"{host}/{process}/{run.run_id}"})
+    instance.handle_run_event(
+        run.run_id, DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message="started")
+    )
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("bronze_events")
+    assert storage.claim_concurrency_slot("bronze_events", run.run_id, "bronze__events").is_claimed
+    return run
+
+
+def slots(instance: DagsterInstance) -> int:
+    return len(instance.event_log_storage.get_concurrency_info("bronze_events").claimed_slots)
+
+
+def status(instance: DagsterInstance, run: DagsterRun) -> DagsterRunStatus:
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found.status
+
+
+def test_a_killed_process_leaves_no_run_and_no_slot(instance: DagsterInstance) -> None:
+    """Without this the next run of the table would wait for ever."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    run = started(instance, str(gone.pid))
+    assert slots(instance) == 1
+    assert close_abandoned_runs(instance) == [run.run_id]
+    assert (status(instance, run), slots(instance)) == (DagsterRunStatus.FAILURE, 0)
+    assert unfinished_days(instance, TABLES)["bronze.events"] == {FIRST + timedelta(days=n) for n in range(4)}
+    assert unfinished_days(instance, TABLES, first=LAST) == {name: {LAST} for name in TABLES}
+    assert close_abandoned_runs(instance) == []
+
+
+def test_a_running_process_keeps_its_run(instance: DagsterInstance) -> None:
+    run = started(instance, module._identity(os.getpid()))
+    assert close_abandoned_runs(instance) == []
+    assert (status(instance, run), slots(instance)) == (DagsterRunStatus.STARTED, 1)
+    assert unfinished_days(instance, TABLES) == {}
+
+
+def test_a_process_id_that_was_given_again_is_another_process(instance: DagsterInstance) -> None:
+    run = started(instance, f"{os.getpid()}.1")  # this very id, but of a process that began long ago
+    assert close_abandoned_runs(instance) == [run.run_id]
+
+
+def test_runs_of_the_ui_are_not_touched(instance: DagsterInstance) -> None:
+    """A run that the UI executes again inherits the tags of the first, whose process may be long gone."""
+    first = started(instance, "999999999")
+    again = create_run(instance, TABLES, FIRST, LAST)
+    found = instance.get_run_by_id(first.run_id)
+    assert found is not None
+    instance.add_run_tags(again.run_id, {OWNER_TAG: found.tags[OWNER_TAG]})
+    assert close_abandoned_runs(instance) == [first.run_id]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_ends_the_run(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Dagster would take it for a failure and try the step again."""
+
+    def interrupted(_: LakehouseResource) -> None:
+        raise error
+
+    monkeypatch.setattr(LakehouseResource, "lake", interrupted)
+    run = create_run(instance, TABLES, FIRST, LAST)
+    kinds = [event.event_type_value for event in execute(instance, run)]
+    assert "STEP_RESTARTED" not in kinds
+    assert status(instance, run) == (
+        DagsterRunStatus.CANCELED if error is KeyboardInterrupt else DagsterRunStatus.FAILURE
+    )
+    assert slots(instance) == 0

@@ -1,0 +1,211 @@
+"""Commands that start no engine: landing, dry runs, status, listings, doctor, dev."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from deltalake import write_deltalake
+from rich.text import Text
+
+from lakehouse.catalog import tables
+from lakehouse.commands import console, dev, doctor
+from lakehouse.settings import Settings
+from lakehouse_tests.commands.conftest import RANGE, Cli, land
+from lakehouse_tests.commands.test_maintenance import rows
+
+EVENTS = ("land", "events", "--days", "2", "--rows", "20", "--seed", "5", "--from", "2011-03-01")
+
+
+def tree(root: Path) -> dict[str, float]:
+    """Every file below a folder and when it last changed."""
+    return {path.relative_to(root).as_posix(): path.stat().st_mtime for path in root.rglob("*") if path.is_file()}
+
+
+def test_events_are_landed_once(cli: Cli) -> None:
+    said = cli(*EVENTS, "--json")
+    assert [(each["day"], each["outcome"]) for each in said.json] == [("2011-03-01", "new"), ("2011-03-02", "new")]
+    assert [each["outcome"] for each in cli(*EVENTS, "--json").json] == ["unchanged", "unchanged"]
+    assert "2 files in" in (text := cli(*EVENTS).err)
+    assert "backfill --from 2011-03-01 --to 2011-03-02" in text
+
+
+def test_exports_are_landed_by_day(cli: Cli, root: Path, tmp_path: Path) -> None:
+    folder = land(tmp_path / "other").parent
+    said = cli("land", "online_retail", str(folder), "--from", "2011-03-02", "--json")
+    assert [each["path"] for each in said.json] == [f"landing/online_retail/2011-03-0{n}.csv.gz" for n in (2, 3)]
+    assert cli("land", "online_retail", str(folder), "--from", "2012-01-01").code == 2
+    assert cli("land", "online_retail", str(root / "nowhere")).code == 2
+
+
+def test_a_dry_run_lists_days_and_writes_nothing(cli: Cli, root: Path) -> None:
+    land(root)
+    before = tree(root)
+    said = cli("backfill", *RANGE, "--dry-run", "--json")
+    assert said.json["runs"] == [{"from": "2011-03-01", "to": "2011-03-03", "tables": list(tables())}]
+    days = ["2011-03-01", "2011-03-02", "2011-03-03"]
+    assert said.json["tables"] == [{"table": name, "build": days, "unchanged": []} for name in tables()]
+    assert "18 partitions would be built in 1 run" in cli("backfill", *RANGE, "--dry-run").err
+    assert "0 partitions would be built" in cli("backfill", "--failed-only", "--dry-run").err
+    assert tree(root) == before
+
+
+def test_nothing_failed_is_nothing_to_do(cli: Cli) -> None:
+    said = cli("backfill", "--failed-only")
+    assert (said.code, said.out) == (0, "")
+    assert "Nothing to do" in said.err
+
+
+def test_an_empty_lakehouse_has_a_status(cli: Cli, root: Path) -> None:
+    said = cli("status", "--json")
+    assert said.code == 0
+    assert [(each["table"], each["version"], each["fresh"]) for each in said.json] == [
+        (name, -1, False) for name in tables()
+    ]
+    assert "demo" in cli("status").err
+    assert cli("status", "--strict", "--select", "group:gold").code == 1
+    assert not root.exists()
+
+
+def test_tables_and_contracts_are_listed(cli: Cli) -> None:
+    assert [each["table"] for each in cli("tables", "--json").json] == list(tables())
+    facts = cli("describe", "silver.transactions", "--json").json
+    assert {column["name"] for column in facts["columns"] if column["personal_data"]} == {"email_token"}
+    assert facts["rules"].keys() == {rule.name for rule in tables()["silver.transactions"].rules}
+    text = cli("describe", "silver.transactions").out
+    assert all(word in text for word in ("currency_known", "row_conservation", "team:sales", "never null"))
+
+
+def test_queries_of_what_is_not_there_need_no_engine(cli: Cli) -> None:
+    said = cli("sql", "select * from gold.user_features")
+    assert said.code == 2
+    assert "gold.user_features was never built" in said.err
+    assert "backfill --select '+gold.user_features'" in said.err
+    assert cli("sql", "select * from gold.users").code == 2
+
+
+def test_maintenance_of_selected_tables(cli: Cli, root: Path) -> None:
+    """Any Delta table in a table's place will do here."""
+    path = root / "tables" / "gold" / "user_features"
+    for first in (0, 10):
+        write_deltalake(path, rows(first, 10), partition_by=["day"], mode="append")
+    assert cli("compact", "--dry-run", "--json").json == [
+        {"table": "gold.user_features", "files_before": 2, "files_after": 1, "partitions": 1}
+    ]
+    assert cli("compact", "--select", "group:silver", "--json").json == []
+    assert cli("compact", "--select", "group:gold").code == 0
+    assert cli("vacuum", "--json").json == [{"table": "gold.user_features", "files": [], "bytes": 0}]
+    assert "0 files removed" in cli("vacuum", "--hours", "24").err
+
+
+def findings(said: Any) -> dict[str, dict[str, Any]]:
+    return {each["check"]: each for each in said.json}
+
+
+def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "is_free", lambda _: True)
+    said = cli("doctor", "--no-engine", "--json")
+    assert [each["check"] for each in said.json] == [
+        *("python", "settings", "packages", "java", "jars", "folders", "pii key", "port"),
+    ]
+    assert [each for each in said.json if not each["ok"]] == []
+    assert said.code == 0
+
+
+def test_the_doctor_says_how_to_mend(cli: Cli, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.write_text("a file in the place of the folder")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("LAKEHOUSE_PORT", str(taken.getsockname()[1]))
+        monkeypatch.setenv("LAKEHOUSE_JARS_DIR", str(tmp_path / "no jars"))
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
+        monkeypatch.setattr(doctor, "version", lambda name: "0.1" if name == "deltalake" else "1")
+        monkeypatch.setattr(doctor, "requires", lambda _: ["deltalake==1.6.6", "pandera[pyspark]==0.35.0"])
+        said = cli("doctor", "--json")
+    assert said.code == 1
+    found = findings(said)
+    bad = {check for check, each in found.items() if not each["ok"]}
+    assert bad == {"packages", "java", "jars", "folders", "port"}
+    assert all(found[check]["mend"] for check in bad)
+    assert found["packages"]["found"] == "deltalake 0.1 instead of 1.6.6; pandera 1 instead of 0.35.0"
+    assert "Install a Java 17" in found["java"]["mend"]
+    assert "python -m lakehouse.spark.jars" in found["jars"]["mend"]
+
+
+def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SPARK_MEMORY", "plenty")
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    assert "LAKEHOUSE_SPARK_MEMORY" in findings(said)["settings"]["found"]
+
+
+def test_a_key_that_others_can_read_is_a_problem(root: Path) -> None:
+    settings = Settings(root=root, pii_key=None)
+    assert "not made yet" in doctor._pii_key(settings)
+    settings.pii_key_bytes()
+    assert str(root) in doctor._pii_key(settings)
+    (root / "keys" / "pii.key").chmod(0o644)
+    with pytest.raises(doctor.ProblemError, match="can be read by others"):
+        doctor._pii_key(settings)
+
+
+def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell's background job ignores SIGINT; the web interface must not."""
+    called: list[Any] = []
+
+    def execve(*arguments: object) -> NoReturn:
+        called.extend([*arguments, signal.getsignal(signal.SIGINT)])
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execve)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        cli("dev", "--port", str(free_port()))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    program, arguments, environment, handler = called
+    assert program == sys.executable
+    assert arguments[1:6] == ["-m", "dagster", "dev", "-h", "127.0.0.1"]
+    assert arguments[-2:] == ["-m", "lakehouse.definitions"]
+    assert environment["DAGSTER_HOME"] == str(root / "dagster")
+    assert environment["LAKEHOUSE_ROOT"] == str(root)
+    assert handler == signal.SIG_DFL
+
+
+def test_dev_refuses_a_taken_port(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert not dev.is_free(port)
+        said = cli("dev", "--port", str(port))
+    assert said.code == 2
+    assert f"Port {port} of 127.0.0.1 is taken" in said.err
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_cells_are_shown_as_they_are() -> None:
+    """Markup in data is data."""
+    assert console.cell("[red]x[/red]").plain == "[red]x[/red]"
+    assert console.cell(None).plain == ""
+    assert console.cell(1234567).plain == "1,234,567"
+    assert console.cell(True).plain == "yes"
+    assert console.cell(date(2011, 3, 1)).plain == "2011-03-01"
+    assert console.cell(Text("kept")).plain == "kept"
+
+
+def test_descriptors_are_put_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the engine prints goes to its log, and only while it is on."""
+    with console.engine_output_aside(Settings(root=tmp_path)):
+        os.write(1, b"from the engine\n")
+        os.write(2, b"a warning\n")
+    os.write(1, b"data\n")
+    assert capfd.readouterr() == ("data\n", "")
+    assert (tmp_path / "logs" / "engine.log").read_text() == "from the engine\na warning\n"
