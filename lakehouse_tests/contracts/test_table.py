@@ -228,9 +228,7 @@ def test_prose_and_formatting_are_no_change_of_code(shop: Path) -> None:
     ],
 )
 def test_a_change_of_code_changes_the_version(shop: Path, file: str, old: str, new: str) -> None:
-    """Without it, partitions computed by old code would be skipped as unchanged: in the file, in a helper however it is
-    imported, in a helper's helper, in the contract's base.
-    """
+    """Without it, days computed by old code would be skipped: in the file, a helper, its helper, the contract's base."""
     before = version_of(shop)
     path = shop / file
     path.write_text(path.read_text().replace(old, new))
