@@ -33,6 +33,9 @@ RUNTIME_CONFIG = {
     # Landed text decides nothing by exceptions: casts that may fail are try_cast.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.json.enableExactStringParsing": "true",
+    # A compiled stage longer than the JVM's limit for its compiler runs interpreted (50 row rules: 2.2 times the plain
+    # write); below the limit, Spark splits it into methods.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # HMAC pads are literals of 64 bytes; keep them out of plans that are printed.
     "spark.sql.redaction.string.regex": "(?i)(0x|X')?[0-9a-f]{128}'?",
 }

@@ -144,8 +144,8 @@ class Publisher:
         if self.table.upsert and failed:
             # Keys move between days: published in part, one could be in two days or in none.
             for day in good:
-                held = [replace(o, day=day, message=f"held back with {o.day}: {o.message}") for o in failed[:1]]
-                result.days[day] = replace(result.days[day], status=FAILED, outcomes=held)
+                held = replace(failed[0], day=day, message=f"held back with {failed[0].day}: {failed[0].message}")
+                result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
             return []
         return good
 

@@ -109,6 +109,22 @@ def metadata_of(page: Page) -> dict[str, Locator]:
     return {row.locator("td").first.inner_text().strip(): row.locator("td").nth(1) for row in rows.all()}
 
 
+def listed_check(page: Page, name: str, state: str) -> Locator:
+    """A check in the list of the open Checks tab, in a state such as Succeeded."""
+    # The name is there twice: as it is, and as it fits.
+    return page.locator("div").filter(has_text=re.compile(rf"^({name}\s*)+{state}$")).first
+
+
+def backfilled(page: Page, name: str) -> Locator:
+    """On a backfill's page, the cells of a row: days targeted, in progress, succeeded, failed."""
+    return (
+        page.get_by_role("row")
+        .filter(has=page.get_by_role("link", name=name))
+        .get_by_role("cell")
+        .filter(has_text=re.compile(r"^\d+$"))
+    )
+
+
 def ink_of(canvas: Locator) -> int:
     """How many different colours a plot is drawn with; an empty one has a single colour."""
     colours: int = canvas.evaluate(
