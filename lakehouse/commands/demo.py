@@ -116,19 +116,19 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
 
 
 def _show_gold(settings: Settings, first: date, last: date) -> None:
-    import pyarrow.dataset as ds
+    import pyarrow.compute as pc
 
     from lakehouse.commands.rows import top_rows
     from lakehouse.tables.lake import table_path
 
     columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
-    during = (ds.field("event_date") >= first) & (ds.field("event_date") <= last) & (ds.field("currency") == "GBP")
     rows = top_rows(
         table_path(settings.root, "gold.daily_revenue"),
         columns,
         order_by=[("net_revenue", "descending"), ("event_date", "ascending")],
         limit=TOP,
-        where=during,
+        days=Piece((), first, last).days,
+        where=pc.field("currency") == "GBP",
     )
     _print("gold.daily_revenue: the best days and countries, in GBP", columns, rows, right=columns[3:])
     columns = ("user_id", "feature_date", "rolling_7d_transaction_count", "rolling_7d_amount", "user_7d_order_count")
@@ -137,7 +137,7 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
         columns,
         order_by=[("user_7d_order_count", "descending"), (columns[2], "descending"), ("user_id", "ascending")],
         limit=TOP,
-        where=ds.field("feature_date") == last,
+        days=[last],
     )
     _print(f"gold.user_features: the busiest customers as known at the end of {last}", columns, rows, right=columns[2:])
 

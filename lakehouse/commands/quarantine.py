@@ -90,7 +90,8 @@ def show(
     if not rows:
         say(f"No such row is in the quarantine of {contract.id}.")
         return
-    columns = [c for c in rows[0] if any(row[c] is not None for row in rows)]
+    # A column without any value says nothing, unless that is what is wrong with it.
+    columns = [c for c in rows[0] if any(row[c] is not None or c in str(row["_failed_rules"]) for row in rows)]
     out = console()
     if out.is_terminal and len(columns) > MOST_COLUMNS:
         for row in rows:
@@ -105,22 +106,16 @@ def depth(settings: Settings, contract: Table, days: Sequence[date] | None = Non
     """Rows in a table's quarantine by day and broken rule; reads two columns of its files."""
     import pyarrow.compute as pc
 
-    from lakehouse.commands.rows import dataset
+    from lakehouse.commands.rows import files_of
     from lakehouse.tables.lake import table_path
     from lakehouse.tables.staged import FAILED_RULES
 
     counted_rows: Counter[tuple[date, str]] = Counter()
-    found = dataset(table_path(settings.root, contract.quarantine_id), contract.day_column, days)
-    if found is None:
-        return counted_rows
-    for batch in found.to_batches(columns=[contract.day_column, FAILED_RULES]):
-        rules = batch.column(FAILED_RULES)
-        pairs = zip(
-            batch.column(contract.day_column).take(pc.list_parent_indices(rules)).to_pylist(),
-            pc.list_flatten(rules).to_pylist(),
-            strict=True,
-        )
-        counted_rows.update(pairs)
+    columns = [contract.day_column, FAILED_RULES]
+    for rows in files_of(table_path(settings.root, contract.quarantine_id), columns, days):
+        rules = rows[FAILED_RULES].combine_chunks()
+        of_day = rows[contract.day_column].combine_chunks().take(pc.list_parent_indices(rules)).to_pylist()
+        counted_rows.update(zip(of_day, pc.list_flatten(rules).to_pylist(), strict=True))
     return counted_rows
 
 
@@ -136,32 +131,25 @@ def shown_rows(
     settings: Settings, contract: Table, *, days: Sequence[date] | None = None, rule: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
     """Quarantined rows as they may be shown: reasons first, and no personal data."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    from lakehouse.commands.rows import dataset
+    from lakehouse.commands.rows import column_names, files_of
     from lakehouse.tables.lake import table_path
     from lakehouse.tables.staged import FAILED_RULES
 
-    found = dataset(table_path(settings.root, contract.quarantine_id), contract.day_column, days)
-    if found is None:
-        return []
-    hidden = {*contract.pii, *_HIDDEN}
-    columns = [FAILED_RULES, *[c for c in found.schema.names if c not in hidden and c != FAILED_RULES]]
-    picked: list[pa.RecordBatch] = []
-    number = 0
-    for batch in found.to_batches(columns=columns):
-        kept = batch
+    path = table_path(settings.root, contract.quarantine_id)
+    hidden = {*contract.pii, *_HIDDEN, FAILED_RULES}
+    columns = [FAILED_RULES, *[name for name in column_names(path) if name not in hidden]]
+    rows: list[dict[str, Any]] = []
+    for found in files_of(path, columns, days):
+        kept = found
         if rule is not None:
-            rules = batch.column(FAILED_RULES)
-            parents = pc.list_parent_indices(rules).filter(pc.equal(pc.list_flatten(rules), rule))
-            kept = batch.take(pc.unique(parents))
-        if kept.num_rows:
-            picked.append(kept.slice(0, limit - number))
-            number += picked[-1].num_rows
-        if number >= limit:
+            rules = found[FAILED_RULES].combine_chunks()
+            broke_it = pc.list_parent_indices(rules).filter(pc.equal(pc.list_flatten(rules), rule))
+            kept = found.take(broke_it.unique())
+        rows += kept.slice(0, limit - len(rows)).to_pylist()
+        if len(rows) >= limit:
             break
-    rows = [row for batch in picked for row in batch.to_pylist()]
     return [{**row, FAILED_RULES: ", ".join(row[FAILED_RULES] or ())} for row in rows]
 
 

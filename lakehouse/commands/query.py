@@ -103,11 +103,14 @@ def _query(
     settings: Settings, statement: str, uses: Sequence[TableUse], known: Sequence[str], limit: int | None
 ) -> pa.Table:
     from pyspark.errors import AnalysisException, ParseException, PySparkException
+    from pyspark.logger import PySparkLogger
 
     from lakehouse.spark.session import start
     from lakehouse.tables.lake import table_path
 
     spark: SparkSession = start(settings)
+    # It prints a query's error with its whole stack; the error is told below, in a sentence.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     try:
         for use in uses:
             reader = spark.read.format("delta")
@@ -137,11 +140,11 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _explained(error: Exception, uses: Sequence[TableUse], known: Sequence[str]) -> str:
     text = _readable(str(error), uses)
-    missing = re.search(r"TABLE_OR_VIEW_NOT_FOUND\].*?`([^`]+)`", text)
+    missing = re.search(r"TABLE_OR_VIEW_NOT_FOUND\].*?(`[^`]+`(?:\.`[^`]+`)*)", text)
     if missing is None:
         return text
     short = {name.split(".")[1]: name for name in known}
-    wanted = missing[1]
+    wanted = missing[1].replace("`", "")
     hint = f" Did you mean {short[wanted]}?" if wanted in short else near(wanted, [*known, *short])
     listed = ", ".join(name for name in known if not name.endswith("_quarantine"))
     return f"There is no table {wanted}.{hint} Tables are called by layer and name: {listed}."

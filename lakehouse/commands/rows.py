@@ -1,50 +1,97 @@
-"""Rows of tables without an engine: delta-rs reads the log, Arrow the files. For small results."""
+"""Rows of tables without an engine, for small results: the log says which files are live, Arrow reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
+    import pyarrow as pa
+
+    from lakehouse.tables.snapshot import DataFile, Snapshot
 
 
-def dataset(path: Path, day_column: str | None = None, days: Sequence[date] | None = None) -> ds.Dataset | None:
-    """The table's live files as an Arrow dataset; None where the table was never built.
+def column_names(path: Path) -> list[str]:
+    """The columns of a table, in order; none where it was never built."""
+    from lakehouse.tables.snapshot import open_snapshot
+
+    snapshot = open_snapshot(path)
+    return [] if snapshot.delta is None else [field.name for field in snapshot.delta.schema().fields]
+
+
+def files_of(path: Path, columns: Sequence[str], days: Collection[date] | None = None) -> Iterator[pa.Table]:
+    """The rows of each live file in turn, in the order of its partition and path.
+
+    delta-rs's own Arrow dataset is not used: it reads ahead through callbacks into Python, and a process that stops
+    in the middle of that hangs at its end.
 
     Args:
-        path: folder of the table.
-        day_column: partition column that `days` limits.
-        days: the days to look at; None: all.
+        path: folder of the table; no file where it was never built.
+        columns: what to read.
+        days: only these, by the table's first partition column; None: all.
     """
-    from deltalake import DeltaTable
+    from lakehouse.tables.snapshot import open_snapshot
 
-    if not DeltaTable.is_deltatable(str(path)):
-        return None
-    partitions = None
-    if day_column is not None and days is not None:
-        partitions = [(day_column, "in", [day.isoformat() for day in days])]
-    return DeltaTable(str(path)).to_pyarrow_dataset(partitions=partitions)
+    snapshot = open_snapshot(path)
+    wanted = None if days is None else {day.isoformat() for day in days}
+    for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
+        if file.rows and (wanted is None or file.partition[0] in wanted):
+            yield _read(path, snapshot, file, columns)
 
 
 def top_rows(
-    path: Path, columns: Sequence[str], *, order_by: Sequence[tuple[str, str]], limit: int, where: Any = None
+    path: Path,
+    columns: Sequence[str],
+    *,
+    days: Collection[date],
+    order_by: Sequence[tuple[str, str]],
+    limit: int,
+    where: Any = None,
 ) -> list[dict[str, Any]]:
-    """The first rows of a table in some order; none where it was never built.
+    """The first rows of some days of a table in some order; none where it was never built.
 
     Args:
         path: folder of the table.
         columns: what to read, the columns of the order included.
+        days: the days to read.
         order_by: pairs of column and `ascending` or `descending`.
         limit: most rows.
         where: an Arrow filter expression.
     """
-    found = dataset(path)
-    if found is None:
+    import pyarrow as pa
+
+    found = list(files_of(path, columns, days))
+    if not found:
         return []
-    rows: list[dict[str, Any]] = (
-        found.to_table(columns=list(columns), filter=where).sort_by(list(order_by)).slice(0, limit).to_pylist()
-    )
+    whole = pa.concat_tables(found)
+    kept = whole if where is None else whole.filter(where)
+    rows: list[dict[str, Any]] = kept.sort_by(list(order_by)).slice(0, limit).to_pylist()
     return rows
+
+
+def _read(path: Path, snapshot: Snapshot, file: DataFile, columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = dict(zip(snapshot.partition_by, file.partition, strict=True))
+    with closing(pq.ParquetFile(path / file.path)) as parquet:
+        there = set(parquet.schema_arrow.names)
+        read = parquet.read([name for name in columns if name in there])
+    arrays: list[pa.Array | pa.ChunkedArray] = []
+    for name in columns:
+        if name in there:
+            arrays.append(read[name])
+        else:
+            arrays.append(pa.array([_partition_value(values.get(name))] * read.num_rows))
+    return pa.table(arrays, names=list(columns))
+
+
+def _partition_value(text: str | None) -> date | str | None:
+    """A partition value as the log has it, text; those of dates become dates."""
+    try:
+        return date.fromisoformat(text or "")
+    except ValueError:
+        return text

@@ -18,7 +18,7 @@ POINTS = (
 )
 
 
-def failpoint(name: str) -> None:
-    """Die here where the environment says so: `name`, or `layer.table:name` is matched by its last part."""
-    if os.environ.get("LAKEHOUSE_FAILPOINT") == name:
+def failpoint(table: str, name: str) -> None:
+    """Die here where the environment says so: by name alone, or as `layer.table:name`."""
+    if os.environ.get("LAKEHOUSE_FAILPOINT") in (name, f"{table}:{name}"):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -107,9 +107,9 @@ class Publisher:
         try:
             files: list[StagedFile] = []
             if job.frame is not None:
-                failpoint("before-stage")
+                failpoint(self.table.id, "before-stage")
                 stage(self.table, job.frame, folder)
-                failpoint("after-stage")
+                failpoint(self.table.id, "after-stage")
                 clock.lap("stage")
                 files = read_staged(folder, self.table.partition_by)
                 self._refuse_strays(job, files)
@@ -185,18 +185,18 @@ class Publisher:
                 for f in files
                 if f.route == QUARANTINED and f.partition[self.table.day_column] in known
             ]
-            failpoint("before-quarantine-commit")
+            failpoint(self.table.id, "before-quarantine-commit")
             replace_days(
                 self._side, self.side_base, moved, replaced, Commit(tried, facts), read_whole=self.table.upsert
             )
-            failpoint("after-quarantine-commit")
+            failpoint(self.table.id, "after-quarantine-commit")
         if not good:
             return
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
         valid = [f for f in files if f.route == VALID and f.partition[self.table.day_column] in wanted]
         figures = {day.isoformat(): result.days[day].metrics.as_json() for day in good}
-        failpoint("before-commit")
+        failpoint(self.table.id, "before-commit")
         result.version = replace_days(
             self.target,
             self.base,
@@ -206,7 +206,7 @@ class Publisher:
             read_whole=self.table.upsert,
         )
         result.also_replaced = list(job.also)
-        failpoint("after-commit")
+        failpoint(self.table.id, "after-commit")
 
 
 def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:

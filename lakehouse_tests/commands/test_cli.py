@@ -79,7 +79,10 @@ def test_an_execution_error_ends_with_3_and_a_sentence(cli: Cli, monkeypatch: py
 
 
 def test_what_nobody_expected_ends_with_3_and_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "select_tables", lambda _: {}["surprise"])
+    def surprise(_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(backfill, "select_tables", surprise)
     said = cli("materialize", "--from", "2011-03-01")
     assert said.code == 3
     assert "KeyError: 'surprise'" in said.err

@@ -44,7 +44,9 @@ def _raw(lines: DataFrame) -> DataFrame:
 
 
 def _typed(raw: DataFrame) -> DataFrame:
-    return raw.select("id", F.col("_event_date").alias("day"), F.col("value").try_cast("bigint").alias("value"), *ORIGIN)
+    return raw.select(
+        "id", F.col("_event_date").alias("day"), F.col("value").try_cast("bigint").alias("value"), *ORIGIN
+    )
 
 
 def _summed(readings: DataFrame) -> DataFrame:
@@ -71,7 +73,9 @@ def land(lake: Lake, day: date, lines: Iterable[Any], name: str = "a.jsonl") -> 
     path = lake.settings.root / "landing" / "events" / day.isoformat() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [
-        line if isinstance(line, str) else json.dumps({"id": line[0], "at": f"{line[1] or day}T10:00:00Z", "value": line[2]})
+        line
+        if isinstance(line, str)
+        else json.dumps({"id": line[0], "at": f"{line[1] or day}T10:00:00Z", "value": line[2]})
         for line in lines
     ]
     before = path.stat().st_mtime_ns if path.exists() else 0
@@ -142,7 +146,11 @@ def test_a_bad_day_stays_as_it_was_while_the_others_go_live(lake: LakeFactory) -
         land(shop, day, [(f"a{n}", None, 1), (f"b{n}", None, 2)])
     run(shop, three)
     for n, day in enumerate(three):
-        land(shop, day, [(f"a{n}", None, 4), (f"b{n}", None, 5), *([(f"x{n}{m}", None, -1) for m in range(9 * (n == 1))])])
+        land(
+            shop,
+            day,
+            [(f"a{n}", None, 4), (f"b{n}", None, 5), *([(f"x{n}{m}", None, -1) for m in range(30 * (n == 1))])],
+        )
     land(shop, DAYS[2], [], "broken.jsonl.gz")
     bronze = build(shop, shop.table("bronze.readings"), three, run_id="second")
     assert (bronze.with_status(PUBLISHED), bronze.with_status(FAILED)) == (three[:2], [DAYS[2]])
@@ -150,7 +158,7 @@ def test_a_bad_day_stays_as_it_was_while_the_others_go_live(lake: LakeFactory) -
     silver = build(shop, shop.table("silver.readings"), three, run_id="second")
     assert [silver.days[day].status for day in three] == [PUBLISHED, FAILED, UNCHANGED]
     assert silver.days[DAYS[1]].reason == (
-        "row_rules: 9 of 11 rows quarantined (81.82%; at most 50%): value_at_least_minimum 9"
+        "row_rules: 30 of 32 rows quarantined (93.75%; at most 50%): value_at_least_minimum 30"
     )
     run(shop, three)
     assert sums(shop) == {0: 9, 1: 3, 2: 3}, "the last good data of the failed days"
