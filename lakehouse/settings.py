@@ -11,9 +11,11 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse.errors import SettingsError
 
+_UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
 
 
@@ -38,7 +40,10 @@ class Settings(BaseSettings):
     @field_validator("root")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+        path = value.expanduser().absolute()
+        if _UNUSABLE.search(str(path)):
+            raise ValueError(f"{path} has brackets or an escape such as %20 in it, which table paths cannot hold")
+        return path
 
     @field_validator("spark_url")
     @classmethod
@@ -70,23 +75,32 @@ class Settings(BaseSettings):
         return self.spark_url.startswith("sc://")
 
     def pii_key_bytes(self) -> bytes:
-        """The HMAC key: from the environment, else made once and kept (mode 0600) under the root."""
+        """The HMAC key: from the environment, else made once and kept (mode 0600) under the root.
+
+        Raises:
+            SettingsError: where the kept key is empty.
+        """
         if self.pii_key is not None:
             return self.pii_key.get_secret_value().encode()
         path = self.root / "keys" / "pii.key"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
             descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(secrets.token_hex(32))
+                file.flush()
+                os.fsync(file.fileno())
             try:
                 os.link(draft, path)  # the first of two racing processes wins; both then read the same key
             except FileExistsError:
                 pass
             finally:
                 draft.unlink()
-        return path.read_text().strip().encode()
+        key = path.read_text().strip().encode()
+        if not key:
+            raise SettingsError(f"{path} is empty. Put the key back, or remove the file: new tokens then differ from old.")
+        return key
 
 
 @lru_cache(maxsize=1)
@@ -101,3 +115,6 @@ def get_settings() -> Settings:
     except ValidationError as error:
         problems = "; ".join(f"LAKEHOUSE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
         raise SettingsError(f"{problems}. The settings are listed in the README.") from None
+    except SourceSettingsError as error:  # a value that should be JSON and is not
+        name = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "?")
+        raise SettingsError(f"LAKEHOUSE_{name.upper()}: not valid JSON. The settings are listed in the README.") from None

@@ -26,6 +26,7 @@ from lakehouse.settings import Settings
 
 _WIDE = 100_000  # columns; what is piped to another program is never cut
 _ROOMY = 100
+_LARGEST_LOG = 10_000_000  # bytes; then a new one is begun and the last one kept
 
 
 class UsageError(LakehouseError):
@@ -204,9 +205,11 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
     saved_out, saved_err = os.dup(1), os.dup(2)
     try:
         if not verbose:
-            folder = settings.root / "logs"
-            folder.mkdir(parents=True, exist_ok=True)
-            log = os.open(folder / "engine.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            path = settings.root / "logs" / "engine.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and path.stat().st_size > _LARGEST_LOG:
+                path.replace(path.with_suffix(".log.1"))
+            log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
             os.dup2(log, 2)
             os.close(log)
         os.dup2(2, 1)
