@@ -99,7 +99,7 @@ class Settings(BaseSettings):
                 draft.unlink()
         key = path.read_text().strip().encode()
         if not key:
-            raise SettingsError(f"{path} is empty. Put the key back, or remove the file: new tokens then differ from old.")
+            raise SettingsError(f"{path} is empty. Put the key back, or remove it: new tokens then differ from old.")
         return key
 
 
@@ -117,4 +117,4 @@ def get_settings() -> Settings:
         raise SettingsError(f"{problems}. The settings are listed in the README.") from None
     except SourceSettingsError as error:  # a value that should be JSON and is not
         name = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "?")
-        raise SettingsError(f"LAKEHOUSE_{name.upper()}: not valid JSON. The settings are listed in the README.") from None
+        raise SettingsError(f"LAKEHOUSE_{name.upper()}: not valid JSON. The README lists the settings.") from None

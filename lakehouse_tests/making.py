@@ -13,7 +13,6 @@ import pandera.pyspark as pa
 import pyarrow
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -29,9 +28,9 @@ Row = Mapping[str, Any]
 
 
 def model(
-    name: str = "Made", rules: Mapping[str, Callable[[], Column]] | None = None, **columns: tuple[T.DataType, Any]
-) -> type[pa.DataFrameModel]:
-    """A pandera model of `column=(type, pa.Field(…))`, with named row rules."""
+    name: Any = "Made", rules: Any = None, **columns: Any
+) -> type[pa.DataFrameModel]:  # typed loosely, so that columns can be given as one mapping
+    """A pandera model of `column=(type, pa.Field(…))`; `rules` maps names to functions that give a boolean column."""
     body: dict[str, Any] = {"__annotations__": {n.lstrip("_"): t for n, (t, _) in columns.items()}}
     for column, (_, field) in columns.items():
         field.alias = column  # pandera passes over attributes that begin with `_`
@@ -44,7 +43,7 @@ def model(
 def table(
     name: str,
     contract: type[pa.DataFrameModel],
-    transform: Callable[..., DataFrame],
+    transform: Callable[..., Any],
     inputs: Mapping[str, Input | Landing],
     *,
     code: str = "v1",

@@ -162,10 +162,8 @@ def main() -> None:
         if child == 0:
             _child(order, engine)
         _, status = os.waitpid(child, 0)
-        print(
-            json.dumps({"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "code": status >> 8}),
-            flush=True,
-        )  # noqa: T201
+        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        print(json.dumps({"signal": killed_by, "code": status >> 8}), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

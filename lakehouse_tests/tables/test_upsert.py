@@ -100,19 +100,19 @@ class Shop:
                 if event.order is not None:
                     by_order[event.order].append({**event.row, "day": DAYS[event.day]})
         rows = {}
-        for order, events in by_order.items():
-            first = min(events, key=lambda e: (e["event_time"], e["event_id"]))
+        for order, found in by_order.items():
+            first = min(found, key=lambda e: (e["event_time"], e["event_id"]))
             rows[order] = {
                 "order_id": order,
                 "user_id": first["user_id"],
-                "order_date": min(e["day"] for e in events),
+                "order_date": min(e["day"] for e in found),
                 "ordered_at": first["event_time"],
-                "status": "cancelled" if any(e["event_type"] == "cancellation" for e in events) else "placed",
-                "lines": len(events),
-                "amount": sum((e["amount"] for e in events), Decimal("0.00")),
+                "status": "cancelled" if any(e["event_type"] == "cancellation" for e in found) else "placed",
+                "lines": len(found),
+                "amount": sum((e["amount"] for e in found), Decimal("0.00")),
                 "currency": "GBP",
                 "country": first["country"],
-                "_event_days": sorted({e["day"] for e in events}),
+                "_event_days": sorted({e["day"] for e in found}),
             }
         return rows
 

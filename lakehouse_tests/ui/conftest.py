@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIRST_DAY = date(2011, 1, 3)
 DAYS = 10
-PATIENCE = 60_000  # ms a page may take to show something; two busy cores are slow
+PATIENCE = 90_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_APPS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",

@@ -1,0 +1,163 @@
+"""The one door among other writers, without any race: lost answers, conflicts, repeats and forced rebuilds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from lakehouse.errors import PublishConflictError
+from lakehouse.tables import commit as door
+from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
+from lakehouse.tables.snapshot import open_snapshot
+from lakehouse_tests.making import stage_rows
+from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
+
+__all__ = ["target"]
+
+
+class _AfterTheFact:
+    """Makes each commit of the door succeed and then fail, as a lost answer does."""
+
+    def __init__(self, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = DeltaTable.create_write_transaction
+
+        def lost(table: DeltaTable, *args: Any, **kwargs: Any) -> None:
+            self.calls += 1
+            real(table, *args, **kwargs)
+            raise error
+
+        self.calls = 0
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+
+
+LOST = [CommitFailedError("timed out"), DeltaError("checkpoint failed"), OSError("connection reset")]
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("content", ["rows", "nothing"])
+def test_a_commit_whose_answer_is_lost_happens_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch, error: Exception, content: str
+) -> None:
+    """Without it, a time-out after success would report a conflict with itself, or commit twice."""
+    files = stage_rows(target, [row("x", MONDAY)] if content == "rows" else [])
+    lost = _AfterTheFact(error, monkeypatch)
+    for marks in ({"day/mon": 2}, {}):
+        version = replace_days(target, open_snapshot(target.path), files, [MONDAY], Commit(marks))
+        assert version == 1 + lost.calls
+    assert lost.calls == 2
+    assert ids(target) == (["t", "x"] if content == "rows" else ["t"])
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda e: type(e).__name__)
+def test_an_append_whose_answer_is_lost_happens_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Without it, a batch of a stream could be appended twice."""
+    files = stage_rows(target, [row("x", MONDAY)])
+    lost = _AfterTheFact(error, monkeypatch)
+    assert append(target, files, Commit({"stream": 7})) == 2
+    assert append(target, files, Commit({"stream": 7})) == 2
+    assert lost.calls == 1
+    assert ids(target) == ["m", "t", "x"]
+
+
+def test_an_append_is_never_replayed(target: Target) -> None:
+    """Without it, a batch sent again after compaction would double its rows, after a delete bring them back."""
+    files = stage_rows(target, [row("x", MONDAY)])
+    append(target, files, Commit({"stream": 7}))
+    DeltaTable(str(target.path)).optimize.compact()
+    version = append(target, files, Commit({"stream": 7}))
+    assert ids(target) == ["m", "t", "x"]
+    assert version == open_snapshot(target.path).version
+    (info,) = [a["commitInfo"] for a in entry(target, 2) if "commitInfo" in a]
+    assert info["isBlindAppend"] is True
+    with pytest.raises(ValueError, match="transaction"):
+        append(target, files, Commit())
+
+
+def test_a_commit_that_failed_is_not_reported_as_done(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a full disk could look like a published day."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", full)
+    files = stage_rows(target, [row("x", MONDAY)])
+    with pytest.raises(OSError, match="No space left"):
+        replace_days(target, open_snapshot(target.path), files, [MONDAY], Commit({"day/mon": 2}))
+    with pytest.raises(OSError, match="No space left"):
+        append(target, files, Commit({"stream": 1}))
+    assert ids(target) == ["m", "t"]
+
+
+def test_other_days_may_be_published_meanwhile(target: Target) -> None:
+    """Without it, two backfills of different months would fail each other."""
+    base = open_snapshot(target.path)
+    replace_days(target, base, stage_rows(target, [row("t2", TUESDAY)]), [TUESDAY], Commit({"day/tue": 1}))
+    replace_days(target, base, stage_rows(target, [row("m2", MONDAY)]), [MONDAY], Commit({"day/mon": 2}))
+    assert ids(target) == ["m2", "t2"]
+
+
+def test_the_same_day_published_meanwhile_is_a_conflict(target: Target) -> None:
+    """Without it, the run that started first and read the older input could overwrite the newer result."""
+    base = open_snapshot(target.path)
+    replace_days(target, base, stage_rows(target, [row("new", MONDAY)]), [MONDAY], Commit({"day/mon": 2}))
+    with pytest.raises(PublishConflictError, match=r"silver\.sales: another run published 2026-03-02 .*version 1 → 2"):
+        replace_days(target, base, stage_rows(target, [row("old", MONDAY)]), [MONDAY], Commit({"day/mon": 3}))
+    assert ids(target) == ["new", "t"]
+
+
+def test_a_day_emptied_meanwhile_is_a_conflict(target: Target) -> None:
+    """Without it, two empty contents of different inputs would pass for one another."""
+    base = open_snapshot(target.path)
+    replace_days(target, base, [], [WEDNESDAY], Commit({"day/wed": 5}))
+    with pytest.raises(PublishConflictError, match="another run published 2026-03-04"):
+        replace_days(target, base, [], [WEDNESDAY], Commit({"day/wed": 6}))
+
+
+def test_the_same_result_published_meanwhile_is_no_conflict(target: Target) -> None:
+    """Without it, a retried run beside its slow original would fail instead of finding the work done."""
+    base = open_snapshot(target.path)
+    replace_days(target, base, stage_rows(target, [row("x", MONDAY)]), [MONDAY], Commit({"day/mon": 2}))
+    again = stage_rows(target, [row("x", MONDAY)])
+    assert replace_days(target, base, again, [MONDAY], Commit({"day/mon": 2})) == 2
+    assert ids(target) == ["t", "x"]
+
+
+def test_a_forced_rebuild_is_not_taken_for_done_by_its_old_fingerprint(target: Target) -> None:
+    """Without it, a forced day that lost a race for the log would be dropped: its fingerprint is in the table already."""
+    base = open_snapshot(target.path)
+    replace_days(target, base, stage_rows(target, [row("t2", TUESDAY)]), [TUESDAY], Commit({"day/tue": 1}))
+    forced = stage_rows(target, [row("forced", MONDAY)])
+    assert replace_days(target, base, forced, [MONDAY], Commit({"day/mon": 1})) == 3
+    assert ids(target) == ["forced", "t2"]
+
+
+def test_a_writer_that_always_loses_gives_up_by_name(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a run against a busy table would never end."""
+
+    def busy(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("lost again")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
+    monkeypatch.setattr(door, "MAX_ATTEMPTS", 3)
+    with pytest.raises(PublishConflictError, match="sales: 3 commits in a row lost the race"):
+        replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit())
+
+
+def test_a_table_created_by_two_at_once_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first run of two would fail at random, on an empty lakehouse."""
+    made = Target(tmp_path / "silver" / "sales", SCHEMA, ("day",))
+    real = DeltaTable.create.__func__  # type: ignore[attr-defined]
+
+    def raced(cls: type[DeltaTable], *args: Any, **kwargs: Any) -> DeltaTable:
+        real(cls, *args, **kwargs)
+        return real(cls, *args, **{**kwargs, "mode": "error"})  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(DeltaTable, "create", classmethod(raced))
+    assert ensure_table(made).version == 0
+    assert ensure_table(made).version == 0

@@ -1,0 +1,95 @@
+"""All tables are found by their files, in an order in which they can be built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from pyspark.sql import types as T
+
+import lakehouse.gold
+from lakehouse import catalog
+from lakehouse.catalog import _upstream_first, get_table, tables
+from lakehouse.contracts import Input, Table
+from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse_tests.making import model, table
+
+
+def made(name: str, *reads: str) -> Table:
+    """A table that reads others."""
+    contract = model(day=(T.DateType(), pa.Field()))
+    names = [each.replace(".", "_") for each in reads]
+    transform: Any = eval(f"lambda {', '.join(names)}: None")  # noqa: S307 - parameters named after the inputs
+    return table(name, contract, transform, {n: Input(each) for n, each in zip(names, reads, strict=True)})
+
+
+def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
+    """Without it, a new file could be overlooked, or a table be built before what it reads."""
+    found = tables()
+    folder = Path(catalog.__file__).parent
+    files = {f"{layer}.{p.stem}" for layer in ("bronze", "silver", "gold") for p in (folder / layer).glob("[!_]*.py")}
+    assert set(found) == files
+    order = list(found)
+    for name, each in found.items():
+        assert name == each.id
+        assert all(order.index(i.table) < order.index(name) for i in each.upstream.values())
+
+
+def test_order_does_not_depend_on_names() -> None:
+    """Without it, tables would be in order only as long as their names happen to be."""
+    chain = {each.id: each for each in (made("gold.a", "silver.z"), made("silver.z", "bronze.m"), made("bronze.m"))}
+    assert [each.id for each in _upstream_first(chain)] == ["bronze.m", "silver.z", "gold.a"]
+    diamond = {
+        each.id: each
+        for each in (made("gold.d", "silver.b", "silver.c"), made("silver.c", "bronze.a"), made("silver.b", "bronze.a"), made("bronze.a"))
+    }  # fmt: skip
+    assert [each.id for each in _upstream_first(diamond)] == ["bronze.a", "silver.b", "silver.c", "gold.d"]
+
+
+def test_a_circle_is_shown_whole() -> None:
+    """Without it, loading would end in a recursion error that names no table."""
+    ring = {each.id: each for each in (made("gold.a", "gold.b"), made("gold.b", "gold.c"), made("gold.c", "gold.a"))}
+    with pytest.raises(ContractError, match=r"circle: gold\.a → gold\.b → gold\.c → gold\.a"):
+        _upstream_first(ring)
+    with pytest.raises(ContractError, match=r"circle: gold\.a → gold\.a"):
+        _upstream_first({"gold.a": made("gold.a", "gold.a")})
+
+
+def test_an_input_that_is_no_table_is_named_with_the_nearest() -> None:
+    """Without it, a misspelt input would be read as a table that was never built, and every day be empty."""
+    found = {each.id: each for each in (made("gold.a", "silver.trnsactions"), made("silver.transactions"))}
+    message = r"gold\.a reads 'silver\.trnsactions', which is no table\. Did you mean silver\.transactions\?"
+    with pytest.raises(ContractError, match=message):
+        _upstream_first(found)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    """Without it, a typing mistake on the command line would be a traceback."""
+    assert get_table("silver.orders").id == "silver.orders"
+    with pytest.raises(UnknownTableError, match=r"no table 'silver\.order'\. Did you mean silver\.orders"):
+        get_table("silver.order")
+    with pytest.raises(UnknownTableError, match=r"no table 'xyzzy'\. Tables: bronze\."):
+        get_table("xyzzy")
+
+
+@pytest.fixture
+def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that is in the gold layer for the time of a test."""
+    monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
+    tables.cache_clear()
+    yield tmp_path / "made_by_a_test.py"
+    sys.modules.pop("lakehouse.gold.made_by_a_test", None)
+    tables.cache_clear()
+
+
+def test_a_file_without_its_table_is_refused_by_name(new_file: Path) -> None:
+    """Without it, a table whose function was renamed would silently be gone."""
+    new_file.write_text("wrong_name = 1\n")
+    with pytest.raises(
+        ContractError, match=r"lakehouse/gold/made_by_a_test\.py declares no @table named made_by_a_test"
+    ):
+        tables()

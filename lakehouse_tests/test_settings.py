@@ -1,0 +1,146 @@
+"""Settings: validated once, named in every complaint, and the key of personal data kept safe."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import SettingsError
+from lakehouse.settings import Settings, get_settings
+
+Configure = Callable[..., Settings]
+
+
+@pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Configure]:
+    """Settings of a process that starts in an empty folder with these variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("LAKEHOUSE_ROOT", "LAKEHOUSE_PII_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(**variables: str) -> Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(f"LAKEHOUSE_{name.upper()}", value)
+        get_settings.cache_clear()
+        return get_settings()
+
+    yield make
+    get_settings.cache_clear()
+
+
+def test_everything_has_a_default_that_works_on_a_laptop(configure: Configure, tmp_path: Path) -> None:
+    """Without it, a fresh clone would ask for configuration before it shows anything."""
+    found = configure()
+    assert found.root == tmp_path / ".lakehouse"
+    assert found.landing == found.root / "landing"
+    assert (found.spark_url, found.uses_connect, found.first_day) == ("local[*]", False, date(2010, 12, 1))
+    assert not found.root.exists(), "reading the settings creates nothing"
+    assert get_settings() is found
+
+
+def test_the_environment_comes_before_the_file_and_empty_is_unset(configure: Configure, tmp_path: Path) -> None:
+    """Without it, a `.env` left behind would win over the deployment's own variables."""
+    (tmp_path / ".env").write_text("LAKEHOUSE_PORT=4000\nLAKEHOUSE_SPARK_MEMORY=2g\nOTHER=1\n")
+    found = configure(port="5000", first_day="")
+    assert (found.port, found.spark_memory, found.first_day) == (5000, "2g", date(2010, 12, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("port", "0", "LAKEHOUSE_PORT: .*greater than or equal to 1"),
+        ("port", "web", "LAKEHOUSE_PORT: .*integer"),
+        ("first_day", "01.12.2010", "LAKEHOUSE_FIRST_DAY: .*date"),
+        ("spark_url", "http://spark:4040", r"LAKEHOUSE_SPARK_URL: .*is none of local\[N\], sc://"),
+        ("spark_url", "local[2", "LAKEHOUSE_SPARK_URL"),
+        ("spark_memory", "2 GB", "LAKEHOUSE_SPARK_MEMORY: .*'2 GB' is not a size such as 1500m or 2g"),
+        ("root", "lake[1]", r"LAKEHOUSE_ROOT: .*lake\[1\].*cannot hold"),
+        ("root", "a%20b", "LAKEHOUSE_ROOT: .*a%20b.*cannot hold"),
+        ("spark_config", "spark.ui.enabled=true", "LAKEHOUSE_SPARK_CONFIG: not valid JSON"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_its_variable(
+    configure: Configure, name: str, value: str, message: str
+) -> None:
+    """Without it, a wrong value would show as an error of Spark or Dagster, somewhere, later."""
+    with pytest.raises(SettingsError, match=message):
+        configure(**{name: value})
+
+
+def test_all_wrong_values_are_named_at_once(configure: Configure) -> None:
+    """Without it, a deployment would be mended one failed start at a time."""
+    with pytest.raises(SettingsError, match=r"LAKEHOUSE_SPARK_MEMORY.*; LAKEHOUSE_PORT.*README") as caught:
+        configure(port="0", spark_memory="much")
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url", ["local", "local[4]", "local[*,3]", "sc://host:15002/;token=x", "spark://a:7077", "yarn", "k8s://https://x"]
+)
+def test_every_kind_of_engine_is_accepted(configure: Configure, url: str) -> None:
+    """Without it, a documented engine could not be used."""
+    assert configure(spark_url=url).uses_connect == url.startswith("sc://")
+
+
+def test_a_relative_or_home_root_is_made_absolute(configure: Configure, tmp_path: Path) -> None:
+    """Without it, tables would be written below whatever folder a daemon happens to run in."""
+    assert configure(root="lake house/ü").root == tmp_path / "lake house" / "ü"
+    assert configure(root="~/lake").root == Path.home() / "lake"
+
+
+def test_the_key_is_the_environments_or_made_once_for_this_user_only(configure: Configure) -> None:
+    """Without it, tokens would change from run to run, or their key be readable by everybody."""
+    assert configure(pii_key="from the environment").pii_key_bytes() == b"from the environment"
+    assert "from the environment" not in repr(get_settings())
+    found = configure(pii_key="")
+    key = found.pii_key_bytes()
+    path = found.root / "keys" / "pii.key"
+    assert len(key) == 64
+    assert found.pii_key_bytes() == key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_racing_first_uses_agree_on_one_key(configure: Configure) -> None:
+    """Without it, rows written by two threads of a first run would carry tokens of different keys."""
+    found = configure(pii_key="")
+    keys: list[bytes] = []
+    barrier = threading.Barrier(8)
+
+    def use() -> None:
+        barrier.wait(10)
+        keys.append(found.pii_key_bytes())
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(keys) == 8
+    assert len(set(keys)) == 1
+    assert [path.name for path in (found.root / "keys").iterdir()] == ["pii.key"]
+
+
+def test_a_crash_while_the_key_is_made_does_not_block_the_next_run(configure: Configure) -> None:
+    """Without it, a draft left by a killed process would stop a later one that has the same process id."""
+    found = configure(pii_key="")
+    folder = found.root / "keys"
+    folder.mkdir(parents=True)
+    (folder / f".pii.key.{os.getpid()}").write_text("half")
+    assert len(found.pii_key_bytes()) == 64
+
+
+def test_an_empty_key_file_is_refused(configure: Configure) -> None:
+    """Without it, tokens would be made with an empty key, which anybody can recompute."""
+    found = configure(pii_key="")
+    path = found.root / "keys" / "pii.key"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n")
+    with pytest.raises(SettingsError, match=r"pii\.key is empty"):
+        found.pii_key_bytes()

@@ -1,0 +1,200 @@
+"""The shape of the package: what may import what, what each table needs, and that loading it starts nothing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lakehouse
+from lakehouse.catalog import tables
+from lakehouse.contracts.table import LAYERS
+from lakehouse.tables.failpoints import POINTS
+
+PACKAGE = Path(lakehouse.__file__).parent
+TESTS = Path(__file__).parent
+LONGEST_FILE = {PACKAGE: 350, TESTS: 450}  # lines
+
+# From the ground up: a module imports from its own line and those before it.
+FLOORS = (
+    {"errors"},
+    {"settings"},
+    {"contracts"},
+    {"spark", "transforms"},
+    {"sources"},
+    {"tables"},
+    set(LAYERS),
+    {"catalog"},
+    {"orchestration"},
+    {"commands", "cli", "definitions"},
+)
+# What the floors do not say.
+ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
+    "spark": {"errors", "settings"},
+    "transforms": {"errors", "settings"},
+    "contracts": {"errors", "settings"},
+}
+# A run recorded by the command line names the job it executes, as Dagster's own workers do.
+BY_NAME = {"orchestration.instance imports definitions"}
+# Names that only a driver with a JVM of its own has.
+FORBIDDEN = {"SparkContext", "sparkContext", "RDD", "rdd", "toRDD", "_jvm", "_jdf", "_jsc", "_sc", "_gateway"}
+FORBIDDEN |= {"_jsparkSession", "_jreader", "_jwrite", "_jseq", "_to_java_column", "_active_spark_context"}
+FORBIDDEN_MODULES = re.compile(r"py4j|pyspark\.(rdd|context|core|java_gateway)\b")
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package by its path inside it, such as `tables.commit`."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(module: str, path: Path) -> set[str]:
+    """What a module imports from the package, in functions too, as paths inside it."""
+    found = set()
+    package = (
+        ["lakehouse", *module.split(".")] if path.name == "__init__.py" else ["lakehouse", *module.split(".")[:-1]]
+    )
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            # `from lakehouse import x` names the module x itself.
+            found |= {f"{origin}.{alias.name}" for alias in node.names} if origin == "lakehouse" else {origin}
+    return {name.removeprefix("lakehouse.") for name in found if name.startswith("lakehouse.")}
+
+
+def floor_of(name: str) -> int:
+    """On which floor a top-level name stands."""
+    (floor,) = [number for number, names in enumerate(FLOORS) if name in names]
+    return floor
+
+
+def test_every_module_has_its_floor() -> None:
+    """Without it, a new package would be outside of the rule below."""
+    known = set().union(*FLOORS)
+    assert {module.split(".")[0] for module, _ in modules() if module} == known
+
+
+def test_imports_point_downwards() -> None:
+    """Without it, the storage engine could come to depend on Dagster, or a table file on the storage engine."""
+    wrong = []
+    for module, path in modules():
+        top = module.split(".")[0]
+        for name in sorted(imports(module, path)) if module else []:
+            other = name.split(".")[0]
+            if other.startswith("__"):  # the version of the package
+                continue
+            if other == top:
+                # A table file does not import another: it names it as an input.
+                if top in LAYERS:
+                    wrong.append(f"{module} imports {name}")
+                continue
+            allowed = ONLY.get(top)
+            beside = floor_of(other) == floor_of(top) and other not in FLOORS[-1]
+            if floor_of(other) > floor_of(top) or beside or (allowed is not None and other not in allowed):
+                wrong.append(f"{module} imports {name}")
+    assert not set(wrong) - BY_NAME
+
+
+def below_the_interface(source: str) -> list[str]:
+    """Names in a source text that Spark Connect does not have."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                found += [name] if name in FORBIDDEN else []
+            case ast.Import(names=aliases):
+                found += [alias.name for alias in aliases if FORBIDDEN_MODULES.match(alias.name)]
+            case ast.ImportFrom(module=origin, names=aliases):
+                found += [origin] if origin and FORBIDDEN_MODULES.match(origin) else []
+                found += [alias.name for alias in aliases if alias.name in FORBIDDEN]
+    return found
+
+
+def test_no_code_reaches_below_the_dataframe_interface() -> None:
+    """Without it, the code would run in process and fail through Spark Connect or on a cluster."""
+    found = {module: below_the_interface(path.read_text(encoding="utf-8")) for module, path in modules()}
+    assert {module: names for module, names in found.items() if names} == {}
+    for source in (
+        "spark.sparkContext",
+        "frame.rdd",
+        "from pyspark import SparkContext",
+        "import py4j.protocol",
+        "f._jdf",
+    ):
+        assert below_the_interface(source), source
+
+
+def test_every_table_has_contract_description_and_test() -> None:
+    """Without it, a table could be added that nobody can read about, and whose transform was never run."""
+    missing = []
+    for each in tables().values():
+        if not (TESTS / each.layer / f"test_{each.name}.py").is_file():
+            missing.append(f"{each.id}: no lakehouse_tests/{each.layer}/test_{each.name}.py")
+        if not (each.model.__doc__ or "").strip() or each.model.__doc__ == each.model.__base__.__doc__:
+            missing.append(f"{each.id}: {each.model.__name__} has no docstring")
+        if not (each.transform.__doc__ or "").strip():
+            missing.append(f"{each.id}: the transform has no docstring")
+        missing += [
+            f"{each.id}: {f.name} has no description" for f in each.schema.fields if not f.metadata.get("comment")
+        ]
+    assert not missing
+
+
+def test_a_file_is_read_in_one_sitting() -> None:
+    """Without it, files grow until nobody reads them whole."""
+    too_long = []
+    for folder, most in LONGEST_FILE.items():
+        for path in folder.rglob("*.py"):
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            too_long += [f"{path.relative_to(folder.parent)}: {lines} lines, at most {most}"] if lines > most else []
+    assert not too_long
+
+
+def test_every_failpoint_is_somewhere() -> None:
+    """Without it, a crash test could wait for a point that the code no longer passes."""
+    text = "".join(path.read_text() for module, path in modules() if module != "tables.failpoints")
+    assert set(re.findall(r'failpoint\([^)"]*"([a-z-]+)"\)', text)) == set(POINTS)
+
+
+LOAD = """
+import os, sys, threading
+import lakehouse.definitions
+from dagster import Definitions
+defs = lakehouse.definitions.defs
+graph = defs.get_repository_def().asset_graph
+defs.resolve_all_job_defs() if hasattr(defs, "resolve_all_job_defs") else None
+print(len(graph.get_all_asset_keys()))
+from pyspark import SparkContext
+assert SparkContext._active_spark_context is None and SparkContext._gateway is None, "a JVM was started"
+children = open(f"/proc/self/task/{os.getpid()}/children").read() if os.path.exists("/proc/self/task") else ""
+assert not children.strip(), f"processes were started: {children}"
+"""
+
+
+@pytest.mark.slow
+def test_definitions_load_without_java_and_leave_no_trace(tmp_path: Path) -> None:
+    """Without it, Dagster's code server would need an engine, or write into a folder, to show the assets."""
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("LAKEHOUSE_", "JAVA", "SPARK", "DAGSTER"))}
+    environment |= {"PATH": str(tmp_path / "bin"), "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"LAKEHOUSE_ROOT": str(tmp_path / "lake"), "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+    (tmp_path / "work").mkdir()
+    before = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) == len(tables())
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["work"], "loading made files or folders"
+    assert time.monotonic() - before < 20
