@@ -38,7 +38,9 @@ dev: setup ## Run the web interface and its daemon on 127.0.0.1:3000
 
 .PHONY: test
 test: setup browser ## Run all tests; some of them: ARGS="-k publish"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-m "not ui")
+	@# A browser on a busy machine gets a second try, on a new server, for what it failed.
+	@$(if $(ARGS),:,$(BIN)/python -m pytest -m ui || $(BIN)/python -m pytest -m ui --last-failed)
 
 .PHONY: lint
 lint: $(STAMPS)/installed ## Check style, formatting and types
