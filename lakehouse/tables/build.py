@@ -27,7 +27,7 @@ def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force:
         table: what to build.
         days: the daily partitions, in any order.
         run_id: recorded in the commit.
-        force: build unchanged days too.
+        force: build unchanged days too, and publish a day empty whose landed rows are gone.
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
@@ -43,7 +43,10 @@ def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force:
     _report_unchanged(publisher, result, set(asked) - set(todo))
     clock.lap("plan")
     if todo:
-        job = _from_landing(lake, plan, todo, run_id) if table.landing else _from_tables(lake, plan, publisher, todo)
+        if table.landing:
+            job = _from_landing(lake, plan, todo, run_id, {} if force else publisher.base.rows_by_day(table.day_column))
+        else:
+            job = _from_tables(lake, plan, publisher, todo)
         clock.lap("read")
         publisher.publish(job, result, run_id)
     return result
@@ -58,7 +61,7 @@ def _report_unchanged(publisher: Publisher, result: BuildResult, days: set[date]
         result.days[day] = DayResult(UNCHANGED, figures)
 
 
-def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str) -> Job:
+def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, published: Mapping[date, int]) -> Job:
     ((parameter, landing),) = plan.table.inputs.items()
     assert isinstance(landing, Landing)
     probes = probe([file for day in days for file in plan.landed[day]], landing)
@@ -68,6 +71,11 @@ def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str) -> Job:
         rows_in[found.file.arrival_date] += 1 if found.problem else found.lines
         if found.problem:
             problems.setdefault(found.file.arrival_date, []).append(found.problem)
+    for day in days:
+        if published.get(day) and not rows_in[day]:
+            # A landing zone that was tidied up, or an export that came out empty, must not empty the lake.
+            what = f"{published[day]} rows of this day are published, but no line of it is in the landing zone any more"
+            problems[day] = [f"{what}; land its file again, or force the build to publish it empty"]
     frame = None
     if probes:
         lines = read_lines(lake.spark, probes, landing, lake.settings.root, run_id, plan.table.code_version)

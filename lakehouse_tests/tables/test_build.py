@@ -265,6 +265,23 @@ def test_a_day_without_input_is_published_empty_and_filled_later(lake: LakeFacto
     assert sums(shop) == {0: 1, 1: 7}
 
 
+@pytest.mark.parametrize("how", ["removed", "empty"])
+def test_published_rows_do_not_go_when_their_file_does(lake: LakeFactory, how: str) -> None:
+    """Without it, tidying up the landing zone, or one export without a line, would empty the lake at the next run."""
+    shop = lake(sensors()[0])
+    path = land(shop, DAYS[0], [("a", None, 1), ("b", None, 2)])
+    assert run(shop, DAYS[:2]) == [{PUBLISHED: [0, 1]}]
+    path.unlink()
+    if how == "empty":
+        path.with_name("b.jsonl").write_text("")
+    result = build(shop, shop.table("bronze.readings"), DAYS[:2], run_id="again")
+    assert (result.with_status(FAILED), result.with_status(UNCHANGED)) == (DAYS[:1], DAYS[1:2])
+    assert "source_readable: 2 rows of this day are published, but no line of it" in result.days[DAYS[0]].reason
+    assert len(rows_of(shop.path("bronze.readings"))) == 2
+    assert run(shop, DAYS[:1], force=True) == [{PUBLISHED: [0]}]
+    assert rows_of(shop.path("bronze.readings")) == []
+
+
 @pytest.mark.parametrize(("shift", "named"), [("date_add(day, 1)", "2026-03-03 (2)"), ("NULL", "None (2)")])
 def test_rows_of_a_day_that_was_not_asked_for_are_refused(lake: LakeFactory, shift: str, named: str) -> None:
     """Without it, rows of a transform that changes the day would vanish: in no day's count, and in no table."""
