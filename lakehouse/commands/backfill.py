@@ -22,7 +22,7 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.selection import Piece, Selection, check_days, pieces_of, select_tables
+from lakehouse.commands.selection import Piece, Selection, check_days, last_partition, pieces_of, select_tables
 from lakehouse.settings import Settings, get_settings
 
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
@@ -32,6 +32,17 @@ FailedOnly = Annotated[
     typer.Option(
         "--failed-only", help="Only days whose newest run failed, broke or was cancelled; by default of all time."
     ),
+]
+Touched = Annotated[
+    bool,
+    typer.Option(
+        "--touched",
+        help="Exactly the days whose inputs or code have changed since they were published, in every table that "
+        "depends on them: late files, corrected days, restored versions. Dates are optional.",
+    ),
+]
+Outdated = Annotated[
+    bool, typer.Option("--outdated", help="Only days built by code older than today's, and what depends on them.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only list the partitions to build and those unchanged; write nothing.")
@@ -55,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31",
             "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
             "lakehouse backfill --failed-only",
+            "lakehouse backfill --touched --dry-run",
         ),
     )(backfill)
 
@@ -75,12 +87,14 @@ def materialize(
     _run(settings, [Piece(tuple(select_tables(selection)), first, last)], force, as_json, verbose)
 
 
-def backfill(
+def backfill(  # noqa: PLR0913 - a command's options
     selection: Selection = None,
     first: FromDay = None,
     last: ToDay = None,
     *,
     failed_only: FailedOnly = False,
+    touched: Touched = False,
+    outdated: Outdated = False,
     force: Force = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -93,6 +107,11 @@ def backfill(
     """
     settings = get_settings()
     quiet_warnings()
+    if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
+        raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
+    if touched or outdated:
+        _run_stale(settings, selection, first, last, outdated, dry_run, as_json, verbose)
+        return
     if failed_only:
         names = select_tables(selection)
         wanted = _unfinished(settings, names, first, last)
@@ -110,6 +129,39 @@ def backfill(
             print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
         return
     _run(settings, pieces, force, as_json, verbose)
+
+
+def _run_stale(
+    settings: Settings,
+    selection: str | None,
+    first: date | None,
+    last: date | None,
+    outdated: bool,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    from lakehouse.commands.plans import lake_without_engine, stale_by_table
+    from lakehouse.commands.runs import run_stale
+    from lakehouse.commands.summary import print_summary
+
+    names = select_tables(selection)
+    within = (first or settings.first_day, last or last_partition())
+    if within[0] > within[1]:
+        raise UsageError(f"--from {within[0]} is after --to {within[1]}; swap them.")
+    lake = lake_without_engine(settings)
+    wanted = stale_by_table(lake, names, within, outdated=outdated)
+    if dry_run:
+        _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json)
+        return
+    report = run_stale(settings, names, within=within, only=wanted if outdated else None, verbose=verbose)
+    if as_json:
+        print_json(report.as_json())
+    elif not report.runs:
+        say("Nothing to do: every day is published from the inputs and the code that are there now.")
+    else:
+        print_summary(report, settings)
+    raise typer.Exit(report.exit_code)
 
 
 def _run(settings: Settings, pieces: Sequence[Piece], force: bool, as_json: bool, verbose: bool) -> None:

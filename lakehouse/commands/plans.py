@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
-    from lakehouse.contracts import Table
     from lakehouse.tables.lake import Lake
 
 
@@ -38,6 +37,7 @@ def plan_days(
         force: count unchanged days as days to build.
     """
     from lakehouse.tables.plan import window
+    from lakehouse.tables.touched import stale_days
 
     lake = lake_without_engine(settings)
     building: dict[str, set[date]] = {}
@@ -45,7 +45,7 @@ def plan_days(
     for name in names:
         days = sorted(wanted.get(name, ()))
         contract = lake.table(name)
-        stale = set(days) if force else outdated_days(lake, contract, days)
+        stale = set(days) if force else set(stale_days(lake, contract, days))
         for day in days:
             if any(
                 building.get(each.table, set()).intersection(window(each, day)) for each in contract.upstream.values()
@@ -56,21 +56,39 @@ def plan_days(
     return plans
 
 
-def outdated_days(lake: Lake, table: Table, days: Sequence[date]) -> set[date]:
-    """The days that are not published from the inputs and code that are there now."""
-    if not days:
-        return set()
-    from lakehouse.tables.plan import day_transaction, make_plan
+def stale_by_table(
+    lake: Lake, names: Sequence[str], within: tuple[date, date], *, outdated: bool = False
+) -> dict[str, set[date]]:
+    """The stale days of each table, and those that read a stale day of another of these tables.
 
-    plan = make_plan(lake, table, days)
-    snapshots = [lake.snapshot(table.id)]
-    if table.rules:
-        snapshots.append(lake.snapshot(table.quarantine_id))
-    return {
-        day
-        for day in days
-        if any(each.transaction(day_transaction(day)) != plan.fingerprints[day] for each in snapshots)
-    }
+    Which event days a landed file touches is known only once it is in bronze, so downstream of a stale arrival day
+    this is what is known before a build.
+
+    Args:
+        lake: where the tables are.
+        names: tables, upstream first.
+        within: first and last day looked at.
+        outdated: begin with the days that older code built instead of all stale ones.
+    """
+    from lakehouse.tables.history import standing
+    from lakehouse.tables.touched import known_days, stale_days
+
+    first, last = within
+    found: dict[str, set[date]] = {}
+    for name in names:
+        contract = lake.table(name)
+        days = set(stale_days(lake, contract))
+        if outdated:
+            built = standing(lake.settings.root, name)
+            days = {day for day in days if day in built and built[day].code_version != contract.code_version}
+        touched = {
+            day + timedelta(days=n)
+            for each in contract.upstream.values()
+            for day in found.get(each.table, ())
+            for n in range(each.days_before + 1)
+        }
+        found[name] = {day for day in days | (touched & known_days(lake, contract)) if first <= day <= last}
+    return found
 
 
 def lake_without_engine(settings: Settings) -> Lake:

@@ -55,18 +55,19 @@ def sql(
         int | None, typer.Option("--limit", min=1, help="Most rows. Default: 100 in a table, no limit with --json.")
     ] = None,
 ) -> None:
-    """Query tables by name: silver.transactions, gold.user_features, silver.transactions_quarantine.
+    """Query tables by name: silver.transactions, silver.transactions_quarantine, ops.partition_metrics.
 
     With --json a list of objects: decimals as strings, so that no digit is lost; dates and times in ISO 8601, UTC.
     """
     from lakehouse.catalog import tables
     from lakehouse.commands.names import resolve_names
     from lakehouse.contracts.table import LAYERS
+    from lakehouse.tables.history import HISTORY
 
     settings = get_settings()
     contracts = tables().values()
-    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules]
-    resolved, uses = resolve_names(statement, known, LAYERS)
+    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules] + [HISTORY]
+    resolved, uses = resolve_names(statement, known, (*LAYERS, HISTORY.split(".")[0]))
     _built(settings, uses)
     most = limit if limit is not None or as_json else 100
     with engine_output_aside(settings):
@@ -88,11 +89,12 @@ def sql(
 def _built(settings: Settings, uses: Sequence[TableUse]) -> None:
     from deltalake import DeltaTable
 
+    from lakehouse.tables.history import HISTORY
     from lakehouse.tables.lake import table_path
 
     for use in uses:
         if not DeltaTable.is_deltatable(str(table_path(settings.root, use.table))):
-            source = use.table.removesuffix("_quarantine")
+            source = use.table.removesuffix("_quarantine") if use.table != HISTORY else "*"
             raise UsageError(
                 f"{use.table} was never built in {settings.root}. Land files (lakehouse land --help), then: "
                 f"{program()} backfill --select '+{source}' --from DAY --to DAY"

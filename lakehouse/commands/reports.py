@@ -81,6 +81,12 @@ class Report:
             return CHECKS_FAILED
         return OK if all(run.status == "SUCCESS" for run in self.runs) else BROKEN
 
+    def add(self, other: Report) -> None:
+        """Take in what was executed after this, of other tables."""
+        self.tables |= other.tables
+        self.runs += other.runs
+        self.interrupted |= other.interrupted
+
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
         return {

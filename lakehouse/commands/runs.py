@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,44 @@ def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = Fal
                     if follower.run.status == "CANCELED":
                         report.interrupted = True
                         break
+    return report
+
+
+def run_stale(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    within: tuple[date, date] | None = None,
+    only: Mapping[str, Collection[date]] | None = None,
+    verbose: bool = False,
+) -> Report:
+    """Build, table by table, the days that are stale by the time their turn comes: what runs before them decides.
+
+    A day that was built again and came out with the same rows still makes the days that read it stale, since its
+    fingerprint is of its inputs. Stops where a table's step breaks; a bad day only stays behind.
+
+    Args:
+        settings: where the lakehouse is.
+        names: tables, upstream first.
+        within: first and last day to build; None: from the first day of the settings to yesterday.
+        only: by table, the days that may be built at all; a table that is missing here is not limited.
+        verbose: show the log instead of the progress bar.
+    """
+    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.commands.selection import last_partition, pieces_of
+    from lakehouse.tables.touched import stale_days
+
+    first, last = within or (settings.first_day, last_partition())
+    report = Report()
+    for name in names:
+        lake = lake_without_engine(settings)  # a new one each time: it keeps what it opened
+        days = {day for day in stale_days(lake, lake.table(name)) if first <= day <= last}
+        if only is not None and name in only:
+            days &= set(only[name])
+        if days:
+            report.add(run_pieces(settings, pieces_of({name: days}, [name]), verbose=verbose))
+        if report.interrupted or any(each.broken for each in report.tables.values()):
+            break
     return report
 
 

@@ -111,8 +111,8 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
-    from lakehouse.commands.plans import outdated_days
     from lakehouse.orchestration.instance import unfinished_days
+    from lakehouse.tables.touched import stale_days
 
     snapshot = lake.snapshot(contract.id)
     side = lake.snapshot(contract.quarantine_id) if contract.rules else None
@@ -134,7 +134,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
         failing_checks=_failing_checks(instance, contract) if instance else {},
         failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
-        outdated_days=sorted(outdated_days(lake, contract, published)),
+        outdated_days=stale_days(lake, contract, published),
         quarantined=sum(file.rows for file in side.files) if side else 0,
     )
 

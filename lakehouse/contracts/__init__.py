@@ -2,6 +2,6 @@
 
 from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.rules import Rule, rule
-from lakehouse.contracts.table import Input, Landing, Table, Volume, table
+from lakehouse.contracts.table import Anomalies, Input, Landing, Table, Volume, table
 
-__all__ = ["BronzeModel", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]
+__all__ = ["Anomalies", "BronzeModel", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,21 @@ class Volume:
 
 
 @dataclass(frozen=True)
+class Anomalies:
+    """How far a day's distributions may be from those of the last `history` same weekdays before it.
+
+    Judged are the null rate of each column, the mean of each numeric column in `profile` and the mix of values of each
+    other column there. Beyond `warn_z` robust standard deviations the day is published with a warning, or not at all
+    where `block` is set. With fewer than `min_history` such days nothing is claimed.
+    """
+
+    warn_z: float = 5.0
+    history: int = 8
+    min_history: int = 4
+    block: bool = False
+
+
+@dataclass(frozen=True)
 class Table:
     """A table: contract, policy and transform; everything else is derived from it.
 
@@ -78,6 +93,13 @@ class Table:
         max_null_rate: share of nulls allowed, by nullable column.
         max_quarantined: share of a day's rows that may fail the row rules before the day is not published.
         volume: bounds against history; None where the count says nothing.
+        profile: columns whose distribution is kept with each published day: sum, mean and spread of numbers, rows by
+            value of others (those with few values). Never personal data.
+        anomalies: bounds of those distributions against history; None: they are kept but not judged.
+        known_events: days that are unusual for a known reason, by that reason; no baseline holds them, and what is
+            unusual about them is said but fails no check.
+        reconciles: own numeric column → `(table, column)` of an input whose sum over the same day it must equal. Of an
+            upsert table, whose days are not its input's, the sums over all days are compared by `lakehouse reconcile`.
         fresh_within: age at which the table's last materialization breaks its SLA.
         files_per_day: files one day is spread over; raise it for days that outgrow one task.
         pii: columns never shown, with no statistics kept.
@@ -101,6 +123,10 @@ class Table:
     max_null_rate: Mapping[str, float] = field(default_factory=dict)
     max_quarantined: float = 0.1
     volume: Volume | None = None
+    profile: tuple[str, ...] = ()
+    anomalies: Anomalies | None = None
+    known_events: Mapping[date, str] = field(default_factory=dict)
+    reconciles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fresh_within: timedelta = timedelta(hours=36)
     files_per_day: int = 1
     pii: tuple[str, ...] = ()
@@ -153,6 +179,11 @@ class Table:
     def required(self) -> frozenset[str]:
         """Columns that are never null in a published row."""
         return frozenset(n for n, c in self.model.to_schema().columns.items() if not c.nullable)
+
+    @cached_property
+    def profiled(self) -> tuple[str, ...]:
+        """Columns whose distribution is kept: those of `profile`, and those that have to add up."""
+        return tuple(dict.fromkeys([*self.profile, *self.reconciles]))
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -231,6 +262,8 @@ def _validate(made: Table, where: str) -> None:
         "keep_first_by": tuple(c for c in made.keep_first_by if not c.startswith("_")),
         "max_null_rate": tuple(made.max_null_rate),
         "pii": made.pii,
+        "profile": made.profile,
+        "reconciles": tuple(made.reconciles),
         "lineage": tuple(made.lineage),
     }
     for attribute, columns in named.items():
@@ -249,6 +282,8 @@ def _validate(made: Table, where: str) -> None:
         "a PII column cannot be a partition column, whose values are in file names": not (
             set(made.partition_by) & set(made.pii)
         ),
+        "a PII column has no profile, whose values are kept with each commit": not (set(made.profile) & set(made.pii)),
+        "reconciles names a table that is no input": {name for name, _ in made.reconciles.values()} <= sources,
         "max_quarantined and max_null_rate are shares from 0 to 1": all(
             0 <= share <= 1 for share in (made.max_quarantined, *made.max_null_rate.values())
         ),

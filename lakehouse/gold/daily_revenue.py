@@ -31,6 +31,7 @@ class DailyRevenue(pa.DataFrameModel):
     owner="team:finance",
     grain="day × country × currency",
     volume=None,
+    reconciles={"net_revenue": ("silver.transactions", "amount")},
     lineage={
         "purchases": (("silver.transactions", "event_type"),),
         "cancellations": (("silver.transactions", "event_type"),),

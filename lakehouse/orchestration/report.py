@@ -24,7 +24,8 @@ from dagster import (
 )
 
 from lakehouse.contracts import Table
-from lakehouse.tables.audit import Outcome, check_names
+from lakehouse.tables.audit import check_names
+from lakehouse.tables.metrics import Outcome
 from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
 
 PREVIEW_ROWS = 5

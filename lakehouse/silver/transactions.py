@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, Volume, rule, table
+from lakehouse.contracts import Anomalies, Input, Volume, rule, table
 from lakehouse.transforms.columns import money, utc_timestamp
 
 # ISO 4217 codes of the currencies that the shops sell in.
@@ -78,6 +78,8 @@ class Transactions(pa.DataFrameModel):
     max_quarantined=0.4,
     # Warns only: a late event on a holiday makes a day of one row. Bronze refuses short files.
     volume=Volume(min_ratio=0.0, max_ratio=math.inf),
+    profile=("amount", "quantity", "event_type", "source", "currency", "payment_method", "country"),
+    anomalies=Anomalies(),
     pii=("email_token",),
     lineage={
         "event_id": (("bronze.online_retail", "*"), ("bronze.events", "event_id")),

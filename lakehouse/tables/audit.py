@@ -6,30 +6,13 @@ Every check here blocks publication of its day when it fails with severity ERROR
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 
-from lakehouse.contracts import Table, Volume
-from lakehouse.tables.metrics import DayMetrics
-
-MAD_TO_SIGMA = 1.4826  # a normal distribution's standard deviation per median absolute deviation
-SMALLEST_SIGMA = 0.15  # of the log count: a steady history must not make 15 % an anomaly
-
-Value = int | float | str
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One check on one day. `blocking` is what decides whether the day may be published."""
-
-    check: str
-    day: date
-    passed: bool
-    message: str
-    blocking: bool = True
-    values: Mapping[str, Value] = field(default_factory=dict)
+from lakehouse.contracts import Table
+from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
+from lakehouse.tables.metrics import DayMetrics, Outcome, Value
 
 
 def check_names(table: Table) -> dict[str, str]:
@@ -50,16 +33,27 @@ def check_names(table: Table) -> dict[str, str]:
         named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
     if table.volume:
         named["volume"] = f"Rows against the median of the last {table.volume.history} same weekdays with rows"
-    return named
+    if table.reconciles and not table.upsert:
+        sums = (f"{own} to {name}.{column}" for own, (name, column) in table.reconciles.items())
+        named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
+    return named | drift_checks(table)
 
 
-def audit(table: Table, metrics: DayMetrics, history: Mapping[date, int]) -> list[Outcome]:
+def audit(
+    table: Table,
+    metrics: DayMetrics,
+    history: Mapping[date, int],
+    figures: Mapping[date, Figures] | None = None,
+    sums: Mapping[str, Decimal] | None = None,
+) -> list[Outcome]:
     """Every check of the table on one day.
 
     Args:
         table: whose contract sets the bounds.
         metrics: the day's figures.
         history: published rows by day; the tested day itself is never part of its own baseline.
+        figures: further figures by day, as commits keep them.
+        sums: what the table's own columns must add up to on this day, where the input's figures are known.
     """
     run = {
         "row_count": _row_count,
@@ -72,8 +66,10 @@ def audit(table: Table, metrics: DayMetrics, history: Mapping[date, int]) -> lis
     names = check_names(table)
     outcomes = [run[name](table, metrics) for name in names if name in run]
     if table.volume:
-        outcomes.append(volume(table.volume, metrics, history))
-    return outcomes
+        outcomes.append(volume(table.volume, metrics, history, table.known_events))
+    if "reconciliation" in names:
+        outcomes.append(_reconciliation(table, metrics, sums or {}))
+    return outcomes + drifts(table, metrics, figures or {})
 
 
 def _row_count(table: Table, m: DayMetrics) -> Outcome:
@@ -139,35 +135,21 @@ def _row_conservation(_: Table, m: DayMetrics) -> Outcome:
     )
 
 
+def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) -> Outcome:
+    """Exact, in decimals. What quarantined rows lack is said but blocks nothing: their share has a bound of its own."""
+    own = {name: m.profile.total(name) for name in table.reconciles}
+    apart = [
+        f"{name} is {own[name]}, but {source}.{column} is {sums[name]}: {own[name] - sums[name]} apart"
+        for name, (source, column) in table.reconciles.items()
+        if name in sums and own[name] != sums[name]
+    ]
+    unknown = [name for name in table.reconciles if name not in sums]
+    told = [f"{name} {own[name]} on both sides" for name in sums]
+    told += [f"{name} not judged: no figures are kept of its input" for name in unknown]
+    values: dict[str, Value] = {f"sum/{name}": str(total) for name, total in own.items()}
+    text = "; ".join(apart or told) + (f" ({m.quarantined} rows in quarantine)" if apart and m.quarantined else "")
+    return Outcome("reconciliation", m.day, not apart, text, blocking=not m.quarantined, values=values)
+
+
 def _source_readable(_: Table, m: DayMetrics) -> Outcome:
     return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
-
-
-def volume(bounds: Volume, m: DayMetrics, history: Mapping[date, int]) -> Outcome:
-    """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning).
-
-    Median and median absolute deviation, so that one odd week in the history does not move the bound
-    (Leys et al. 2013, "Detecting outliers: do not use standard deviation around the mean").
-    """
-    same = [n for day, n in sorted(history.items()) if day < m.day and day.weekday() == m.day.weekday() and n > 0]
-    baseline = same[-bounds.history :]
-    if m.problems:
-        return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
-    if m.staged == 0:
-        return Outcome("volume", m.day, True, "empty day: nothing to compare", values={"rows": 0})
-    if len(baseline) < bounds.min_history:
-        text = f"not enough history: {len(baseline)} of {bounds.min_history} same weekdays with rows"
-        return Outcome("volume", m.day, True, text, values={"rows": m.rows, "history": len(baseline)})
-    usual = statistics.median(baseline)
-    ratio = m.rows / usual
-    logs = [math.log(n) for n in baseline]
-    centre = statistics.median(logs)
-    sigma = max(MAD_TO_SIGMA * statistics.median(abs(x - centre) for x in logs), SMALLEST_SIGMA)
-    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
-    blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
-    text = (
-        f"{m.rows} rows, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
-        f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
-    )
-    values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
-    return Outcome("volume", m.day, not blocked and z <= bounds.warn_z, text, blocking=blocked, values=values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -12,7 +12,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.contracts import Table
+from lakehouse.tables.profile import Profile, profiles
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile
+
+Value = int | float | str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check on one day. `blocking` is what decides whether the day may be published."""
+
+    check: str
+    day: date
+    passed: bool
+    message: str
+    blocking: bool = True
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass
@@ -33,6 +48,7 @@ class DayMetrics:
     files: int = 0
     size: int = 0
     problems: list[str] = field(default_factory=list)
+    profile: Profile = field(default_factory=Profile)
 
     @property
     def staged(self) -> int:
@@ -48,7 +64,9 @@ class DayMetrics:
             "rows_in": self.rows_in,
             "nulls": {k: v for k, v in self.nulls.items() if v},
             "failures": self.failures,
+            "files": self.files,
             "bytes": self.size,
+            **self.profile.as_json(),
         }
         return {k: v for k, v in named.items() if v}
 
@@ -65,6 +83,9 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
         each = metrics.setdefault(day, DayMetrics(day))
         for file in staged:
             _add(each, file, table.columns)
+    valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
+    for (day, _), found in zip(valid, profiles([file.path for _, file in valid], table.profiled), strict=True):
+        metrics[day].profile.add(found)
     return metrics
 
 

@@ -8,7 +8,8 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from pyspark.sql import DataFrame
 
 from lakehouse.contracts import Table
 from lakehouse.errors import StagedFileError
-from lakehouse.tables.audit import Outcome, audit
+from lakehouse.tables.anomalies import Figures
+from lakehouse.tables.audit import audit
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
+from lakehouse.tables.history import Record, fold, records, standing
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.metrics import DayMetrics, measure
+from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.snapshot import open_snapshot
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
 
@@ -88,6 +92,8 @@ class Publisher:
         self.target, self._side = _targets(lake, table)
         self.base = ensure_table(self.target)
         self.side_base = ensure_table(self._side) if self._side else None
+        self._root = lake.settings.root
+        self._kept: dict[str, dict[date, Record]] = {}  # figures of inputs
 
     def is_current(self, day: date, fingerprint: int) -> bool:
         """Whether the day was published, quarantine included, from these very inputs and code."""
@@ -113,30 +119,34 @@ class Publisher:
                 clock.lap("stage")
                 files = read_staged(folder, self.table.partition_by)
                 self._refuse_strays(job, files)
-            good = self._audit(job, files, result)
+            metrics = measure(self.table, files, [*job.days, *job.also])
+            good = self._audit(job, files, metrics, result)
             clock.lap("audit")
-            self._commit(job, files, good, result, run_id)
+            self._commit(job, files, good, metrics, result, run_id)
             clock.lap("commit")
         finally:
             _clear(folder)
 
-    def _audit(self, job: Job, files: Sequence[StagedFile], result: BuildResult) -> list[date]:
-        metrics = measure(self.table, files, [*job.days, *job.also])
+    def _audit(
+        self, job: Job, files: Sequence[StagedFile], metrics: Mapping[date, DayMetrics], result: BuildResult
+    ) -> list[date]:
         for day in job.days:
             metrics[day].rows_in = job.rows_in.get(day, 0) if job.rows_in is not None else None
             metrics[day].problems.extend(job.problems.get(day, ()))
         samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
         history = self.base.rows_by_day(self.table.day_column)
+        figures = self._figures_before(job)
         for day in [*job.days, *job.also]:
             history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
         failed: list[Outcome] = []
         good: list[date] = []
         for day in sorted([*job.days, *job.also]):
-            outcomes = audit(self.table, metrics[day], history)
+            outcomes = audit(self.table, metrics[day], history, figures, self._sums(job, result, day))
             broken = [o for o in outcomes if o.blocking and not o.passed]
             failed += broken
             if not broken:
                 history[day] = metrics[day].rows
+                figures[day] = metrics[day].as_json()
             if day in job.days:
                 good += [day] * (not broken)
                 status = FAILED if broken else PUBLISHED
@@ -148,6 +158,32 @@ class Publisher:
                 result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
             return []
         return good
+
+    def _figures_before(self, job: Job) -> dict[date, Figures]:
+        """Kept figures of the days that baselines may look at, without those that are built again."""
+        if self.table.anomalies is None:
+            return {}
+        built = {*job.days, *job.also}
+        first = min(built) - timedelta(weeks=2 * self.table.anomalies.history)
+        days = [first + timedelta(days=n) for n in range((max(built) - first).days + 1)]
+        found = standing(self._root, self.table.id, days)
+        return {day: record.figures for day, record in found.items() if day not in built}
+
+    def _sums(self, job: Job, result: BuildResult, day: date) -> dict[str, Decimal]:
+        """What the day's columns must add up to, from the figures kept of the inputs at the versions read."""
+        sums = {}
+        for own, (source, column) in self.table.reconciles.items():
+            if source not in self._kept:
+                kept: dict[date, Record] = {}
+                for each in records(self._root, source, {*job.days, *job.also}):
+                    if each.version <= result.inputs.get(source, -1):
+                        kept[each.day] = each
+                self._kept[source] = kept
+            record = self._kept[source].get(day)
+            total = record.total(column) if record else None
+            if total is not None:
+                sums[own] = total
+        return sums
 
     def _refuse_strays(self, job: Job, files: Sequence[StagedFile]) -> None:
         """A row of a day that was not asked for would be dropped without a word: it is in nobody's count."""
@@ -166,7 +202,13 @@ class Publisher:
             )
 
     def _commit(
-        self, job: Job, files: Sequence[StagedFile], good: list[date], result: BuildResult, run_id: str
+        self,
+        job: Job,
+        files: Sequence[StagedFile],
+        good: list[date],
+        metrics: Mapping[date, DayMetrics],
+        result: BuildResult,
+        run_id: str,
     ) -> None:
         prints = {day_transaction(day): job.fingerprints[day] for day in good if day in job.fingerprints}
         facts: dict[str, Any] = {
@@ -195,7 +237,8 @@ class Publisher:
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
         valid = [f for f in files if f.route == VALID and f.partition[self.table.day_column] in wanted]
-        figures = {day.isoformat(): result.days[day].metrics.as_json() for day in good}
+        seconds = round(sum(result.seconds.values()), 3)
+        figures = {day.isoformat(): {**metrics[day].as_json(), "seconds": seconds} for day in days}
         failpoint(self.table.id, "before-commit")
         result.version = replace_days(
             self.target,
@@ -207,6 +250,7 @@ class Publisher:
         )
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
+        fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
 def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:

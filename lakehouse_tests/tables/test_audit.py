@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Landing, Table, Volume
-from lakehouse.tables.audit import Outcome, audit, check_names, volume
-from lakehouse.tables.metrics import DayMetrics
+from lakehouse.tables.anomalies import volume
+from lakehouse.tables.audit import audit, check_names
+from lakehouse.tables.metrics import DayMetrics, Outcome
 from lakehouse_tests.making import model, table
 
 MONDAY = date(2026, 3, 30)

@@ -1,0 +1,228 @@
+"""The history of metrics: one record for each day that a commit published, keyed by table, day and Delta version.
+
+Figures are written into the commit that publishes them, so they are as true as the data. From there they are folded
+into one Delta table, `ops.partition_metrics`, that checks and people read without touching data: appended with the last
+folded version as its application transaction, so that a crash in between loses and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.tables.commit import Commit, Target, append, ensure_table
+from lakehouse.tables.lake import table_path
+from lakehouse.tables.maintenance import Layout, compact
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.staged import ROUTE, VALID, read_staged
+
+HISTORY = "ops.partition_metrics"
+MOST_FILES = 40  # of one table's records; more are merged
+
+_LONG = T.LongType()
+_PROFILE = T.StructType(
+    [
+        T.StructField("count", _LONG),
+        T.StructField("sum", T.DecimalType(38, 6)),
+        T.StructField("mean", T.DoubleType()),
+        T.StructField("stddev", T.DoubleType()),
+        T.StructField("min", T.DoubleType()),
+        T.StructField("max", T.DoubleType()),
+    ]
+)
+SCHEMA = T.StructType(
+    [
+        T.StructField("table", T.StringType()),
+        T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
+        T.StructField("version", _LONG, metadata={"comment": "Delta version that published the day"}),
+        T.StructField("published_at", T.TimestampType()),
+        T.StructField("run_id", T.StringType()),
+        T.StructField("code_version", T.StringType()),
+        T.StructField("operation", T.StringType(), metadata={"comment": "publish, or restore, swap and the like"}),
+        T.StructField("rows", _LONG),
+        T.StructField("quarantined", _LONG),
+        T.StructField("duplicates", _LONG),
+        T.StructField("rows_in", _LONG, metadata={"comment": "Rows of the input, where rows are conserved"}),
+        T.StructField("files", _LONG),
+        T.StructField("bytes", _LONG),
+        T.StructField("seconds", T.DoubleType(), metadata={"comment": "Of the whole build, all its days"}),
+        T.StructField("nulls", T.MapType(T.StringType(), _LONG)),
+        T.StructField("failures", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by broken rule"}),
+        T.StructField("profile", T.MapType(T.StringType(), _PROFILE), metadata={"comment": "Of numeric columns"}),
+        T.StructField(
+            "categories",
+            T.MapType(T.StringType(), T.MapType(T.StringType(), _LONG)),
+            metadata={"comment": "Rows by value, of columns with few"},
+        ),
+        T.StructField("inputs", T.MapType(T.StringType(), _LONG), metadata={"comment": "Version read of each input"}),
+    ]
+)
+_COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
+_MAPS = ("nulls", "failures", "inputs")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one commit published for one day. `figures` are those of `DayMetrics.as_json`."""
+
+    table: str
+    day: date
+    version: int
+    at: datetime
+    run_id: str
+    code_version: str
+    operation: str
+    inputs: Mapping[str, int]
+    figures: Mapping[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """Published rows."""
+        return int(self.figures.get("rows", 0))
+
+    def total(self, column: str) -> Decimal | None:
+        """Exact sum of a numeric column; None where the commit kept none of a column with values."""
+        kept = self.figures.get("profile", {}).get(column)
+        if kept is not None:
+            return Decimal(str(kept["sum"]))
+        empty = self.figures.get("nulls", {}).get(column, 0) == self.rows
+        return Decimal(0) if empty else None
+
+
+def records(root: Path, table: str, days: Collection[date] | None = None) -> list[Record]:
+    """Every record of a table, oldest commit first; reads the folded ones, and the log for what came after.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        days: only these; None: all.
+    """
+    folded = open_snapshot(table_path(root, HISTORY))
+    known = [_record(row) for row in _rows(folded, table, days)]
+    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
+    wanted = None if days is None else set(days)
+    known += [each for each in newer if wanted is None or each.day in wanted]
+    return sorted(known, key=lambda each: (each.version, each.day))
+
+
+def standing(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
+    """The newest record of each day: what readers see now."""
+    return {each.day: each for each in records(root, table, days)}
+
+
+def fold(root: Path, snapshot: Snapshot, table: str) -> int:
+    """Append what the table's log says beyond the last fold; returns how many records that were.
+
+    Safe at any time and from any process: the same versions are never folded twice.
+    """
+    target = _target(root)
+    base = ensure_table(target)
+    done = base.transaction(table)
+    newer = _newer(snapshot, table, done)
+    if not newer:
+        return 0
+    folder = target.path / "staged" / uuid.uuid4().hex
+    path = folder / f"{ROUTE}={VALID}" / f"table={table}" / f"part-{snapshot.version:020}.parquet"
+    path.parent.mkdir(parents=True)
+    stored = to_arrow_schema(T.StructType(SCHEMA.fields[1:]), timezone="UTC")
+    pq.write_table(pa.Table.from_pylist([_row(each) for each in newer], schema=stored), path)
+    append(target, read_staged(folder, target.partition_by), Commit({table: snapshot.version}))
+    if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
+        compact(Layout(target.path, SCHEMA))
+    return len(newer)
+
+
+def _target(root: Path) -> Target:
+    return Target(table_path(root, HISTORY), SCHEMA, ("table",), description="What each commit published, by day")
+
+
+def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
+    """Records of the log's versions after `done`."""
+    count = snapshot.version - (0 if done is None else done)
+    if snapshot.delta is None or count < 1:
+        return []
+    return [
+        record
+        for entry in reversed(snapshot.delta.history(count))
+        if "lakehouse.metrics" in entry
+        for record in _of_commit(table, entry)
+    ]
+
+
+def _of_commit(table: str, entry: Mapping[str, Any]) -> Iterable[Record]:
+    inputs = _loaded(entry.get("lakehouse.inputs"))
+    for day, figures in _loaded(entry["lakehouse.metrics"]).items():
+        yield Record(
+            table,
+            date.fromisoformat(day),
+            int(entry["version"]),
+            datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
+            str(entry.get("lakehouse.run_id", "")),
+            str(figures.get("code_version") or entry.get("lakehouse.code_version", "")),
+            str(entry.get("lakehouse.operation", "publish")),
+            inputs,
+            figures,
+        )
+
+
+def _loaded(value: Any) -> dict[str, Any]:
+    found = json.loads(value) if isinstance(value, str) else value
+    return found if isinstance(found, dict) else {}
+
+
+def _row(record: Record) -> dict[str, Any]:
+    figures = record.figures
+    profile = figures.get("profile", {})
+    return {
+        "day": record.day,
+        "version": record.version,
+        "published_at": record.at,
+        "run_id": record.run_id,
+        "code_version": record.code_version,
+        "operation": record.operation,
+        "seconds": figures.get("seconds"),
+        **{name: figures.get(name, 0) for name in _COUNTS},
+        "rows_in": figures.get("rows_in"),
+        "nulls": list(figures.get("nulls", {}).items()),
+        "failures": list(figures.get("failures", {}).items()),
+        "inputs": list(record.inputs.items()),
+        "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
+        "categories": [(name, list(each.items())) for name, each in figures.get("categories", {}).items()],
+    }
+
+
+def _rows(snapshot: Snapshot, table: str, days: Collection[date] | None) -> Iterable[dict[str, Any]]:
+    for file in snapshot.files:
+        if file.partition != (table,):
+            continue
+        with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
+            read = parquet.read()
+        if days is not None:
+            read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
+        for row in read.to_pylist():
+            yield {**row, "table": table}
+
+
+def _record(row: Mapping[str, Any]) -> Record:
+    figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
+    figures |= {name: dict(row[name]) for name in ("nulls", "failures") if row[name]}
+    figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
+    figures |= {"categories": {name: dict(each) for name, each in row["categories"]}} if row["categories"] else {}
+    figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}
+    return Record(
+        row["table"], row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
+        row["operation"], dict(row["inputs"] or ()), figures,
+    )  # fmt: skip
