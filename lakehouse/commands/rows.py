@@ -66,7 +66,7 @@ def top_rows(
     found = list(files_of(path, columns, days))
     if not found:
         return []
-    whole = pa.concat_tables(found)
+    whole = pa.concat_tables(found, promote_options="default")  # an older file may lack a column
     kept = whole if where is None else whole.filter(where)
     rows: list[dict[str, Any]] = kept.sort_by(list(order_by)).slice(0, limit).to_pylist()
     return rows

@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, StagedFileError
+from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
@@ -63,11 +64,10 @@ class Commit:
 
 
 def ensure_table(target: Target) -> Snapshot:
-    """The table's snapshot, after creating the table where it does not exist."""
+    """The table's snapshot, after creating the table where it does not exist, or adding its contract's new columns."""
     snapshot = open_snapshot(target.path)
     if snapshot.version >= 0:
-        _same_schema(target, snapshot)
-        return snapshot
+        return evolve(target.path, target.schema, target.partition_by, target.required, snapshot)
     target.path.mkdir(parents=True, exist_ok=True)
     try:
         DeltaTable.create(
@@ -177,10 +177,13 @@ def _write(
     target: Target, current: Snapshot, actions: list[AddAction], mode: str, filters: Any, commit: Commit
 ) -> None:
     assert current.delta is not None
+    # Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
+    # that a newer one has added meanwhile.
+    same_columns(target.path, target.schema, target.partition_by, current)
     current.delta.create_write_transaction(
         list[AddAction | RemoveAction](actions),
         mode,
-        Schema.from_json(target.schema.json()),
+        current.delta.schema(),
         list(target.partition_by),
         filters,
         commit_properties=CommitProperties(
@@ -259,19 +262,6 @@ def _check_on_disk(files: Sequence[StagedFile]) -> None:
                 "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "
                 "again."
             )
-
-
-def _same_schema(target: Target, snapshot: Snapshot) -> None:
-    assert snapshot.delta is not None
-    stored = {f.name: f.type for f in snapshot.delta.schema().fields}
-    wanted = {f.name: f.type for f in Schema.from_json(target.schema.json()).fields}
-    differing = [n for n in wanted if stored.get(n) != wanted[n]] + [n for n in stored if n not in wanted]
-    if differing or snapshot.partition_by != target.partition_by:
-        raise SchemaMismatchError(
-            f"The table at {target.path} does not have the columns of its contract (differs in: "
-            f"{', '.join(differing) or 'partition columns'}). Move the folder away and backfill the table, or give "
-            "the changed table a new name."
-        )
 
 
 def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:

@@ -71,6 +71,19 @@ class Snapshot:
             self._transactions[app_id] = self.delta.transaction_version(app_id)
         return self._transactions[app_id]
 
+    def nulls(self, column: str) -> dict[str, int | None]:
+        """Nulls in a column by path of each live file; None where the log does not say, as for an older file."""
+        if self.delta is None:
+            return {}
+        name, counts = f"null_count.{column}", self._statistics
+        found = counts[name].to_pylist() if name in counts.column_names else [None] * counts.num_rows
+        return dict(zip(map(unquote, counts["path"].to_pylist()), found, strict=True))
+
+    @cached_property
+    def _statistics(self) -> pa.Table:
+        assert self.delta is not None
+        return pa.table(self.delta.get_add_actions(flatten=True))
+
     @cached_property
     def _transactions(self) -> dict[str, int | None]:
         return {}

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError
-from lakehouse.tables.commit import Commit, Target, append, replace_days
+from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
 
@@ -30,11 +30,18 @@ def target_at(path: Path) -> Target:
     return Target(path, SCHEMA, ("day",), required={"day", "id"})
 
 
+def wider_at(path: Path, *columns: str) -> Target:
+    """The same table with further text columns."""
+    schema = T.StructType([*SCHEMA.fields, *[T.StructField(name, T.StringType()) for name in columns]])
+    return Target(path, schema, ("day",), required={"day", "id"})
+
+
 @dataclass(frozen=True)
 class Step:
-    """What one racer does: `replace`, `append`, `compact` or `vacuum` (of what is older than an hour).
+    """What one racer does: `replace`, `append`, `compact`, `vacuum` (of what is older than an hour) or `evolve`.
 
-    `mark` is its transaction, `app/version`; rows are `count` rows a day that carry the step's `name`.
+    `mark` is its transaction, `app/version`; rows are `count` rows a day that carry the step's `name`, which for
+    `evolve` is the column it adds.
     """
 
     action: str
@@ -65,6 +72,8 @@ def _perform(path: Path, step: Step, base: Snapshot, files: Any) -> int:
         return replace_days(target_at(path), base, files, step.days, commit)
     if step.action == "append":
         return append(target_at(path), files, commit)
+    if step.action == "evolve":
+        return ensure_table(wider_at(path, step.name)).version
     assert base.delta is not None
     if step.action == "compact":
         base.delta.optimize.compact()

@@ -143,16 +143,6 @@ def test_what_staging_adds_may_stay_in_the_file(target: Target) -> None:
     assert "_raw" not in rows_of(target.path)[0]
 
 
-def test_a_table_of_another_schema_is_refused_before_anything_is_staged(target: Target) -> None:
-    """Without it, a changed contract would write files that the table's log does not describe."""
-    wider = Target(target.path, T.StructType([*SCHEMA.fields, T.StructField("more", T.LongType())]), ("day",))
-    narrower = Target(target.path, T.StructType(SCHEMA.fields[:-1]), ("day",))
-    elsewhere = Target(target.path, SCHEMA, ("day", "id"))
-    for other, named in ((wider, "more"), (narrower, "email_token"), (elsewhere, "partition columns")):
-        with pytest.raises(SchemaMismatchError, match=rf"differs in: {named}\)"):
-            ensure_table(other)
-
-
 FEATURES = {
     "deletionVectors": (("deletionVectors",), {"delta.enableDeletionVectors": "true"}),
     "columnMapping": (("columnMapping",), {"delta.columnMapping.mode": "name"}),

@@ -1,0 +1,127 @@
+"""A Delta table's columns follow its contract: new nullable ones are added, every other difference is refused by name.
+
+Files that were written before know nothing of a new column, and every reader takes it for null there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import CommitProperties, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from pyspark.sql import types as T
+
+from lakehouse.errors import PublishConflictError, SchemaMismatchError
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
+
+MAX_ATTEMPTS = 5
+_ANEW = (
+    "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
+    "newer code, if this one is older than the table), or build the table anew: move its folder away, or give the "
+    "changed table a new name, and backfill it."
+)
+
+
+def evolve(
+    path: Path, schema: T.StructType, partition_by: tuple[str, ...], required: Collection[str], snapshot: Snapshot
+) -> Snapshot:
+    """The table's snapshot, after adding the contract's new columns in a commit of their own, where there are any.
+
+    One commit adds all of them, so a crash leaves the table as it was or wider by columns of nulls. Of two runs that
+    do it at once, the second finds it done.
+
+    Args:
+        path: folder of the table.
+        schema: the contract's columns.
+        partition_by: the contract's partition columns.
+        required: columns that are never null.
+        snapshot: the table as it is.
+
+    Raises:
+        SchemaMismatchError: for a column that is gone, has another type, or must not be null where rows have none.
+        PublishConflictError: where other writers won every attempt.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        missing = _missing(path, schema, partition_by, snapshot)
+        _refuse_nulls(path, missing, required, snapshot)
+        if not missing:
+            return snapshot
+        assert snapshot.delta is not None
+        failed: Exception | None = None
+        try:
+            snapshot.delta.alter.add_columns(
+                [each for each in Schema.from_json(schema.json()).fields if each.name in missing],
+                commit_properties=CommitProperties(
+                    custom_metadata={"lakehouse.columns_added": ", ".join(missing)}, max_commit_retries=0
+                ),
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+            )
+        except (CommitFailedError, DeltaError, OSError) as error:
+            failed = error  # or its answer was lost: only the log can tell
+        snapshot = open_snapshot(path)
+        if failed is not None and not isinstance(failed, CommitFailedError):
+            if _missing(path, schema, partition_by, snapshot):
+                raise failed
+            return snapshot
+    raise PublishConflictError(
+        f"{path.parent.name}.{path.name}: other runs committed during each of {MAX_ATTEMPTS} attempts to add columns "
+        f"({', '.join(missing)}). Run it again."
+    )
+
+
+def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> None:
+    """Refuse a table whose columns are not exactly the contract's, in whatever order.
+
+    Raises:
+        SchemaMismatchError: with the columns that differ.
+    """
+    if missing := _missing(path, schema, partition_by, snapshot):
+        raise SchemaMismatchError(_text(path, [f"{name} is not in the table" for name in missing]))
+
+
+def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:
+    """The contract's columns that the table lacks; any other difference is refused."""
+    assert snapshot.delta is not None
+    stored, wanted = _types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))
+    wrong = [
+        f"{name} is {_name(stored[name])} in the table and {_name(kind)} in the contract"
+        for name, kind in wanted.items()
+        if name in stored and stored[name] != kind
+    ]
+    wrong += [f"{name} is in the table and not in the contract" for name in stored if name not in wanted]
+    if snapshot.partition_by != partition_by:
+        wrong.append(
+            f"the partition columns are {', '.join(snapshot.partition_by) or 'none'} in the table and "
+            f"{', '.join(partition_by) or 'none'} in the contract"
+        )
+    if wrong:
+        raise SchemaMismatchError(_text(path, wrong))
+    return [name for name in wanted if name not in stored]
+
+
+def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str], snapshot: Snapshot) -> None:
+    """A column that must not be null cannot be promised over rows that have none, as far as the log tells."""
+    rows = sum(file.rows for file in snapshot.files)
+    wrong = [f"{n} is new and never null, but {rows} rows are without it" for n in missing if n in required and rows]
+    nulls = {n: sum(each or 0 for each in snapshot.nulls(n).values()) for n in sorted(set(required) - set(missing))}
+    wrong += [
+        f"{name} is never null in the contract, but null in {number} of {rows} rows"
+        for name, number in nulls.items()
+        if number
+    ]
+    if wrong:
+        raise SchemaMismatchError(_text(path, wrong))
+
+
+def _text(path: Path, wrong: Collection[str]) -> str:
+    return f"{path.parent.name}.{path.name} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW}"
+
+
+def _types(schema: Schema) -> Mapping[str, Any]:
+    return {each.name: each.type for each in schema.fields}
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "type", kind))
