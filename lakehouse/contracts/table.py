@@ -19,6 +19,7 @@ from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
 FORMATS = ("csv", "jsonl")
+COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound")  # columns that staging adds
 
@@ -104,6 +105,8 @@ class Table:
         files_per_day: files one day is spread over; raise it for days that outgrow one task.
         pii: columns never shown, with no statistics kept.
         lineage: output column → `(table, column)`s it is computed from, where the names differ or are computed.
+        schema_version: number of the present columns; a change of names, types or nullability needs the next one.
+        compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
     """
 
     layer: str
@@ -131,6 +134,8 @@ class Table:
     files_per_day: int = 1
     pii: tuple[str, ...] = ()
     lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    schema_version: int = 1
+    compatibility: str = "backward"
 
     @property
     def id(self) -> str:
@@ -288,6 +293,8 @@ def _validate(made: Table, where: str) -> None:
             0 <= share <= 1 for share in (made.max_quarantined, *made.max_null_rate.values())
         ),
         "files_per_day must be 1 or more": made.files_per_day >= 1,
+        "schema_version must be 1 or more": made.schema_version >= 1,
+        f"compatibility is one of {', '.join(COMPATIBILITY)}": made.compatibility in COMPATIBILITY,
         "days_before must be 0 or more": all(each.days_before >= 0 for each in made.upstream.values()),
         "a table reads tables, or one landed source and nothing else": made.landing is None or len(made.inputs) == 1,
         f"the format of a landed source is one of {', '.join(FORMATS)}": made.landing is None

@@ -14,7 +14,7 @@ from lakehouse_tests.commands.conftest import Cli
 COMMANDS = [
     ("demo",), ("land", "online_retail"), ("land", "events"), ("materialize",), ("backfill",), ("sql",), ("status",),
     ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("vacuum",), ("compact",),
-    ("doctor",), ("dev",),
+    ("doctor",), ("dev",), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
 ]  # fmt: skip
 
 

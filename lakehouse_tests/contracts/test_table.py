@@ -81,6 +81,8 @@ def test_technical_columns_come_last() -> None:
         ({"lineage": {"total": ()}}, "lineage names total"),
         ({"lineage": {"amount": (("silver.other", "amount"),)}}, "lineage names silver.other, which is no input"),
         ({"files_per_day": 0}, "files_per_day must be 1 or more"),
+        ({"schema_version": 0}, "schema_version must be 1 or more"),
+        ({"compatibility": "backwards"}, "compatibility is one of backward, forward, full, none"),
         ({"upsert": True}, "upsert needs a key"),
         ({"colour": "red"}, "@table has no attribute colour"),
     ],

@@ -1,0 +1,122 @@
+"""`lakehouse schema`: the versions of every table's columns, and whether the contracts follow from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, program, say, table
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    family = typer.Typer(
+        no_args_is_help=True, help="Versions of the tables' columns, and what may change.", rich_markup_mode="rich"
+    )
+    family.command("check", cls=Command, epilog=examples("lakehouse schema check", "lakehouse schema check --json"))(
+        check
+    )
+    family.command("lock", cls=Command, epilog=examples("lakehouse schema lock"))(lock)
+    family.command(
+        "history",
+        cls=Command,
+        epilog=examples("lakehouse schema history bronze.events", "lakehouse schema history silver.orders --json"),
+    )(history)
+    app.add_typer(family, name="schema")
+
+
+def check(*, as_json: AsJson = False) -> None:
+    """Compare every contract with its locked versions; ends with 1 where one does not follow from them."""
+    from lakehouse.catalog import tables
+    from lakehouse.contracts.versions import problems, read_lock, unlocked
+
+    held = read_lock()
+    wrong = {each.id: problems(each, held.get(each.id, ())) for each in tables().values()}
+    for text in unlocked(tables().values(), held):
+        name = text.partition(":")[0]
+        if not wrong.get(name):  # what is incompatible cannot be locked
+            wrong[name] = [text]
+    found = [
+        {
+            "table": name,
+            "version": tables()[name].schema_version if name in tables() else None,
+            "locked": held[name][-1].number if held.get(name) else None,
+            "compatibility": tables()[name].compatibility if name in tables() else None,
+            "problems": texts,
+        }
+        for name, texts in wrong.items()
+    ]
+    failed = sum(bool(texts) for texts in wrong.values())
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("table", "version", "locked", "compatibility")
+        rows = [[*[each[c] for c in columns], "no" if each["problems"] else "yes"] for each in found]
+        console().print(table((*columns, "as locked"), rows, right=("version", "locked")))
+        for text in (text for texts in wrong.values() for text in texts):
+            say(text)
+        if not failed:
+            say(f"{counted(len(found), 'contract')} as locked.")
+    if failed:
+        raise typer.Exit(CHECKS_FAILED)
+
+
+def lock() -> None:
+    """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
+    from lakehouse.catalog import tables
+    from lakehouse.contracts.versions import LOCK, changes, locked, read_lock, write_lock
+    from lakehouse.errors import ContractError
+
+    held = read_lock()
+    try:
+        made = locked(tables().values(), held)
+    except ContractError as error:
+        say(str(error))
+        raise typer.Exit(CHECKS_FAILED) from None
+    if all(list(held.get(name, ())) == versions for name, versions in made.items()) and len(made) == len(held):
+        say("Nothing to lock: every contract is as locked.")
+        return
+    for name in sorted({*made, *held}):
+        before, after = list(held.get(name, ())), made.get(name, [])
+        if not after:
+            say(f"{name} is no table any more and was taken out.")
+        elif before != after:
+            told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
+            say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
+    write_lock(made)
+    say(f"Commit {LOCK.name} together with the contracts.")
+
+
+def history(name: Name, *, as_json: AsJson = False) -> None:
+    """Show what changed in each version of a table's columns, newest first."""
+    from lakehouse.catalog import get_table
+    from lakehouse.contracts.versions import changes, read_lock
+
+    contract = get_table(name)
+    versions = read_lock().get(contract.id, ())
+    if not versions:
+        raise UsageError(f"No version of {contract.id} is locked yet: {program()} schema lock")
+    found: list[dict[str, Any]] = []
+    for position, version in enumerate(versions):
+        before = versions[position - 1].columns if position else None
+        found.insert(
+            0,
+            {
+                "version": version.number,
+                "compatibility": version.compatibility,
+                "changes": [] if before is None else [str(each) for each in changes(before, version.columns)],
+                "columns": dict(version.columns),
+            },
+        )
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["version"], each["compatibility"], "; ".join(each["changes"]) or counted(len(each["columns"]), "column"))
+        for each in found
+    ]
+    console().print(table(("version", "compatibility", "changed"), rows, right=("version",)))

@@ -1,0 +1,77 @@
+"""`lakehouse schema`: what it shows of the lock, and how it ends where a contract does not follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import versions
+from lakehouse.contracts.versions import Version, read_lock, write_lock
+from lakehouse_tests.commands.conftest import Cli
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project's lock with an older version of silver.orders, as a file of the test's own."""
+    held = dict(read_lock())
+    (now,) = held["silver.orders"][-1:]
+    older = Version(now.number, now.compatibility, {k: v for k, v in now.columns.items() if k != "country"})
+    write_lock({**held, "silver.orders": [*held["silver.orders"][:-1], older]}, tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
+    return tmp_path / "schemas.json"
+
+
+def bumped(monkeypatch: pytest.MonkeyPatch, **policy: object) -> None:
+    """The catalogue with the next version of silver.orders."""
+    made = tables()["silver.orders"]
+    changed = replace(made, **{"schema_version": made.schema_version + 1, **policy})
+    monkeypatch.setattr("lakehouse.catalog.tables", lambda: {**tables(), "silver.orders": changed})
+
+
+def test_the_project_is_as_locked(cli: Cli) -> None:
+    said = cli("schema", "check", "--json")
+    assert said.code == 0
+    assert {each["table"] for each in said.json} == set(tables())
+    assert not any(each["problems"] for each in said.json)
+    assert "contracts as locked" in cli("schema", "check").err
+    assert "Nothing to lock" in cli("schema", "lock").err
+
+
+def test_a_change_without_a_new_version_is_named_and_not_locked(cli: Cli, lock: Path) -> None:
+    """Without it, the lock would be mended by the command that people run when it complains."""
+    before = lock.read_text()
+    for arguments in (("schema", "check"), ("schema", "lock")):
+        said = cli(*arguments)
+        assert said.code == 1
+        assert "silver.orders: column country is new (string), but schema_version is still" in said.err
+    (found,) = [each for each in cli("schema", "check", "--json").json if each["problems"]]
+    assert found["table"] == "silver.orders"
+    assert lock.read_text() == before
+
+
+def test_a_new_version_is_locked_and_shown(cli: Cli, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = tables()["silver.orders"].schema_version + 1
+    bumped(monkeypatch)
+    said = cli("schema", "check")
+    assert said.code == 1
+    assert f"silver.orders: version {number} is not locked. Run `lakehouse schema lock`" in said.err
+    said = cli("schema", "lock")
+    assert said.code == 0
+    assert f"silver.orders version {number}: country is new (string)" in said.err
+    assert cli("schema", "check").code == 0
+    newest, *_ = cli("schema", "history", "silver.orders", "--json").json
+    assert (newest["version"], newest["changes"]) == (number, ["country is new (string)"])
+    assert "country is new (string)" in cli("schema", "history", "silver.orders").out
+
+
+def test_a_table_that_was_never_locked(cli: Cli, lock: Path) -> None:
+    lock.unlink()
+    said = cli("schema", "history", "silver.orders")
+    assert said.code == 2
+    assert "schema lock" in said.err
+    assert cli("schema", "check").code == 1
+    assert cli("schema", "lock").code == 0
+    assert cli("schema", "check").code == 0
