@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from lakehouse import __doc__ as about
-from lakehouse.commands import backfill, demo, describe, dev, doctor, land, maintain, quarantine, query, schema, status
+from lakehouse.commands import (
+    alerts,
+    backfill,
+    demo,
+    describe,
+    dev,
+    doctor,
+    land,
+    maintain,
+    quarantine,
+    query,
+    schema,
+    status,
+)
 
 app = typer.Typer(
     name="lakehouse",
@@ -20,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.",
 )
-for family in (demo, land, backfill, query, status, quarantine, describe, schema, maintain, doctor, dev):
+for family in (demo, land, backfill, query, status, quarantine, alerts, describe, schema, maintain, doctor, dev):
     family.add_to(app)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dagster import Definitions, in_process_executor
 
 from lakehouse.catalog import tables
+from lakehouse.orchestration.alerts.sensor import alerts_sensor
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
@@ -16,6 +17,7 @@ defs = Definitions(
     assets=[build_asset(table) for table in tables().values()],
     jobs=[whole_lake],
     schedules=[daily_schedule(whole_lake)],
+    sensors=[alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.
     executor=in_process_executor,

@@ -35,6 +35,13 @@ class Settings(BaseSettings):
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     pii_key: SecretStr | None = Field(None, description="Key of the HMAC that tokenises personal data")
+    alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
+    alert_routes: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Addresses for the alerts of some owners, as JSON by owner"
+    )
+    alert_secret: SecretStr | None = Field(None, description="Key of the HMAC that signs posted alerts")
+    alert_timeout: float = Field(5.0, gt=0, le=15, description="Seconds a webhook has to answer")
+    alert_quiet_hours: float = Field(24.0, ge=0, description="Hours before what goes on failing is told again")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")
@@ -57,6 +64,15 @@ class Settings(BaseSettings):
     def _memory(cls, value: str) -> str:
         if value and not re.fullmatch(r"\d+[mg]", value):
             raise ValueError(f"{value!r} is not a size such as 1500m or 2g")
+        return value
+
+    @field_validator("alert_webhook", "alert_routes")
+    @classmethod
+    def _web_address(cls, value: SecretStr | dict[str, SecretStr] | None) -> SecretStr | dict[str, SecretStr] | None:
+        for each in value.values() if isinstance(value, dict) else [value]:
+            # The value is not repeated: the path of a webhook is its password.
+            if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
+                raise ValueError("is not an address such as https://host/path")
         return value
 
     @property

@@ -31,6 +31,7 @@ from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
 PREVIEW_ROWS = 5
 MOST_DAYS_SHOWN = 100
 LONGEST_CELL = 40
+SUMS_UP = "days_checked"  # metadata of a check result that speaks of several days, whose failures are evaluations too
 
 
 def asset_key(table: str) -> AssetKey:
@@ -162,8 +163,8 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
         )
     if not outcomes:
         text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
-        return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text)
-    metadata: dict[str, Any] = {"days_checked": len(outcomes), "days_failed": len(failed)}
+        return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text, metadata={SUMS_UP: 0})
+    metadata: dict[str, Any] = {SUMS_UP: len(outcomes), "days_failed": len(failed)}
     for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith("failed/")}):
         metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
     if failed:

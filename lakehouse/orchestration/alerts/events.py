@@ -1,0 +1,204 @@
+"""Dagster's event log as findings: check results, broken steps, failed runs and freshness, a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetMaterialization,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    EventLogRecord,
+    EventRecordsFilter,
+)
+from dagster._core.definitions.freshness import FreshnessState
+from dagster._core.events import RunFailureReason
+
+from lakehouse.errors import BadPartitionsError
+from lakehouse.orchestration.alerts.message import ERROR, WARN
+from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
+from lakehouse.orchestration.partitions import days_between
+from lakehouse.orchestration.report import SUMS_UP
+from lakehouse.tables.publish import PUBLISHED
+
+BUILD, FRESHNESS = "build", "freshness"
+SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
+BATCH = 2_000
+FIRST_LOOK_BACK = 86_400.0  # seconds of history that the very first look takes in
+
+READ = (
+    DagsterEventType.ASSET_CHECK_EVALUATION,
+    DagsterEventType.ASSET_MATERIALIZATION,
+    DagsterEventType.STEP_FAILURE,
+    DagsterEventType.RUN_FAILURE,
+    DagsterEventType.FRESHNESS_STATE_CHANGE,
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Findings in the order of the log, and the id of the last event they take in."""
+
+    observed: Sequence[Observed]
+    position: int
+    more: bool
+
+
+def first_position(instance: DagsterInstance, now: float) -> int:
+    """The id of the last event that is not looked at: alerts begin with what the last day brought."""
+    storage = instance.event_log_storage
+    found = [
+        record.storage_id - 1
+        for kind in READ
+        for record in storage.get_event_records(
+            EventRecordsFilter(kind, after_timestamp=now - FIRST_LOOK_BACK), limit=1, ascending=True
+        )
+    ]
+    return min(found, default=last_position(instance))
+
+
+def last_position(instance: DagsterInstance) -> int:
+    """The id of the newest event; 0 where there is none."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
+def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = BATCH) -> Batch:
+    """The settled steps after an event.
+
+    The events of a step come within a moment. A step that is still speaking is left for the next look, and so is all
+    that follows it: the position is one number, and no event may be passed over.
+
+    Args:
+        instance: whose log.
+        after: id of the last event taken in.
+        now: seconds since the epoch.
+        limit: most events of one kind that are read.
+    """
+    records: list[EventLogRecord] = []
+    horizon: int | None = None
+    for kind in READ:
+        wanted = EventRecordsFilter(kind, after_cursor=after)
+        found = instance.event_log_storage.get_event_records(wanted, limit=limit, ascending=True)
+        records += found
+        if len(found) == limit:
+            horizon = min(horizon or found[-1].storage_id, found[-1].storage_id)
+    records = sorted((r for r in records if not horizon or r.storage_id <= horizon), key=lambda r: r.storage_id)
+    groups: dict[tuple[str, str], list[EventLogRecord]] = {}
+    for record in records:
+        groups.setdefault(_step(record), []).append(record)
+    cuts = [group[0].storage_id for group in groups.values() if now - group[-1].timestamp < SETTLES_IN]
+    if horizon and len(groups) > 1:  # the batch ends somewhere within its last step
+        cuts.append(groups[_step(records[-1])][0].storage_id)
+    cut = min(cuts, default=None)
+    settled = [r for r in records if cut is None or r.storage_id < cut]
+    whole: dict[tuple[str, str], list[EventLogRecord]] = {}
+    for record in settled:
+        whole.setdefault(_step(record), []).append(record)
+    observed = [_observe(instance, run_id, group) for (run_id, _), group in whole.items()]
+    position = settled[-1].storage_id if settled else after
+    return Batch(observed, position, more=bool(horizon) and position > after)
+
+
+def _step(record: EventLogRecord) -> tuple[str, str]:
+    entry = record.event_log_entry
+    # What no run does, such as a change of freshness, stands for itself.
+    return entry.run_id, (entry.step_key or "") if entry.run_id else str(record.storage_id)
+
+
+def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogRecord]) -> Observed:
+    seen = Observed(run_id)
+    for record in records:
+        event = record.event_log_entry.dagster_event
+        seen.at = max(seen.at, record.timestamp)
+        if event is None:
+            continue
+        match event.event_type:
+            case DagsterEventType.ASSET_CHECK_EVALUATION:
+                _checked(seen, event.asset_check_evaluation_data)
+            case DagsterEventType.ASSET_MATERIALIZATION:
+                _built(seen, event.step_materialization_data.materialization)
+            case DagsterEventType.STEP_FAILURE:
+                _broke(seen, event, lambda: _days_of_run(instance, run_id))
+            case DagsterEventType.RUN_FAILURE:
+                _run_failed(seen, event)
+            case DagsterEventType.FRESHNESS_STATE_CHANGE:
+                _freshness(seen, event)
+    return seen
+
+
+def _checked(seen: Observed, found: AssetCheckEvaluation) -> None:
+    table = ".".join(found.asset_key.path)
+    seen.evaluated.add((table, found.check_name))
+    if SUMS_UP in found.metadata:  # the days it sums up have spoken for themselves
+        return
+    shown = found.metadata.get("day")
+    day = found.partition or (str(shown.value) if shown is not None else "")
+    key = (table, found.check_name, day)
+    if found.passed:
+        seen.passed.add(key)
+    else:
+        severity = ERROR if found.severity.value == ERROR else WARN
+        seen.failures[key] = Failure(key, severity, found.description or "")
+
+
+def _built(seen: Observed, found: AssetMaterialization) -> None:
+    where = (".".join(found.asset_key.path), found.partition or "")
+    seen.present.add(where)
+    status = found.metadata.get("status")
+    if status is not None and status.value == PUBLISHED:
+        seen.audited.add(where)
+
+
+def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -> None:
+    data = event.step_failure_data
+    told = data.user_failure_data
+    kind = told.metadata.get("error") if told else None
+    if data.error_source.name == "INTERRUPT":
+        return
+    if kind is not None and kind.value == BadPartitionsError.__name__:  # the checks of its days have said why
+        return
+    error = data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    # A message of Spark or Python may quote values of rows: only errors written by this project are quoted.
+    text = told.description if told and kind is not None else None
+    text = text or f"{error.cls_name if error else 'an error'}; the run's log in Dagster has the message"
+    table = (event.step_key or "").replace("__", ".", 1)
+    for day in days():
+        key: Key = (table, BUILD, day)
+        seen.failures[key] = Failure(key, ERROR, text)
+
+
+def _run_failed(seen: Observed, event: DagsterEvent) -> None:
+    data = event.job_failure_data if event.event_specific_data is not None else None
+    if data is not None and data.failure_reason == RunFailureReason.STEP_FAILURE:
+        return  # its steps have said why
+    why = f" ({data.error.cls_name})" if data is not None and data.error is not None else ""
+    seen.run_failure = f"Run {seen.run_id[:8]} of {event.job_name} failed: {event.message or 'without a message'}{why}"
+
+
+def _freshness(seen: Observed, event: DagsterEvent) -> None:
+    change = event.asset_freshness_state_change_data
+    key: Key = (".".join(change.key.path), FRESHNESS, "")
+    if change.new_state in (FreshnessState.FAIL, FreshnessState.WARN):
+        severity = ERROR if change.new_state == FreshnessState.FAIL else WARN
+        seen.failures[key] = Failure(key, severity, "has not been materialized in time")
+    elif change.new_state == FreshnessState.PASS:
+        seen.passed.add(key)
+
+
+def _days_of_run(instance: DagsterInstance, run_id: str) -> list[str]:
+    run = instance.get_run_by_id(run_id)
+    tags = run.tags if run else {}
+    if one := tags.get("dagster/partition"):
+        return [one]
+    ends = (tags.get("dagster/asset_partition_range_start"), tags.get("dagster/asset_partition_range_end"))
+    try:
+        first, last = (date.fromisoformat(each or "") for each in ends)
+    except ValueError:
+        return [""]
+    return [day.isoformat() for day in days_between(first, last)]

@@ -1,0 +1,142 @@
+"""Which findings are news: one alert while something stays failing, a reminder after the quiet time, a recovery."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, Message, sentence
+
+Key = tuple[str, str, str]
+"""Table, check, day; the day is empty where the check speaks of the whole table."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A check that failed, with what it found."""
+
+    key: Key
+    severity: str
+    text: str
+
+
+@dataclass
+class Observed:
+    """What one step of one run showed, all of it.
+
+    Attributes:
+        run_id: the run; empty for what no run does.
+        at: time of the newest event, seconds since the epoch.
+        failures: by key.
+        passed: checks that passed by name and day.
+        evaluated: tables and checks that had a result over the whole step.
+        audited: tables and days that were published, thus audited, by this step.
+        present: tables and days that were found published, unchanged ones included.
+        run_failure: what ended the run, where no step did.
+    """
+
+    run_id: str
+    at: float = 0.0
+    failures: dict[Key, Failure] = field(default_factory=dict)
+    passed: set[Key] = field(default_factory=set)
+    evaluated: set[tuple[str, str]] = field(default_factory=set)
+    audited: set[tuple[str, str]] = field(default_factory=set)
+    present: set[tuple[str, str]] = field(default_factory=set)
+    run_failure: str = ""
+
+    def heals(self, key: Key, build: str) -> bool:
+        """Whether the step showed that a problem is over; `build` is the check that stands for the step itself."""
+        table, check, day = key
+        if key in self.failures:
+            return False
+        if check == build:
+            return (table, day) in self.present
+        # A step over many days says which days failed and sums up the rest: a day it published passed the others.
+        return key in self.passed or ((table, day) in self.audited and (table, check) in self.evaluated)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that fails: since when, when it was last told, and how often it was seen (seconds since the epoch)."""
+
+    key: Key
+    severity: str
+    since: float
+    told: float
+    seen: int
+    text: str
+
+
+@dataclass
+class News:
+    """What a step changes: problems to keep, problems that are over, and what is told."""
+
+    problems: list[Problem] = field(default_factory=list)
+    over: list[Key] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+
+
+def judge(
+    observed: Observed, known: Mapping[Key, Problem], owners: Mapping[str, str], quiet: float, build: str
+) -> News:
+    """What is news in a step, in the light of what is known to fail.
+
+    Args:
+        observed: the step.
+        known: the problems so far.
+        owners: by table.
+        quiet: seconds before something that goes on failing is told again.
+        build: the check that stands for the step itself.
+    """
+    news = News()
+    groups: dict[tuple[str, str], list[Failure]] = defaultdict(list)
+    for failure in observed.failures.values():
+        groups[failure.key[:2]].append(failure)
+    for _, failures in sorted(groups.items()):
+        told: list[Failure] = []
+        kind = STILL_FAILING
+        for failure in sorted(failures, key=lambda each: each.key):
+            old = known.get(failure.key)
+            worse = old is None or (failure.severity == ERROR and old.severity != ERROR)
+            due = old is not None and observed.at - old.told >= quiet
+            if worse or due:
+                told.append(failure)
+                kind = FAILED if worse else kind
+            news.problems.append(_seen(failure, old, observed.at, told=worse or due))
+        if told:
+            severity = max((each.severity for each in told), key=lambda each: each == ERROR)
+            news.messages.append(_message(kind, severity, [f.key for f in told], told[0].text, observed, owners))
+    healed: dict[tuple[str, str], list[Problem]] = defaultdict(list)
+    for key, problem in known.items():
+        if observed.heals(key, build):
+            healed[key[:2]].append(problem)
+    for _, problems in sorted(healed.items()):
+        keys = sorted(problem.key for problem in problems)
+        severity = max((each.severity for each in problems), key=lambda each: each == ERROR)
+        times = sum(problem.seen for problem in problems)
+        found = f"failed {times} times before" if times > len(keys) else ""
+        news.over += keys
+        news.messages.append(_message(RECOVERED, severity, keys, found, observed, owners))
+    if observed.run_failure:
+        news.messages.append(
+            Message(FAILED, ERROR, "", "run", "", (), observed.run_failure, observed.run_id, observed.at)
+        )
+    return news
+
+
+def _seen(failure: Failure, old: Problem | None, at: float, *, told: bool) -> Problem:
+    if old is None:
+        return Problem(failure.key, failure.severity, at, at, 1, failure.text)
+    return replace(old, severity=failure.severity, told=at if told else old.told, seen=old.seen + 1, text=failure.text)
+
+
+def _message(
+    kind: str, severity: str, keys: list[Key], found: str, observed: Observed, owners: Mapping[str, str]
+) -> Message:
+    table, check = keys[0][:2]
+    days = tuple(day for *_, day in keys if day)
+    text = sentence(kind, table, check, days, found)
+    if kind == RECOVERED and found:
+        text = f"{sentence(kind, table, check, days, '')} ({found})"
+    return Message(kind, severity, table, check, owners.get(table, ""), days, text, observed.run_id, observed.at)

@@ -1,0 +1,157 @@
+"""The sensor that watches checks, runs and freshness, and tells those who own what fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dagster import DagsterInstance, DefaultSensorStatus, SensorDefinition, SensorEvaluationContext, SkipReason, sensor
+from filelock import FileLock, Timeout
+
+from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
+from lakehouse.orchestration.alerts.problems import judge
+from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
+from lakehouse.orchestration.alerts.store import Store, opened_store
+from lakehouse.settings import Settings, get_settings
+
+INTERVAL = 30  # seconds
+LONGEST = 25.0  # seconds of sending in one look; Dagster gives a sensor a minute
+
+
+class AlertDeliveryError(LakehouseError):
+    """Alerts wait for a sink that did not take them; they are kept and tried again at the next look."""
+
+
+@dataclass
+class Look:
+    """What one look did: messages made, messages sent by sink, and why others wait."""
+
+    made: int = 0
+    sent: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def alerts_sensor(owners: Mapping[str, str]) -> SensorDefinition:
+    """The sensor; on from the start, since the log is always a sink.
+
+    Args:
+        owners: by table.
+    """
+
+    @sensor(
+        name="alerts",
+        minimum_interval_seconds=INTERVAL,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Sends failed and recovered checks, broken runs and stale tables to LAKEHOUSE_ALERT_WEBHOOK and "
+        "to logs/alerts.jsonl under the root. `lakehouse alerts list` shows them.",
+    )
+    def alerts(context: SensorEvaluationContext) -> SkipReason:
+        settings = get_settings()
+        store_file = store_path(settings)
+        store_file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(store_file.with_suffix(".lock"), timeout=0), opened_store(store_file) as store:
+                done = look(
+                    context.instance, store, sinks_of(settings), owners, quiet=settings.alert_quiet_hours * 3600
+                )
+                context.update_cursor(str(store.position))  # to be seen in Dagster; what counts is in the store
+        except Timeout:
+            return SkipReason("Another process is sending alerts.")
+        if done.problems:
+            raise AlertDeliveryError(
+                f"{done.waiting} alert(s) wait and are tried again: {'; '.join(done.problems)}. "
+                "`lakehouse alerts test` tries every sink."
+            )
+        sent = ", ".join(f"{number} to {name}" for name, number in sorted(done.sent.items()))
+        return SkipReason(f"Sent {sent}." if sent else "Nothing new.")
+
+    return alerts
+
+
+def store_path(settings: Settings) -> Path:
+    """Where alerts keep their memory: beside the event log that it speaks of."""
+    return settings.dagster_home / "alerts.db"
+
+
+def look(
+    instance: DagsterInstance,
+    store: Store,
+    sinks: Mapping[str, Sink],
+    owners: Mapping[str, str],
+    *,
+    quiet: float,
+    now: float | None = None,
+) -> Look:
+    """Take in what is new in the event log, and send what is to be sent.
+
+    Args:
+        instance: whose event log.
+        store: the memory.
+        sinks: by name.
+        owners: by table.
+        quiet: seconds before what goes on failing is told again.
+        now: seconds since the epoch; events of the last seconds are left for the next look.
+    """
+    done = Look()
+    moment = time.time() if now is None else now
+    began = time.monotonic()
+    more = True
+    while more and time.monotonic() - began < LONGEST:
+        more = _take_in(instance, store, sinks, owners, quiet, moment, done)
+    _send(store, sinks, done, began + LONGEST)
+    store.tidy()
+    return done
+
+
+def _take_in(
+    instance: DagsterInstance,
+    store: Store,
+    sinks: Mapping[str, Sink],
+    owners: Mapping[str, str],
+    quiet: float,
+    now: float,
+    done: Look,
+) -> bool:
+    after = store.position
+    if after is None or after > last_position(instance):  # the first look, or a new event log
+        after = first_position(instance, now)
+    batch = read_batch(instance, after, now)
+    with store.transaction():
+        known = store.problems()
+        for observed in batch.observed:
+            news = judge(observed, known, owners, quiet, BUILD)
+            known |= {each.key: each for each in news.problems}
+            known = {key: each for key, each in known.items() if key not in news.over}
+            store.take(news, sinks)
+            done.made += len(news.messages)
+        store.move(batch.position)
+    return batch.more
+
+
+def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> None:
+    silent: set[str] = set()  # targets that do not answer: their other messages keep their order and wait
+    for each in store.pending():
+        sink = sinks.get(each.sink)
+        target = sink.target(each.message) if sink else None
+        if sink is None or target is None:
+            store.drop(each)
+            continue
+        if target in silent or time.monotonic() > until:
+            done.waiting += 1
+            continue
+        try:
+            sink.send(each.message)
+        except SinkError as error:
+            store.not_delivered(each, str(error))
+            done.waiting += 1
+            problem = f"{target}: {error}"
+            done.problems += [problem] if problem not in done.problems else []
+            if error.passing:
+                silent.add(target)
+        else:
+            store.delivered(each)
+            done.sent[target] = done.sent.get(target, 0) + 1

@@ -1,0 +1,47 @@
+"""An instance of Dagster on a root of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.settings import Settings, get_settings
+from lakehouse_tests.orchestration.receiver import Receiver, receiving
+from lakehouse_tests.orchestration.running import Foretold
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Settings of a new root, which are also the process's."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    get_settings.cache_clear()
+    yield get_settings()
+    get_settings.cache_clear()
+
+
+@pytest.fixture
+def instance(settings: Settings) -> Iterator[DagsterInstance]:
+    """The instance that commands and `dagster dev` use on that root."""
+    with opened_instance(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def runs(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Foretold:
+    """Runs whose building is foretold."""
+    return Foretold(instance, monkeypatch)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A web server that takes alerts."""
+    with receiving() as opened:
+        yield opened
