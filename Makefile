@@ -42,6 +42,10 @@ test: setup browser ## Run all tests; some of them: ARGS="-k publish"
 	@# A browser on a busy machine gets a second try, on a new server, for what it failed.
 	@$(if $(ARGS),:,$(BIN)/python -m pytest -m ui || $(BIN)/python -m pytest -m ui --last-failed)
 
+.PHONY: crash
+crash: setup ## Kill, break and fuzz, and count what is lost; longer: ARGS="--cases 100"
+	@$(BIN)/python -m pytest -m crash $(ARGS)
+
 .PHONY: lint
 lint: $(STAMPS)/installed ## Check style, formatting and types
 	@$(BIN)/ruff check .

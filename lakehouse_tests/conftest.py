@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 from lakehouse.contracts import Table
 from lakehouse.settings import Settings, get_settings
 from lakehouse.tables.lake import Lake
+from lakehouse_tests.tally import lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +70,40 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> LakeFactory:
         return Lake(engine_settings(root or tmp_path / "root"), {table.id: table for table in tables}, engine)
 
     return make
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Length and seed of the random harnesses: crashes, faults, histories of a table, inputs."""
+    parser.addoption("--cases", type=int, help="random cases of each harness (default: a few each)")
+    parser.addoption("--seed", type=int, help="repeats the random cases of an earlier run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run without a seed gets one, which its summary says."""
+    if config.option.seed is None:
+        config.option.seed = random.randrange(1 << 30)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What the harnesses did."""
+    if found := lines():
+        terminalreporter.section(f"--seed {config.option.seed}")
+        for line in found:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run."""
+    found: int = request.config.option.seed
+    return found
+
+
+@pytest.fixture(scope="session")
+def cases(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """How many cases a harness runs, given how many it runs by default."""
+    asked: int | None = request.config.option.cases
+    return lambda usual: usual if asked is None else asked
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,8 @@
 
 One engine is started and warmed, without touching delta-rs. For each order the process forks: the child builds, with
 the failpoint of the order set, while the parent waits. At a failpoint the engine is idle, so killing the child there is
-what killing process and engine would be. The order `whole` is not forked: it ends only when the process group is killed.
+what killing process and engine would be. The order `whole` is not forked: it ends only when the process group is
+killed. The order `read` reads instead of building.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Readings(BronzeModel):
 
 
 def tables() -> dict[str, Table]:
-    """One of each kind: landed lines, typed rows once each, and an upsert; each quarantines something every day."""
+    """One of each kind: landed lines, typed rows once each, an upsert, and a window of two days.
+
+    Each quarantines something every day.
+    """
     text, long = T.StringType(), T.LongType()
 
     def typed(lines: DataFrame) -> DataFrame:
@@ -55,9 +59,14 @@ def tables() -> dict[str, Table]:
         days = F.array_sort(F.collect_set("day")).alias("_event_days")
         return readings.groupBy("sensor").agg(F.min("day").alias("day"), F.sum("value").alias("total"), days)
 
+    def recent(readings: DataFrame) -> DataFrame:
+        spread = F.explode(F.array("day", F.date_add("day", 1))).alias("day")
+        return readings.select("sensor", "value", spread).groupBy("sensor", "day").agg(F.sum("value").alias("total"))
+
     day = {"day": (T.DateType(), pa.Field())}
     names = {"id": (text, pa.Field()), "sensor": (text, pa.Field()), **day, "value": (long, pa.Field(ge=0))}
     sums = {"sensor": (text, pa.Field()), **day, "total": (long, pa.Field(le=LIMIT))}
+    window = dict(sums)
     sums["_event_days"] = (T.ArrayType(T.DateType()), pa.Field(nullable=True))
     landing = Landing("events", "jsonl", ("id", "sensor", "at", "value"))
     made = [
@@ -72,6 +81,10 @@ def tables() -> dict[str, Table]:
         table(
             "silver.totals", model("Totals", **sums), totals, {"readings": Input("silver.readings")}, key=("sensor",),
             upsert=True, max_quarantined=1.0,
+        ),
+        table(
+            "gold.recent", model("Recent", **window), recent, {"readings": Input("silver.readings", days_before=1)},
+            key=("sensor", "day"), max_quarantined=1.0,
         ),
     ]  # fmt: skip
     return {each.id: each for each in made}
@@ -96,34 +109,47 @@ def land(root: Path, generation: int, extra: int = 0) -> None:
 
 def expected(generation: int) -> dict[str, Rows]:
     """What each table and quarantine holds once a generation is built, in the columns of `COLUMNS`."""
-    silver, bad, broken = set(), set(), set()
+    raw, silver, bad, broken = set(), set(), set(), set()
     totals: dict[str, int] = {}
     homes: dict[str, date] = {}
+    recent: dict[tuple[str, date], int] = {}
     for n, day in enumerate(DAYS):
         sound = [(f"{n}-{k}", f"s{(n + k) % 4}", day, generation + k) for k in range(4)]
-        sound.append((f"{n}-large", f"large {n}", day, LIMIT + generation))
-        silver |= set(sound)
-        bad.add((f"{n}-bad", "s0", day, -generation))
+        negative = (f"{n}-bad", "s0", day, -generation)
+        large = (f"{n}-large", f"large {n}", day, LIMIT + generation)
+        lines = [*sound, sound[0], negative, large]
+        raw |= {(key, str(value), day, line) for line, (key, _, _, value) in enumerate(lines, 1)}
+        silver |= {*sound, large}
+        bad.add(negative)
         broken.add((f"no json, generation {generation}", day))
-        for _, sensor, _, value in sound:
+        for _, sensor, _, value in (*sound, large):
             totals[sensor] = totals.get(sensor, 0) + value
             homes.setdefault(sensor, day)
+            for seen in {day, day + timedelta(days=1)} & set(DAYS):
+                recent[sensor, seen] = recent.get((sensor, seen), 0) + value
     sums = {(sensor, homes[sensor], total) for sensor, total in totals.items()}
+    window = {(sensor, day, total) for (sensor, day), total in recent.items()}
     return {
+        "bronze.readings": frozenset(raw),
         "bronze.readings_quarantine": frozenset(broken),
         "silver.readings": frozenset(silver),
         "silver.readings_quarantine": frozenset(bad),
         "silver.totals": frozenset(row for row in sums if row[2] <= LIMIT),
         "silver.totals_quarantine": frozenset(row for row in sums if row[2] > LIMIT),
+        "gold.recent": frozenset(row for row in window if row[2] <= LIMIT),
+        "gold.recent_quarantine": frozenset(row for row in window if row[2] > LIMIT),
     }
 
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "bronze.readings": ("id", "value", "_arrival_date", "_source_row"),
     "bronze.readings_quarantine": ("_raw", "_arrival_date"),
     "silver.readings": ("id", "sensor", "day", "value"),
     "silver.readings_quarantine": ("id", "sensor", "day", "value"),
     "silver.totals": ("sensor", "day", "total"),
     "silver.totals_quarantine": ("sensor", "day", "total"),
+    "gold.recent": ("sensor", "day", "total"),
+    "gold.recent_quarantine": ("sensor", "day", "total"),
 }
 
 
@@ -137,11 +163,22 @@ def run(root: Path, engine: SparkSession) -> dict[str, list[str]]:
     return found
 
 
+def read(root: Path, engine: SparkSession) -> dict[str, list[list[str]]]:
+    """Every table as downstream tables read it, through the engine; values as texts."""
+    lake = Lake(engine_settings(root), tables(), lambda: engine)
+    found = {}
+    for name, each in lake.tables.items():
+        rows = lake.read(each, DAYS, lake.snapshot(name)).select(*COLUMNS[name]).collect()
+        found[name] = sorted([str(value) for value in row] for row in rows)
+    return found
+
+
 def _child(order: dict[str, Any], engine: SparkSession) -> None:
     os.environ["LAKEHOUSE_FAILPOINT"] = order["failpoint"]
     code = 1
     try:
-        Path(order["answer"]).write_text(json.dumps(run(Path(order["root"]), engine)))
+        made = (read if order["failpoint"] == "read" else run)(Path(order["root"]), engine)
+        Path(order["answer"]).write_text(json.dumps(made))
         code = 0
     finally:
         os._exit(code)
