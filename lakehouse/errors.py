@@ -44,6 +44,10 @@ class StagedFileError(LakehouseError):
     """A staged file is missing, short, or outside the partitions being replaced."""
 
 
+class DiskFullError(LakehouseError):
+    """There was no space to write to; the last good data stays visible."""
+
+
 class PublishConflictError(LakehouseError):
     """Another run published the same partitions first; its data stands whole."""
 

@@ -62,9 +62,11 @@ def target_of(folder: Path, schema: T.StructType, partition_by: Sequence[str] = 
     return Target(folder, schema, tuple(partition_by), **kwargs)
 
 
-def stage_rows(target: Target, rows: Sequence[Row], route: str = "valid") -> list[StagedFile]:
+def stage_rows(
+    target: Target, rows: Sequence[Row], route: str = "valid", folder: Path | None = None
+) -> list[StagedFile]:
     """Stage rows as Spark would: one Parquet file for each combination of partition values, under the table."""
-    folder = target.path / "staged" / uuid.uuid4().hex
+    folder = folder or target.path / "staged" / uuid.uuid4().hex
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(c) for c in target.partition_by), []).append(row)

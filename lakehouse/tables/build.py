@@ -13,6 +13,7 @@ from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
 from lakehouse.tables.publish import UNCHANGED, BuildResult, Clock, DayResult, Job, Publisher
+from lakehouse.tables.space import said_when_full
 from lakehouse.tables.upsert import upsert_frame
 
 
@@ -31,9 +32,14 @@ def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force:
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
+        DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
-    asked = sorted(set(days))
+    with said_when_full(table.id, lake.path(table.id)):
+        return _build(lake, table, sorted(set(days)), run_id, force=force)
+
+
+def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: bool) -> BuildResult:
     seconds: dict[str, float] = {}
     clock = Clock(seconds)
     publisher = Publisher(lake, table)

@@ -26,6 +26,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
 
@@ -107,7 +108,14 @@ class Publisher:
 
         Days that fail their audit are not published; the others are, in one commit. Quarantined rows are committed
         first, so that a crash in between loses nothing: the day still lacks its fingerprint and is built again.
+
+        Raises:
+            DiskFullError: there was no space; the last good data stays visible.
         """
+        with said_when_full(self.table.id, self.target.path):
+            self._publish(job, result, run_id)
+
+    def _publish(self, job: Job, result: BuildResult, run_id: str) -> None:
         clock = Clock(result.seconds)
         folder = self.target.path / "staged" / uuid.uuid4().hex
         try:

@@ -53,7 +53,13 @@ def read_staged(folder: Path, partition_by: Sequence[str]) -> list[StagedFile]:
 
 
 def _walk(folder: Path) -> list[Path]:
-    return [Path(top) / name for top, _, names in os.walk(folder) for name in names if not name.startswith((".", "_"))]
+    found = os.walk(folder, onerror=_unlisted)
+    return [Path(top) / name for top, _, names in found for name in names if not name.startswith((".", "_"))]
+
+
+def _unlisted(error: OSError) -> None:
+    """A folder that cannot be listed must not pass for an empty one: its rows would be left out."""
+    raise error
 
 
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:

@@ -1,0 +1,50 @@
+"""A disk that is full, said in words: which folder, how much is free, and what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakehouse.errors import DiskFullError
+
+# As the system, the JVM and delta-rs word ENOSPC, EDQUOT and EFBIG; they agree on the words, not on the classes.
+_FULL = re.compile(r"no space left on device|disk quota exceeded|file too large|not enough space", re.IGNORECASE)
+_PLENTY = 64 << 20  # bytes free: then it is another disk that is full
+
+
+@contextmanager
+def said_when_full(table: str, folder: Path) -> Iterator[None]:
+    """Turn a full disk's error, however deep it comes from, into one that names the folder.
+
+    Raises:
+        DiskFullError: where there was no space; any other error passes as it is.
+    """
+    try:
+        yield
+    except DiskFullError:
+        raise
+    except Exception as error:
+        if not _is_full(error):
+            raise
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        free = shutil.disk_usage(there).free
+        where = f"{folder} ({free >> 20} MiB free)"
+        if free > _PLENTY:
+            where += " or of the engine's scratch folder (spark.local.dir, else the system's temporary folder)"
+        raise DiskFullError(
+            f"{table}: no space left on the disk of {where}. What was published stands whole and readable; nothing of "
+            "this step was published. Free space (`lakehouse vacuum` removes files that no version needs) or move "
+            "LAKEHOUSE_ROOT to a larger disk, then run the same days again."
+        ) from error
+
+
+def _is_full(error: BaseException | None) -> bool:
+    seen = 0
+    while error is not None and seen < 10:  # noqa: PLR2004 - deeper chains than that are loops
+        if _FULL.search(str(error)):
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False

@@ -1,0 +1,164 @@
+"""The file system fails at every step of a publish: readers see the old day or the new one, and the next run mends it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.errors import DiskFullError, StagedFileError
+from lakehouse.tables import publish as publishing
+from lakehouse_tests.tables.publisher import EXPECTED, Door, count, door
+
+__all__ = ["door"]
+
+pytestmark = pytest.mark.crash
+
+
+class Faulty:
+    """Counts the operations of our code on files under a root, and lets one of them fail.
+
+    `mode`: `EIO` and `ENOSPC` fail instead of doing it, `after` does it and then fails, `torn` leaves half a file.
+    """
+
+    OPERATIONS = ("mkdir", "rename", "stat", "unlink", "rmdir", "listdir", "scandir")
+
+    def __init__(self, door: Door, patch: pytest.MonkeyPatch) -> None:
+        self.door, self.seen, self.fail_at, self.mode = door, 0, -1, ""
+        self.root = str(door.lake.settings.root)
+        self.armed, self.did = False, ""
+        for name in self.OPERATIONS:
+            patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
+        patch.setattr(pq, "read_metadata", self._wrapped("footer", pq.read_metadata))
+        commit = DeltaTable.create_write_transaction
+        patch.setattr(DeltaTable, "create_write_transaction", self._wrapped("commit", commit))
+
+    def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            of_ours = name == "commit" or (args and str(args[0]).startswith(self.root))
+            if not self.armed or self.door.paused or not of_ours:
+                return real(*args, **kwargs)
+            self.seen += 1
+            if self.seen - 1 != self.fail_at:
+                return real(*args, **kwargs)
+            self.did = name
+            if self.mode == "after":
+                made = real(*args, **kwargs)
+                if hasattr(made, "close"):
+                    made.close()
+            if self.mode == "torn":
+                return self._torn(name, real, *args, **kwargs)
+            code = errno.ENOSPC if self.mode == "ENOSPC" else errno.EIO
+            raise OSError(code, os.strerror(code), str(args[0]))
+
+        return operation
+
+    def _torn(self, name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.armed = False
+        try:
+            found = real(*args, **kwargs) if name == "rename" else None
+            path = Path(args[1] if name == "rename" else args[0]) if name in ("rename", "footer") else None
+            if path is not None:
+                os.truncate(path, path.stat().st_size // 2)
+            return found if name == "rename" else real(*args, **kwargs)
+        finally:
+            self.armed = True
+
+    def run(self, generation: int, fail_at: int, mode: str) -> Exception | None:
+        """Publish with the operation of that number failing; returns the error."""
+        self.seen, self.fail_at, self.mode, self.did, self.armed = 0, fail_at, mode, "", True
+        try:
+            self.door.publish(generation)
+        except EXPECTED as error:
+            return error
+        finally:
+            self.armed = False
+        return None
+
+
+@pytest.mark.parametrize("mode", ["EIO", "ENOSPC", "after", "torn"])
+def test_any_operation_may_fail(door: Door, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Without it, an I/O error at the wrong moment could publish half a day, or block every later run."""
+    faulty = Faulty(door, monkeypatch)
+    generation, fail_at, failed = 1, 0, 0
+    while True:
+        generation += 1
+        error = faulty.run(generation, fail_at, mode)
+        if not faulty.did:
+            break  # the build has no operation of that number: all have had their turn
+        assert not door.paused
+        if error is None:
+            door.check(generation)  # said to be done, so it is
+        else:
+            failed += 1
+            door.check(generation - 1, generation)
+            if mode == "ENOSPC":
+                assert isinstance(error, DiskFullError), (faulty.did, error)
+                assert "no space left on the disk of" in str(error)
+                assert str(door.path) in str(error)
+            elif mode == "torn" and faulty.did in ("rename", "footer"):
+                assert isinstance(error, StagedFileError), error
+            door.publish(generation)
+            door.check(generation)
+        assert door.done(generation)
+        count(cases=1)
+        fail_at += 1
+    assert error is None
+    assert fail_at > 20, "too few operations to prove anything"
+    assert failed
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond a size: what is longer is torn there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_log_entry_may_be_torn_anywhere(door: Door) -> None:
+    """Without it, half a log entry could be read, or the next run find the place of its entry taken."""
+    generation = 1
+    largest = max(path.stat().st_size for path in door.lake.settings.root.rglob("*.json"))
+    sizes = [0, 1, *range(50, largest + 200, 150), *range(largest + 200, 20_000, 2000)]
+    failed = 0
+    for size in sizes:
+        generation += 1
+        error: Exception | None = None
+        publisher_stage = door._stage
+
+        def stage_freely(*args: Any, staged: Any = publisher_stage) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            staged(*args)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))  # noqa: B023
+
+        publishing.stage = stage_freely  # type: ignore[assignment]
+        with largest_file(size):
+            try:
+                door.publish(generation)
+            except EXPECTED as caught:
+                error = caught
+        publishing.stage = publisher_stage
+        if error is None:
+            door.check(generation)
+        else:
+            failed += 1
+            assert isinstance(error, DiskFullError), error
+            door.check(generation - 1, generation)
+            door.publish(generation)
+            door.check(generation)
+        assert door.done(generation)
+        count(cases=1)
+    assert failed > 5
+    assert generation > 21, "a checkpoint is among what was torn"
