@@ -112,6 +112,7 @@ def replace_days(
     actions = [_add_action(target, file, set(texts)) for file in files]
     watched = None if read_whole else days
     before = _paths(base, target.day_column, watched)
+    held = _held(target, base, commit)
     commit = _named(commit)
     current = base
     for _ in range(MAX_ATTEMPTS):
@@ -120,14 +121,15 @@ def replace_days(
             _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
         except (CommitFailedError, DeltaError, OSError) as error:
             # The commit may have failed, or its answer may have been lost: only the log can tell.
-            current = open_snapshot(target.path)
+            tried, current = current.version, open_snapshot(target.path)
             if _landed(current, base, commit):
                 return current.version
-            if _transactions_hold(current, commit) and not _transactions_hold(base, commit):
+            if _transactions_hold(current, commit) and held != commit.transactions:
                 return current.version  # another run's, from the same inputs and code: the same rows
-            if _paths(current, target.day_column, watched) != before or not _same_transactions(base, current, commit):
+            moved = any(current.transaction(name) != version for name, version in held.items())
+            if moved or _paths(current, target.day_column, watched) != before:
                 raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
-            if not isinstance(error, CommitFailedError):
+            if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
             continue
         return open_snapshot(target.path).version
@@ -159,10 +161,10 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
         try:
             _write(target, current, actions, "append", None, commit)
         except (CommitFailedError, DeltaError, OSError) as error:
-            current = open_snapshot(target.path)
+            tried, current = current.version, open_snapshot(target.path)
             if _landed(current, base, commit) or _passed(current, commit):
                 return current.version
-            if not isinstance(error, CommitFailedError):
+            if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
             continue
         return open_snapshot(target.path).version
@@ -284,12 +286,19 @@ def _transactions_hold(current: Snapshot, commit: Commit) -> bool:
     return bool(commit.transactions) and all(current.transaction(k) == v for k, v in commit.transactions.items())
 
 
+def _held(target: Target, base: Snapshot, commit: Commit) -> dict[str, int | None]:
+    """The transactions at `base`, whose part of the log may be cleaned up before the commit is done."""
+    try:
+        return {name: base.transaction(name) for name in commit.transactions}
+    except DeltaError as error:
+        raise PublishConflictError(
+            f"{target.path.parent.name}.{target.path.name}: the log of version {base.version}, on which this run "
+            "began, has been cleaned up meanwhile. Nothing of this run was published. Run it again."
+        ) from error
+
+
 def _passed(current: Snapshot, commit: Commit) -> bool:
     return all((current.transaction(k) or 0) >= v for k, v in commit.transactions.items())
-
-
-def _same_transactions(base: Snapshot, current: Snapshot, commit: Commit) -> bool:
-    return all(base.transaction(k) == current.transaction(k) for k in commit.transactions)
 
 
 def _conflict(target: Target, days: Sequence[str], base: int, now: int) -> str:

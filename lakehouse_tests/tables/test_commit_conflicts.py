@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,25 @@ def test_the_same_day_published_meanwhile_is_a_conflict(target: Target) -> None:
     with pytest.raises(PublishConflictError, match=r"silver\.sales: another run published 2026-03-02 .*version 1 → 2"):
         replace_days(target, base, stage_rows(target, [row("old", MONDAY)]), [MONDAY], Commit({"day/mon": 3}))
     assert ids(target) == ["new", "t"]
+
+
+def test_a_run_may_outlive_the_log_it_began_on(target: Target) -> None:
+    """Without it, a slow run beside a clean-up of the log would fail with words that name nothing, and so would each retry."""
+    base, unread = open_snapshot(target.path), open_snapshot(target.path)
+    assert (base.transaction("day/mon"), base.transaction("day/tue")) == (1, None)
+    replace_days(target, base, stage_rows(target, [row("new", MONDAY)]), [MONDAY], Commit({"day/mon": 2}))
+    for each in range(2):
+        os.utime(target.path / "_delta_log" / f"{each:020}.json", (0, 0))
+    delta = DeltaTable(str(target.path))
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+    assert not (target.path / "_delta_log" / f"{base.version:020}.json").exists()
+    with pytest.raises(PublishConflictError, match="another run published 2026-03-02"):
+        replace_days(target, base, stage_rows(target, [row("old", MONDAY)]), [MONDAY], Commit({"day/mon": 3}))
+    with pytest.raises(PublishConflictError, match=r"silver.sales: the log of version 1, .* has been cleaned up"):
+        replace_days(target, unread, stage_rows(target, [row("t2", TUESDAY)]), [TUESDAY], Commit({"day/tue": 1}))
+    replace_days(target, base, stage_rows(target, [row("t2", TUESDAY)]), [TUESDAY], Commit({"day/tue": 1}))
+    assert ids(target) == ["new", "t2"]
 
 
 def test_a_day_emptied_meanwhile_is_a_conflict(target: Target) -> None:
