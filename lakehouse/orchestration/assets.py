@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
@@ -12,15 +13,13 @@ from dagster import (
     AssetMaterialization,
     AssetsDefinition,
     BackfillPolicy,
-    Backoff,
     BetaWarning,
     Failure,
     FreshnessPolicy,
-    Jitter,
     MaterializeResult,
     Nothing,
     Output,
-    RetryPolicy,
+    RetryRequested,
     TimeWindowPartitionMapping,
     asset,
 )
@@ -38,6 +37,7 @@ from lakehouse.orchestration.report import (
     failed_evaluations,
 )
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.publish import FAILED, BuildResult
@@ -85,9 +85,6 @@ def _build_asset(table: Table) -> AssetsDefinition:
         freshness_policy=FreshnessPolicy.time_window(fail_window=table.fresh_within),
         backfill_policy=BackfillPolicy.single_run(),
         pool=f"{table.layer}_{table.name}",
-        # Failures of the data are never retried; this is for engines and disks that hiccup. Published days are
-        # skipped by their fingerprint, so a retry costs what is missing.
-        retry_policy=RetryPolicy(max_retries=2, delay=5, backoff=Backoff.EXPONENTIAL, jitter=Jitter.PLUS_MINUS),
         op_tags={"lakehouse/table": table.id},
         dagster_type=Nothing,
     )
@@ -113,14 +110,13 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     asked = [day for day in days if day not in bad]
     if not asked:
         raise _failure(BadPartitionsError(table.id, bad, 0))
-    try:
+    with _retried(context):
         result = build(lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force)
-    except LakehouseError as error:
-        raise _failure(error) from error
     bad.update({day: result.days[day].reason for day in result.with_status(FAILED)})
     good = [day for day in asked if day not in bad]
     _log_summary(context, result, good, bad)
-    metadata = _metadata_of(lakehouse, table, result, good)
+    with _retried(context):
+        metadata = _metadata_of(lakehouse, table, result, good)
     if not bad:
         for day, shown in metadata.items():
             context.add_asset_metadata(shown, partition_key=day.isoformat())
@@ -139,6 +135,24 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     yield from check_results(table, result)
     if fails:
         raise _failure(BadPartitionsError(table.id, bad, len(good)))
+
+
+@contextmanager
+def _retried(context: AssetExecutionContext) -> Iterator[None]:
+    """Ask Dagster for another attempt where an error may pass; no retry policy, for that would retry any error.
+
+    Published days are skipped by their fingerprint, so a retry costs what is missing.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_transient(error) and context.retry_number < MAX_RETRIES:
+            wait = wait_before(context.retry_number + 1)
+            context.log.warning(f"{type(error).__name__}: may pass; trying again in {wait:.0f} s")
+            raise RetryRequested(MAX_RETRIES, wait) from error
+        if isinstance(error, LakehouseError):
+            raise _failure(error) from error
+        raise
 
 
 def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: list[date]) -> dict[date, str]:

@@ -7,7 +7,7 @@ import secrets
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from dagster import (
 # Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
-from dagster_shared.error import SerializableErrorInfo
 
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
@@ -111,29 +110,14 @@ def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent
 
     An interrupt (Ctrl-C, SIGTERM) ends the run as cancelled; the caller sees the iterator end.
     """
-    events = iter(execute_run_iterator(reconstructable(lake_job), run, instance))
     try:
-        for event in events:
+        for event in execute_run_iterator(reconstructable(lake_job), run, instance):
             yield event
             if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
                 instance.report_run_canceling(run)
-            elif event.is_step_up_for_retry and _retries_an_interrupt(event):
-                # Dagster takes an interrupt for a failure and would try the step again.
-                instance.report_run_canceling(run)
-                with suppress(StopIteration):
-                    yield events.throw(KeyboardInterrupt())  # type: ignore[attr-defined]  # it is a generator
     finally:
         # A step that was stopped in the middle keeps its slot in the table's pool.
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-
-
-def _retries_an_interrupt(event: DagsterEvent) -> bool:
-    error: SerializableErrorInfo | None = event.step_retry_data.error
-    while error is not None:
-        if error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError"):
-            return True
-        error = error.cause
-    return False
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:

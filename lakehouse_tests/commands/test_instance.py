@@ -141,7 +141,7 @@ def test_runs_of_the_ui_are_not_touched(instance: DagsterInstance) -> None:
 def test_an_interrupt_ends_the_run(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """Dagster would take it for a failure and try the step again."""
+    """Without it, a step that a person has stopped would be tried again, or go on holding its table's pool."""
 
     def interrupted(_: LakehouseResource) -> None:
         raise error

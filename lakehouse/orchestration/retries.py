@@ -1,0 +1,56 @@
+"""Which errors pass by themselves, so that a step is tried again: of the network, the disk and the engine, no others.
+
+A mistake in a transform, data that fails its audit and an interrupt are none of these: trying again would only take
+longer to say so, or start again what a person has stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+from collections.abc import Iterator
+
+from pyspark.errors import PySparkException
+
+MAX_RETRIES = 2
+FIRST_WAIT = 5.0  # seconds; it doubles
+
+# fmt: off
+_OF_THE_SYSTEM = {
+    errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNREFUSED,
+    errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET,
+    errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOLCK,
+}
+# fmt: on
+# Spark tells what went wrong in a worker or on the way to it only in words.
+_OF_THE_ENGINE = re.compile(
+    r"ExecutorLostFailure|FetchFailed|MetadataFetchFailed|ExecutorDeadException|StatusCode\.UNAVAILABLE"
+    r"|java\.net\.(ConnectException|SocketException|SocketTimeoutException|NoRouteToHostException)"
+    r"|java\.util\.concurrent\.TimeoutException|RpcTimeoutException|Stale file handle"
+)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help, by the error or what it says it was caused by."""
+    return any(_passes(each) for each in _causes(error))
+
+
+def wait_before(retry: int) -> float:
+    """Seconds before the nth retry, from 1; give or take a fifth, so that many steps do not come back at once."""
+    return FIRST_WAIT * 2.0 ** (retry - 1) * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_SYSTEM
+    return isinstance(error, PySparkException) and _OF_THE_ENGINE.search(str(error)) is not None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    each: BaseException | None = error
+    while each is not None:
+        yield each
+        each = each.__cause__
