@@ -17,6 +17,7 @@ from lakehouse.commands import (
     describe,
     dev,
     doctor,
+    keys,
     land,
     maintain,
     quarantine,
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.",
 )
-for family in (demo, land, backfill, query, status, quarantine, alerts, describe, schema, maintain, doctor, dev):
+for family in (demo, land, backfill, query, status, quarantine, alerts, describe, schema, maintain, keys, doctor, dev):
     family.add_to(app)
 
 

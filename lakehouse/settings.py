@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -42,6 +44,9 @@ class Settings(BaseSettings):
     alert_secret: SecretStr | None = Field(None, description="Key of the HMAC that signs posted alerts")
     alert_timeout: float = Field(5.0, gt=0, le=15, description="Seconds a webhook has to answer")
     alert_quiet_hours: float = Field(24.0, ge=0, description="Hours before what goes on failing is told again")
+    pii_old_keys: tuple[SecretStr, ...] = Field(
+        (), description="Keys before LAKEHOUSE_PII_KEY, as a JSON list, for as long as rows carry their tokens"
+    )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")
@@ -90,6 +95,11 @@ class Settings(BaseSettings):
         """True where Spark is reached through Spark Connect."""
         return self.spark_url.startswith("sc://")
 
+    @property
+    def pii_key_file(self) -> Path:
+        """Where the present key is kept, unless it comes from the environment."""
+        return self.root / "keys" / "pii.key"
+
     def pii_key_bytes(self) -> bytes:
         """The HMAC key: from the environment, else made once and kept (mode 0600) under the root.
 
@@ -98,15 +108,46 @@ class Settings(BaseSettings):
         """
         if self.pii_key is not None:
             return self.pii_key.get_secret_value().encode()
-        path = self.root / "keys" / "pii.key"
+        return self.kept_key(self.pii_key_file)
+
+    def pii_old_keys_bytes(self) -> dict[str, bytes]:
+        """Earlier keys by their id: those of the environment and those that `lakehouse keys rotate` put aside."""
+        found = [each.get_secret_value().encode() for each in self.pii_old_keys]
+        found += [path.read_text().strip().encode() for path in sorted(self.pii_key_file.parent.glob("pii-*.key"))]
+        present = self.pii_key_bytes()
+        return {key_id(key): key for key in found if key and key != present}
+
+    def rotate_pii_key(self) -> str:
+        """Put the present key aside and make a new one; returns the new one's id.
+
+        Killed at any point, either the old or the new key is the present one, and neither is lost.
+
+        Raises:
+            SettingsError: where the key comes from the environment, which only its owner can change.
+        """
+        if self.pii_key is not None:
+            raise SettingsError(
+                "The key comes from LAKEHOUSE_PII_KEY, so it is changed there: add the present key to "
+                'LAKEHOUSE_PII_OLD_KEYS (a JSON list such as ["…"]) and set LAKEHOUSE_PII_KEY to the new one.'
+            )
+        path = self.pii_key_file
+        aside = path.with_name(f"pii-{key_id(self.pii_key_bytes())}.key")
+        if not aside.exists():  # else a killed rotation came this far
+            os.link(path, aside)
+        draft = _draft(path, secrets.token_hex(32))
+        draft.replace(path)
+        _sync(path.parent)
+        return key_id(self.pii_key_bytes())
+
+    def kept_key(self, path: Path) -> bytes:
+        """A secret of the lakehouse's own: made once and kept (mode 0600).
+
+        Raises:
+            SettingsError: where the file is empty.
+        """
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-            descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
-                file.flush()
-                os.fsync(file.fileno())
+            draft = _draft(path, secrets.token_hex(32))
             try:
                 os.link(draft, path)  # the first of two racing processes wins; both then read the same key
             except FileExistsError:
@@ -117,6 +158,34 @@ class Settings(BaseSettings):
         if not key:
             raise SettingsError(f"{path} is empty. Put the key back, or remove it: new tokens then differ from old.")
         return key
+
+
+def _draft(path: Path, text: str) -> Path:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def key_id(key: bytes) -> str:
+    """Eight hex digits that name a key and say nothing about it; they stand in every token made with it."""
+    return hmac.new(key, b"lakehouse key id", hashlib.sha256).hexdigest()[:8]
+
+
+def token_of(text: str, key: bytes) -> str:
+    """The token of a text as tables hold it: `<key id>:<HMAC-SHA-256, 64 hex digits>`."""
+    return f"{key_id(key)}:{hmac.new(key, text.encode(), hashlib.sha256).hexdigest()}"
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import SettingsError
-from lakehouse.settings import Settings, get_settings
+from lakehouse.settings import Settings, get_settings, key_id
 
 Configure = Callable[..., Settings]
 
@@ -144,3 +144,40 @@ def test_an_empty_key_file_is_refused(configure: Configure) -> None:
     path.write_text("\n")
     with pytest.raises(SettingsError, match=r"pii\.key is empty"):
         found.pii_key_bytes()
+
+
+def test_a_rotation_keeps_the_old_key_and_makes_a_new_one(configure: Configure) -> None:
+    """Without it, tokens of before the rotation could not be told apart, nor recomputed to find a person's rows."""
+    found = configure(pii_key="")
+    old = found.pii_key_bytes()
+    name = found.rotate_pii_key()
+    new = found.pii_key_bytes()
+    assert new != old
+    assert name == key_id(new) != key_id(old)
+    assert found.pii_old_keys_bytes() == {key_id(old): old}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in (found.root / "keys").iterdir())
+    assert {path.name for path in (found.root / "keys").iterdir()} == {"pii.key", f"pii-{key_id(old)}.key"}
+    assert not {old.decode(), new.decode()} & {name, key_id(old)}
+
+
+def test_a_killed_rotation_is_finished_by_the_next(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a process killed between putting the old key aside and making the new one would block rotation."""
+    found = configure(pii_key="")
+    old = found.pii_key_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            found.rotate_pii_key()
+    assert found.pii_key_bytes() == old
+    assert found.pii_old_keys_bytes() == {}
+    found.rotate_pii_key()
+    assert found.pii_old_keys_bytes() == {key_id(old): old}
+
+
+def test_a_key_of_the_environment_is_rotated_there(configure: Configure) -> None:
+    """Without it, a rotation would write a key file that the environment's key keeps hidden."""
+    found = configure(pii_key="new", pii_old_keys='["old", "older"]')
+    assert set(found.pii_old_keys_bytes()) == {key_id(b"old"), key_id(b"older")}
+    with pytest.raises(SettingsError, match="LAKEHOUSE_PII_OLD_KEYS") as caught:
+        found.rotate_pii_key()
+    assert "older" not in str(caught.value)

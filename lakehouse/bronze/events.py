@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import BronzeModel, Landing, Volume, table
-from lakehouse.transforms.columns import masked, token, with_event_date
+from lakehouse.transforms.columns import token, with_event_date
 
 COLUMNS = (
     "event_id", "schema_version", "user_id", "event_type", "event_time", "order_id", "amount", "currency",
@@ -28,7 +28,7 @@ class Events(BronzeModel):
     amount: T.StringType() = pa.Field(nullable=True, description="Amount in `currency`")
     currency: T.StringType() = pa.Field(nullable=True, description="ISO 4217")
     payment_method: T.StringType() = pa.Field(nullable=True, description="How it was paid")
-    email_token: T.StringType() = pa.Field(nullable=True, description="HMAC-SHA-256 of the e-mail address")
+    email_token: T.StringType() = pa.Field(nullable=True, description="Key id and HMAC-SHA-256 of the e-mail address")
     country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
 
 
@@ -40,15 +40,11 @@ class Events(BronzeModel):
     grain="one line of a landed file",
     max_null_rate={"event_id": 0.05, "event_time": 0.05},
     volume=Volume(max_ratio=10.0),
-    pii=("email_token",),
+    pii=("user_id", "email_token"),
+    person=("user_id",),
+    tokens=("email_token",),
     lineage={"email_token": ()},
 )
 def events(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in; no e-mail address leaves this function."""
-    return (
-        with_event_date(lines, "event_time")
-        .withColumn("email_token", token(F.lower(F.trim("email"))))
-        .withColumn("_rescued", masked(F.col("_rescued")))
-        .withColumn("_raw", masked(F.col("_raw")))
-        .drop("email")
-    )
+    return with_event_date(lines, "event_time").withColumn("email_token", token(F.lower(F.trim("email")))).drop("email")

@@ -34,6 +34,8 @@ class OnlineRetail(BronzeModel):
     # A key that is null throughout parses well and joins nothing: refuse the day before it goes live.
     max_null_rate={"InvoiceNo": 0.05, "StockCode": 0.05, "InvoiceDate": 0.05, "CustomerID": 0.95},
     volume=Volume(),
+    pii=("CustomerID",),
+    person=("CustomerID",),
 )
 def online_retail(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in."""

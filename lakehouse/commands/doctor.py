@@ -173,8 +173,9 @@ def _pii_key(settings: Settings) -> str:
         return "from LAKEHOUSE_PII_KEY"
     if not path.exists():
         return "not made yet: the first run makes one and keeps it under the root, readable by you alone"
-    if path.stat().st_mode & 0o077:
-        raise ProblemError(f"{path} can be read by others", f"chmod 600 {path}")
+    for each in sorted(path.parent.glob("*.key")):
+        if each.stat().st_mode & 0o077:
+            raise ProblemError(f"{each} can be read by others", f"chmod 600 {each}")
     return f"in {path}"
 
 

@@ -19,6 +19,11 @@ from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
 FORMATS = ("csv", "jsonl")
+PERSONAL_WORDS = (
+    "phone", "telephone", "mobile", "email", "address", "street", "postcode", "zip_code", "ip", "birth", "birthday",
+    "birthdate", "birth_date", "first_name", "last_name", "full_name", "customer_name", "surname", "passport", "ssn",
+    "iban", "card_number", "latitude", "longitude",
+)  # fmt: skip
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound")  # columns that staging adds
@@ -34,11 +39,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Landing:
-    """Landed files that a bronze transform reads, one arrival day a partition."""
+    """Landed files that a bronze transform reads, one arrival day a partition.
+
+    Fields beyond `columns` are kept in `_rescued`, except the values of those that have a word of `personal` in their
+    names: they are left out, in broken lines too.
+    """
 
     source: str
     format: str  # "csv" or "jsonl"
     columns: tuple[str, ...]
+    personal: tuple[str, ...] = PERSONAL_WORDS
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,9 @@ class Table:
             upsert table, whose days are not its input's, the sums over all days are compared by `lakehouse reconcile`.
         fresh_within: age at which the table's last materialization breaks its SLA.
         files_per_day: files one day is spread over; raise it for days that outgrow one task.
-        pii: columns never shown, with no statistics kept.
+        pii: columns that are personal data or identify a person: never shown, with no statistics kept.
+        person: those of `pii` that hold the id of the person a row is about; `lakehouse forget` looks there.
+        tokens: those of `pii` that hold tokens; a new key (`lakehouse keys rotate`) makes every day of the table stale.
         lineage: output column → `(table, column)`s it is computed from, where the names differ or are computed.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
         compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
@@ -133,6 +145,8 @@ class Table:
     fresh_within: timedelta = timedelta(hours=36)
     files_per_day: int = 1
     pii: tuple[str, ...] = ()
+    person: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
     lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     schema_version: int = 1
     compatibility: str = "backward"
@@ -288,6 +302,7 @@ def _validate(made: Table, where: str) -> None:
             set(made.partition_by) & set(made.pii)
         ),
         "a PII column has no profile, whose values are kept with each commit": not (set(made.profile) & set(made.pii)),
+        "person and tokens name columns of pii": {*made.person, *made.tokens} <= set(made.pii),
         "reconciles names a table that is no input": {name for name, _ in made.reconciles.values()} <= sources,
         "max_quarantined and max_null_rate are shares from 0 to 1": all(
             0 <= share <= 1 for share in (made.max_quarantined, *made.max_null_rate.values())

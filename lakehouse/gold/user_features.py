@@ -36,6 +36,8 @@ class UserFeatures(pa.DataFrameModel):
     owner="team:ml",
     grain="user × day",
     volume=None,
+    pii=("user_id",),
+    person=("user_id",),
     lineage={
         "feature_date": (("silver.transactions", "event_date"),),
         "rolling_7d_transaction_count": (("silver.transactions", "event_type"),),

@@ -38,6 +38,8 @@ class Orders(pa.DataFrameModel):
     owner="team:sales",
     grain="one order",
     volume=None,
+    pii=("user_id",),
+    person=("user_id",),
     lineage={
         "order_date": (("silver.transactions", "event_date"),),
         "ordered_at": (("silver.transactions", "event_time"),),

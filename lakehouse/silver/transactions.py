@@ -80,7 +80,9 @@ class Transactions(pa.DataFrameModel):
     volume=Volume(min_ratio=0.0, max_ratio=math.inf),
     profile=("amount", "quantity", "event_type", "source", "currency", "payment_method", "country"),
     anomalies=Anomalies(),
-    pii=("email_token",),
+    pii=("user_id", "email_token"),
+    person=("user_id",),
+    tokens=("email_token",),
     lineage={
         "event_id": (("bronze.online_retail", "*"), ("bronze.events", "event_id")),
         "order_id": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "order_id")),

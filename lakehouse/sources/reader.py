@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import os
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
+from lakehouse.transforms.columns import PERSONAL, masked, personal_field, without_personal
 
 _CHUNK = 1 << 20
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
@@ -82,13 +84,22 @@ def _probe(file: LandingFile, landing: Landing) -> Probe:
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
     missing = [name for name in landing.columns if name not in header]
     if missing:
-        found = ", ".join(header)[:200] if size else "nothing, the file is empty"
+        found = _header_text(header, landing) if size else "nothing, the file is empty"
         return Probe(
             file, 0, header, f"{file.path.name} lacks the column(s) {', '.join(missing)}; its header holds {found}"
         )
     if len(set(header)) != len(header):
-        return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {', '.join(header)}")
+        found = _header_text([name for name in header if header.count(name) > 1], landing)
+        return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {found}")
     return Probe(file, lines - 1, header, None)
+
+
+def _header_text(names: Sequence[str], landing: Landing) -> str:
+    """Known names of a header, others counted: of a file without one, they are a person's first row."""
+    known = [name for name in dict.fromkeys(names) if name in landing.columns]
+    others = len({name for name in names if name not in landing.columns})
+    told = [", ".join(known)] if known else []
+    return " and ".join([*told, *([f"{others} unknown name(s)"] if others else [])])
 
 
 def read_lines(
@@ -99,7 +110,8 @@ def read_lines(
     Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
     `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
     be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
-    break therefore breaks a row.
+    break therefore breaks a row. In `_rescued` and `_raw`, e-mail addresses and the values of the landing's `personal`
+    fields are replaced.
     """
     frames = (
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
@@ -152,14 +164,20 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
     wrong = F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
     extra = [name for name in header if name not in landing.columns]
-    rescued = F.to_json(F.struct(*[F.col(f"_p.{names[n]}").alias(n) for n in extra])) if extra else F.lit(None)
+    personal = re.compile(personal_field(landing.personal)) if landing.personal else None
+    values = [
+        F.when(F.col(f"_p.{names[n]}").isNotNull(), PERSONAL) if personal and personal.match(f'"{n}":')
+        else F.col(f"_p.{names[n]}")
+        for n in extra
+    ]  # fmt: skip
+    rescued = F.to_json(F.struct(*[v.alias(n) for v, n in zip(values, extra, strict=True)])) if extra else F.lit(None)
     return rows.select(
         *[F.col(f"_p.{names[c]}").alias(c) for c in landing.columns],
-        rescued.cast("string").alias("_rescued"),
+        masked(rescued.cast("string")).alias("_rescued"),
         "_arrival_date",
         "_source_file",
         "_source_row",
-        F.when(wrong, F.col("_line")).alias("_raw"),
+        F.when(wrong, masked(F.col("_line"))).alias("_raw"),
         F.when(wrong, F.lit(f"not a CSV line of {len(header)} fields")).alias("_error"),
     )
 
@@ -179,15 +197,20 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
     rows = rows.withColumn("_error", error)
     sound = F.col("_error").isNull()
+    personal = personal_field(landing.personal) if landing.personal else "$^"
+
+    def kept(name: Column, value: Column) -> Column:
+        # A nested object is kept as one text: whole, or not at all.
+        hidden = F.concat(F.lit('"'), name, F.lit('":')).rlike(personal) | value.rlike(personal)
+        return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
+
     return rows.select(
         *[F.when(sound, _as_written(F.col("_p").getItem(c))).alias(c) for c in landing.columns],
-        F.when(
-            sound & (F.size(unknown) > 0), F.to_json(F.transform_values(unknown, lambda _, v: _as_written(v)))
-        ).alias("_rescued"),
+        F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
         "_arrival_date",
         "_source_file",
         "_source_row",
-        F.when(~sound, F.col("_line")).alias("_raw"),
+        F.when(~sound, masked(without_personal(F.col("_line"), landing.personal))).alias("_raw"),
         "_error",
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from lakehouse.contracts import Input, Table
+from lakehouse.settings import key_id
 from lakehouse.sources.landing import LandingFile, landing_files
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.snapshot import Snapshot, fingerprint
@@ -100,8 +101,9 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     for file in landing_files(lake.settings.root, table.landing.source, min(days), max(days)):
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
+    keyed = [key_id(lake.settings.pii_key_bytes())] if table.tokens else []
     prints = {
-        day: fingerprint([table.code_version, *(f"{f.path.name}/{f.size}/{f.mtime_ns}" for f in files)])
+        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{f.size}/{f.mtime_ns}" for f in files)])
         for day, files in landed.items()
     }
     return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.settings import get_settings
+from lakehouse.settings import get_settings, key_id
 
+PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
 # Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name.
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
@@ -49,19 +52,37 @@ def with_event_date(
 
 
 def token(text: Column) -> Column:
-    """HMAC-SHA-256 of a text as 64 hex digits, null for null (RFC 2104, from two nested SHA-256).
+    """`<key id>:<HMAC-SHA-256 of a text, 64 hex digits>`, null for null (RFC 2104, from two nested SHA-256).
 
-    The key is `LAKEHOUSE_PII_KEY`. Only values derived from it enter the query plan.
+    The key is the present one (`lakehouse keys list`). Its pads enter the query plan, which Spark prints redacted.
     """
     key = get_settings().pii_key_bytes()
+    name = F.lit(f"{key_id(key)}:")
     if len(key) > _BLOCK:
         key = hashlib.sha256(key).digest()
     padded = key.ljust(_BLOCK, b"\0")
     inner = F.lit(bytes(b ^ 0x36 for b in padded))
     outer = F.lit(bytes(b ^ 0x5C for b in padded))
-    return F.sha2(F.concat(outer, F.unhex(F.sha2(F.concat(inner, F.encode(text, "UTF-8")), 256))), 256)
+    digest = F.sha2(F.concat(outer, F.unhex(F.sha2(F.concat(inner, F.encode(text, "UTF-8")), 256))), 256)
+    return F.concat(name, digest)
 
 
 def masked(text: Column) -> Column:
     """Raw text with whatever looks like an e-mail address replaced, since raw text has no PII columns."""
     return F.regexp_replace(text, _ADDRESS, "<e-mail>")
+
+
+def personal_field(words: Sequence[str]) -> str:
+    """A pattern (Java's and Python's) for a JSON field, colon included, whose name has one of some words in it.
+
+    `phone` is in `phone`, `Phone`, `customer_phone`, `phoneNumber` and `phone-numbers`, not in `phonetics`.
+    """
+    alternatives = "|".join(re.escape(word).replace("_", "[ _-]?") for word in words)
+    before, after = r"(?:[\w -]*(?:[ _-]|(?<=[a-z0-9])(?=[A-Z])))?", r"s?(?:(?:[ _-]|(?=[A-Z]))[\w -]*)?"
+    return rf'"{before}(?i:{alternatives}){after}"\s*:'
+
+
+def without_personal(line: Column, words: Sequence[str]) -> Column:
+    """A line that may be broken JSON, with the values of its personal fields replaced."""
+    value = r'(?:"(?:[^"\\]|\\.)*+"?|[^\s,}\]]++)'
+    return F.regexp_replace(line, rf"({personal_field(words)}\s*){value}", f'$1"{PERSONAL}"') if words else line

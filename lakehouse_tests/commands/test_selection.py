@@ -27,7 +27,10 @@ days = st.sets(st.integers(0, 25).map(lambda n: DAY + timedelta(days=n)), max_si
         ("gold.user_features", ["gold.user_features"]),
         ("gold/user_features", ["gold.user_features"]),
         ("gold.user_features or gold.daily_revenue", GOLD),
-        ("silver.orders or tag:pii=true", ["bronze.events", "silver.transactions", "silver.orders"]),
+        (
+            'tag:pii=true and not key:"bronze/*"',
+            ["silver.transactions", "silver.orders", "gold.user_features"],
+        ),
         ("silver.transactions+", ["silver.transactions", "silver.orders", *GOLD]),
         ('1+key:"silver/orders"', ["silver.transactions", "silver.orders"]),
     ],

@@ -76,7 +76,7 @@ def test_an_empty_lakehouse_has_a_status(cli: Cli, root: Path) -> None:
 def test_tables_and_contracts_are_listed(cli: Cli) -> None:
     assert [each["table"] for each in cli("tables", "--json").json] == list(tables())
     facts = cli("describe", "silver.transactions", "--json").json
-    assert {column["name"] for column in facts["columns"] if column["personal_data"]} == {"email_token"}
+    assert {column["name"] for column in facts["columns"] if column["personal_data"]} == {"user_id", "email_token"}
     assert facts["rules"].keys() == {rule.name for rule in tables()["silver.transactions"].rules}
     text = cli("describe", "silver.transactions").out
     assert all(word in text for word in ("currency_known", "row_conservation", "team:sales", "never null"))

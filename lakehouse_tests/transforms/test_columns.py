@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.settings import get_settings
+from lakehouse.settings import get_settings, key_id
 from lakehouse.transforms.columns import masked, money, token, utc_timestamp, with_event_date
 from lakehouse_tests.conftest import PII_KEY
 
@@ -136,7 +136,11 @@ def key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_tokens_are_hmac_sha_256(apply: Apply, key: str) -> None:
     """Without it, tokens could not be recomputed elsewhere, and a rotated or long key would make them wrong."""
     texts = ["a@example.com", "", "jörg@exämple.com", "x" * 1000, None]
-    wanted = [None if t is None else hmac.new(key.encode(), t.encode(), hashlib.sha256).hexdigest() for t in texts]
+    named = key_id(key.encode())
+    wanted = [
+        None if t is None else f"{named}:{hmac.new(key.encode(), t.encode(), hashlib.sha256).hexdigest()}"
+        for t in texts
+    ]
     assert apply(token, texts) == wanted
 
 
