@@ -22,6 +22,7 @@ from lakehouse.commands import (
     maintain,
     quarantine,
     query,
+    reconcile,
     schema,
     status,
 )
@@ -34,7 +35,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.",
 )
-for family in (demo, land, backfill, query, status, quarantine, alerts, describe, schema, maintain, keys, doctor, dev):
+FAMILIES = (
+    demo,
+    land,
+    backfill,
+    query,
+    status,
+    reconcile,
+    quarantine,
+    alerts,
+    describe,
+    schema,
+    maintain,
+    keys,
+    doctor,
+    dev,
+)
+for family in FAMILIES:
     family.add_to(app)
 
 

@@ -20,8 +20,8 @@ from lakehouse.tables.metrics import DayMetrics, Outcome, Value
 MAD_TO_SIGMA = 1.4826  # a normal distribution's standard deviation per median absolute deviation
 SMALLEST_SIGMA = 0.15  # of the log count: a steady history must not make 15 % an anomaly
 SMALLEST_NULL_SIGMA = 0.01  # of a share of nulls
-SMALLEST_MEAN_SIGMA = 0.10  # of a mean, as a share of it
-SMALLEST_MIX_SIGMA = 0.02  # of the share of rows that are in another category than usual
+SMALLEST_MEAN_SIGMA = 0.08  # of the mean logarithm: about 8 % of a typical value
+SMALLEST_MIX_SIGMA = 0.03  # of the share of rows that are in another category than usual
 
 Figures = Mapping[str, Any]
 
@@ -128,19 +128,18 @@ def _null_drift(table: Table, mine: Figures, past: Sequence[Figures]) -> dict[st
 
 
 def _mean_shift(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, tuple[float, str]]:
+    """On the log scale: of heavy-tailed amounts the plain mean of a day is the mean of its largest order."""
     found = {}
     for name, each in mine.get("profile", {}).items():
         before = [day["profile"][name] for day in past if name in day.get("profile", {})]
         if before:
-            means = [day["mean"] for day in before]
+            means = [day["log_mean"] for day in before]
             usual = statistics.median(means)
             # The usual spread, not the day's: a fault that inflates both would excuse itself.
-            chance = statistics.median(day["stddev"] for day in before) / math.sqrt(each["count"])
-            sigma = max(_spread(means), chance, SMALLEST_MEAN_SIGMA * abs(usual)) or 1.0
-            found[name] = (
-                abs(each["mean"] - usual) / sigma,
-                f"mean of {name} is {each['mean']:.4g}, usually {usual:.4g}",
-            )
+            chance = statistics.median(day["log_stddev"] for day in before) / math.sqrt(each["count"])
+            z = abs(each["log_mean"] - usual) / max(_spread(means), chance, SMALLEST_MEAN_SIGMA)
+            mean = statistics.median(day["mean"] for day in before)
+            found[name] = z, f"values of {name} have shifted: mean {each['mean']:.4g}, usually {mean:.4g}"
     return found
 
 
@@ -156,7 +155,7 @@ def _category_mix(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str,
             chance = sum(math.sqrt(n / together.total() * (1 - n / together.total())) for n in together.values())
             sigma = max(_spread(usual), chance / math.sqrt(2 * math.pi * rows), SMALLEST_MIX_SIGMA)
             most = max(
-                {*counted, *together},
+                sorted({*counted, *together}),
                 key=lambda v: abs(counted.get(v, 0) / rows - together[v] / together.total()),
             )
             z = max(0.0, moved - statistics.median(usual)) / sigma

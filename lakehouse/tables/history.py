@@ -39,6 +39,8 @@ _PROFILE = T.StructType(
         T.StructField("sum", T.DecimalType(38, 6)),
         T.StructField("mean", T.DoubleType()),
         T.StructField("stddev", T.DoubleType()),
+        T.StructField("log_mean", T.DoubleType()),
+        T.StructField("log_stddev", T.DoubleType()),
         T.StructField("min", T.DoubleType()),
         T.StructField("max", T.DoubleType()),
     ]
@@ -97,7 +99,9 @@ class Record:
         """Exact sum of a numeric column; None where the commit kept none of a column with values."""
         kept = self.figures.get("profile", {}).get(column)
         if kept is not None:
-            return Decimal(str(kept["sum"]))
+            exact = Decimal(str(kept["sum"]))
+            money = exact.quantize(Decimal("0.01"))
+            return money if money == exact else exact.normalize()
         empty = self.figures.get("nulls", {}).get(column, 0) == self.rows
         return Decimal(0) if empty else None
 

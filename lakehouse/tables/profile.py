@@ -25,33 +25,57 @@ MOST_CATEGORIES = 40
 OTHER = "(other)"
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Mean, and sum of squared deviations from it."""
+
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def merged(self, count: int, other: Moments, others: int) -> Moments:
+        """Both together (Chan, Golub & LeVeque 1979)."""
+        if not others:
+            return self
+        apart, both = other.mean - self.mean, count + others
+        return Moments(
+            self.mean + apart * others / both, self.squares + other.squares + apart * apart * count * others / both
+        )
+
+
 @dataclass
 class Numbers:
-    """Count, exact sum, mean, sum of squared deviations from it, and bounds, of the values that are not null."""
+    """Of the values that are not null: count, exact sum, bounds, moments, and moments on the log scale.
+
+    The log scale is sign(x) · ln(1 + |x|): there a few huge orders do not move the mean of a day, and a change of unit
+    moves it as far for small values as for large ones.
+    """
 
     count: int = 0
     total: Decimal = Decimal(0)
-    mean: float = 0.0
-    squares: float = 0.0
     low: float = math.inf
     high: float = -math.inf
+    plain: Moments = Moments()
+    log: Moments = Moments()
 
     def add(self, other: Numbers) -> None:
-        """Merge (Chan, Golub & LeVeque 1979)."""
-        if not other.count:
-            return
-        count = self.count + other.count
-        apart = other.mean - self.mean
-        self.squares += other.squares + apart * apart * self.count * other.count / count
-        self.mean += apart * other.count / count
-        self.count, self.total = count, self.total + other.total
+        """Merge."""
+        self.plain = self.plain.merged(self.count, other.plain, other.count)
+        self.log = self.log.merged(self.count, other.log, other.count)
+        self.count, self.total = self.count + other.count, self.total + other.total
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     def as_json(self) -> dict[str, Any]:
         """For the commit's metadata; the sum is exact, as text."""
-        spread = math.sqrt(self.squares / self.count)
-        named = {"count": self.count, "sum": str(self.total), "mean": self.mean, "stddev": spread}
-        return {**named, "min": self.low, "max": self.high}
+        return {
+            "count": self.count,
+            "sum": str(self.total),
+            "mean": self.plain.mean,
+            "stddev": math.sqrt(self.plain.squares / self.count),
+            "log_mean": self.log.mean,
+            "log_stddev": math.sqrt(self.log.squares / self.count),
+            "min": self.low,
+            "max": self.high,
+        }
 
 
 @dataclass
@@ -119,10 +143,16 @@ def _numbers(values: pa.Array) -> Numbers:
     if not count:
         return Numbers()
     floats = values.cast(pa.float64())
-    mean = float(pc.mean(floats).as_py())
-    bounds = pc.min_max(floats).as_py()
-    squares = float(pc.variance(floats).as_py()) * count
-    return Numbers(count, Decimal(str(pc.sum(values).as_py())), mean, squares, bounds["min"], bounds["max"])
+    logs = pc.multiply(pc.sign(floats), pc.log1p(pc.abs(floats)))
+    bounds = pc.min_max(values).as_py()  # of the values themselves: Arrow's cast of decimals is off by a bit
+    total = Decimal(str(pc.sum(values).as_py()))
+    return Numbers(
+        count, total, float(bounds["min"]), float(bounds["max"]), _moments(floats, count), _moments(logs, count)
+    )
+
+
+def _moments(values: pa.Array, count: int) -> Moments:
+    return Moments(float(pc.mean(values).as_py()), float(pc.variance(values).as_py()) * count)
 
 
 def _largest(counted: Counter[str]) -> dict[str, int]:

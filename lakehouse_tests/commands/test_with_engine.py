@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,37 @@ def test_quarantined_rows_of_a_day_and_a_rule(built: Cli) -> None:
     assert len(shown.json) == expected
     few = built("quarantine", "show", "silver.transactions", "--limit", "1", "--json").json
     assert len(few) == 1
+
+
+def test_reconcile_names_the_day_that_was_held_back(built: Cli) -> None:
+    """Without it, nobody could see from outside that a day is in bronze and not yet in silver."""
+    done = built("reconcile", *RANGE, "--json")
+    assert done.code == 1, done.err
+    by_target = {link["to"]: link for link in done.json}
+    assert {name: [each["day"] for each in link["differing"]] for name, link in by_target.items()} == {
+        "bronze.events": [],
+        "bronze.online_retail": [],
+        "silver.transactions": [str(BAD)],
+        "gold.daily_revenue": [],
+    }
+    said = built("reconcile", *RANGE)
+    assert f"silver.transactions {BAD}: " in said.err
+    assert "backfill --touched" in said.err
+    sound = built("reconcile", "--from", str(FIRST), "--to", str(FIRST))
+    assert (sound.code, sound.err.strip()) == (0, "Everything adds up.")
+
+
+def test_figures_of_every_published_day_are_a_table(built: Cli) -> None:
+    """Without it, what checks compare with could not be looked at."""
+    query = (
+        "SELECT table, day, rows, profile['amount'].sum AS amount, categories['event_type']['purchase'] AS bought "
+        f"FROM ops.partition_metrics WHERE table = 'silver.transactions' AND day = '{FIRST}'"
+    )
+    (figures,) = built("sql", query, "--json").json
+    query = "SELECT count(*) AS rows, sum(amount) AS amount, count_if(event_type = 'purchase') AS bought "
+    (rows,) = built("sql", f"{query}FROM silver.transactions WHERE event_date = '{FIRST}'", "--json").json
+    assert (figures["rows"], figures["bought"]) == (rows["rows"], rows["bought"])
+    assert Decimal(figures["amount"]) == Decimal(rows["amount"])
 
 
 def test_sql_by_name(built: Cli) -> None:
