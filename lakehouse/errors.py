@@ -52,6 +52,14 @@ class PublishConflictError(LakehouseError):
     """Another run published the same partitions first; its data stands whole."""
 
 
+class HistoryGoneError(LakehouseError):
+    """A version of a table cannot be read any more: a vacuum removed its files, or its log entries are gone."""
+
+
+class UndoRefusedError(LakehouseError):
+    """A restore or swap that would lose or mix up rows; nothing was written."""
+
+
 class BadPartitionsError(LakehouseError):
     """Some days of a table failed their audit and were not published; the last good data stays visible."""
 

@@ -6,8 +6,9 @@ Spark never commits. Delta-rs writes each log entry with put-if-absent, so no ac
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -18,22 +19,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
-from lakehouse.errors import PublishConflictError, SchemaMismatchError, StagedFileError
+from lakehouse.errors import PublishConflictError
 from lakehouse.tables.evolve import evolve, same_columns
-from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.gate import add_action, as_action, check_on_disk
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
 MAX_ATTEMPTS = 20
 _COMMIT_ID = "lakehouse.commit"  # tells a commit whose answer was lost from another run's
-# How Parquet names the types that need no parameters.
-_STORED_AS = {
-    "string": "String",
-    "date": "Date",
-    "long": "INT64",
-    "integer": "INT32",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-}
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
 
 
@@ -108,23 +101,98 @@ def replace_days(
         StagedFileError, SchemaMismatchError: where a file is not what may be committed.
     """
     texts = sorted(day.isoformat() for day in days)
-    _check_on_disk(files)
-    actions = [_add_action(target, file, set(texts)) for file in files]
-    watched = None if read_whole else days
+    check_on_disk(files)
+    actions = [add_action(target, file, set(texts)) for file in files]
+    commit = _named(commit)
+
+    def write(current: Snapshot) -> None:
+        check_on_disk(files)
+        _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
+
+    return _land(target, base, None if read_whole else days, texts, commit, write, same_rows=True)
+
+
+def exchange_files(
+    target: Target,
+    base: Snapshot,
+    added: Sequence[StagedFile],
+    removed: Sequence[DataFile],
+    commit: Commit,
+    *,
+    days: Sequence[date] | None,
+    schema: Schema | None = None,
+) -> int:
+    """Put files in the place of others in one atomic commit; returns the new version.
+
+    For content that has passed the gate already: files of an older version of the table (a restore), or of a table of
+    the same contract that was built beside it (a swap).
+
+    Args:
+        target: the table.
+        base: the snapshot that the exchange was decided on.
+        added: files in the table's folder, none of them live.
+        removed: live files.
+        commit: transactions and facts recorded in the same log entry.
+        days: the days it is about, a change of which meanwhile is a conflict; None: the whole table.
+        schema: the table's columns from then on; None: as they are. Only where no day keeps some of its files.
+
+    Raises:
+        PublishConflictError: where another commit changed one of these days since `base`.
+        StagedFileError: where a file is not there any more.
+    """
+    names = [f.name for f in target.schema.fields]
+    actions: list[AddAction | RemoveAction] = [
+        as_action(file, file.path.relative_to(target.path).as_posix(), delta_statistics(file, names, tuple(target.pii)))
+        for file in added
+    ]
+    commit = _named(commit)
+    position = base.partition_by.index(target.day_column)
+    touched = {file.partition[position] for file in removed} | {file.partition[target.day_column] for file in added}
+    texts = sorted(day for day in touched if day is not None)
+
+    def write(current: Snapshot) -> None:
+        check_on_disk(added)
+        if schema is not None:  # what an overwrite replaces it finds by itself: all files of the days
+            _write(
+                target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit, schema, strict=False
+            )
+            return
+        now = int(time.time() * 1000)
+        gone = [
+            RemoveAction(f.path, True, now, f.size, dict(zip(current.partition_by, f.partition, strict=True)))
+            for f in removed
+        ]
+        _write(target, current, [*actions, *gone], "append", None, commit, strict=False)
+
+    return _land(target, base, days, texts, commit, write)
+
+
+def _land(
+    target: Target,
+    base: Snapshot,
+    watched: Sequence[date] | None,
+    texts: Sequence[str],
+    commit: Commit,
+    write: Callable[[Snapshot], None],
+    *,
+    same_rows: bool = False,
+) -> int:
+    """Commit on `base`, or on what came after it as long as the watched days (None: all) are as they were there.
+
+    Where `same_rows`, another commit of the same transactions is as good as this one.
+    """
     before = _paths(base, target.day_column, watched)
     held = _held(target, base, commit)
-    commit = _named(commit)
     current = base
     for _ in range(MAX_ATTEMPTS):
-        _check_on_disk(files)
         try:
-            _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
+            write(current)
         except (CommitFailedError, DeltaError, OSError) as error:
             # The commit may have failed, or its answer may have been lost: only the log can tell.
             tried, current = current.version, open_snapshot(target.path)
             if _landed(current, base, commit):
                 return current.version
-            if _transactions_hold(current, commit) and held != commit.transactions:
+            if same_rows and _transactions_hold(current, commit) and held != commit.transactions:
                 return current.version  # another run's, from the same inputs and code: the same rows
             moved = any(current.transaction(name) != version for name, version in held.items())
             if moved or _paths(current, target.day_column, watched) != before:
@@ -153,11 +221,11 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     base = current = ensure_table(target)
     if _passed(current, commit):
         return current.version
-    _check_on_disk(files)
-    actions = [_add_action(target, file, None) for file in files]
+    check_on_disk(files)
+    actions = [add_action(target, file, None) for file in files]
     commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
     for _ in range(MAX_ATTEMPTS):
-        _check_on_disk(files)
+        check_on_disk(files)
         try:
             _write(target, current, actions, "append", None, commit)
         except (CommitFailedError, DeltaError, OSError) as error:
@@ -176,16 +244,28 @@ def _named(commit: Commit) -> Commit:
 
 
 def _write(
-    target: Target, current: Snapshot, actions: list[AddAction], mode: str, filters: Any, commit: Commit
+    target: Target,
+    current: Snapshot,
+    actions: Sequence[AddAction | RemoveAction],
+    mode: str,
+    filters: Any,
+    commit: Commit,
+    schema: Schema | None = None,
+    strict: bool = True,
 ) -> None:
+    """Hand over one log entry.
+
+    Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
+    that a newer one has added meanwhile. Only files that are older than the contract (`strict` is False) may be put
+    into a table of other columns, or bring theirs with them (`schema`).
+    """
     assert current.delta is not None
-    # Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
-    # that a newer one has added meanwhile.
-    same_columns(target.path, target.schema, target.partition_by, current)
+    if strict:
+        same_columns(target.path, target.schema, target.partition_by, current)
     current.delta.create_write_transaction(
-        list[AddAction | RemoveAction](actions),
+        list(actions),
         mode,
-        current.delta.schema(),
+        schema or current.delta.schema(),
         list(target.partition_by),
         filters,
         commit_properties=CommitProperties(
@@ -199,71 +279,6 @@ def _write(
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-
-
-def _add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAction:
-    """The gate: a file that is not exactly what the table may hold is refused by name."""
-    path = file.path.relative_to(target.path).as_posix()
-    if missing := [c for c in target.partition_by if c not in file.partition]:
-        raise StagedFileError(f"{path}: no value for the partition column(s) {', '.join(missing)}.")
-    day = file.partition[target.day_column]
-    if days is not None and day not in days:
-        raise StagedFileError(
-            f"{path}: its {target.day_column} is {day}, outside the days being replaced. The transform gave rows of "
-            "a day it was not asked for."
-        )
-    stored = [f for f in target.schema.fields if f.name not in target.partition_by]
-    wrong = [
-        f"{f.name} is {file.types.get(f.name, 'missing')}"
-        for f in stored
-        if not _fits(file.types.get(f.name), f.dataType)
-    ]
-    known = {f.name for f in stored} | set(target.extra_columns)
-    surplus = sorted(set(file.types) - known)
-    if wrong or surplus:
-        raise SchemaMismatchError(
-            f"{path} does not fit the table: {'; '.join(wrong + [f'{n} is not in the contract' for n in surplus])}."
-        )
-    if nulls := [f"{n} ({file.nulls[n]})" for n in sorted(target.required) if file.nulls.get(n, 0)]:
-        raise StagedFileError(f"{path}: nulls in column(s) that must have none: {', '.join(nulls)}.")
-    if any(file.partition[c] is None for c in target.partition_by if c in target.required):
-        raise StagedFileError(f"{path}: a required partition column has no value.")
-    columns = [f.name for f in stored]
-    return AddAction(
-        path=path,
-        size=file.size,
-        partition_values=dict(file.partition),
-        modification_time=int(file.path.stat().st_mtime * 1000),
-        data_change=True,
-        stats=delta_statistics(file, columns, tuple(target.pii)),
-    )
-
-
-def _fits(stored: str | None, expected: T.DataType) -> bool:
-    """Whether a Parquet column (logical type, else physical) is how Spark stores the expected type."""
-    if isinstance(expected, T.ArrayType | T.MapType | T.StructType):
-        return True  # nested columns are refused or accepted by the schema of the staged frame
-    if stored is None:
-        return False
-    if isinstance(expected, T.TimestampType):
-        return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
-    if isinstance(expected, T.DecimalType):
-        return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
-    return stored == _STORED_AS.get(expected.typeName(), stored)
-
-
-def _check_on_disk(files: Sequence[StagedFile]) -> None:
-    for file in files:
-        try:
-            size = file.path.stat().st_size
-        except FileNotFoundError:
-            size = -1
-        if size != file.size:
-            raise StagedFileError(
-                f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
-                "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "
-                "again."
-            )
 
 
 def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
@@ -302,7 +317,7 @@ def _passed(current: Snapshot, commit: Commit) -> bool:
 
 
 def _conflict(target: Target, days: Sequence[str], base: int, now: int) -> str:
-    named = f"{days[0]} … {days[-1]}" if len(days) > 1 else days[0]
+    named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
     return (
         f"{target.path.parent.name}.{target.path.name}: another run published {named} (or a part of it) while this one "
         f"was computing (version {base} → {now}). Its data stands whole and nothing of this run was published. "

@@ -16,6 +16,15 @@ POINTS = (
     "before-commit",
     "after-commit",
 )
+# Of a restore and of a swap, which write no files.
+UNDO_POINTS = (
+    "before-quarantine-restore",
+    "after-quarantine-restore",
+    "after-restore",
+    "before-quarantine-swap",
+    "after-quarantine-swap",
+    "after-swap",
+)
 
 
 def failpoint(table: str, name: str) -> None:

@@ -90,7 +90,7 @@ class Publisher:
 
     def __init__(self, lake: Lake, table: Table) -> None:
         self.table = table
-        self.target, self._side = _targets(lake, table)
+        self.target, self._side = targets(lake, table)
         self.base = ensure_table(self.target)
         self.side_base = ensure_table(self._side) if self._side else None
         self._root = lake.settings.root
@@ -261,7 +261,8 @@ class Publisher:
         fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
-def _targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
+def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
+    """A table and, where it has row rules, its quarantine as the door sees them."""
     target = Target(
         lake.path(table.id),
         table.schema,

@@ -18,6 +18,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from lakehouse.errors import UnsupportedTableError
 
+# A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
+# below 0.
+WITHDRAWN = -1
 # What a commit of whole files respects. Any other feature a table has could be broken by one, so it is refused.
 _SUPPORTED = {"appendOnly", "invariants", "timestampNtz", "vacuumProtocolCheck"}
 # Old protocols do not list what a table uses; it shows in its configuration or in its columns.
@@ -64,11 +67,12 @@ class Snapshot:
         return {day: sum(f.rows for f in files) for day, files in self.by_day(column).items()}
 
     def transaction(self, app_id: str) -> int | None:
-        """The last version committed under an application id."""
+        """The last version committed under an application id; None where there is none, or it was withdrawn."""
         if self.delta is None:
             return None
         if app_id not in self._transactions:  # each look-up costs about half a millisecond
-            self._transactions[app_id] = self.delta.transaction_version(app_id)
+            found = self.delta.transaction_version(app_id)
+            self._transactions[app_id] = None if found == WITHDRAWN else found
         return self._transactions[app_id]
 
     def nulls(self, column: str) -> dict[str, int | None]:

@@ -65,6 +65,15 @@ def _unlisted(error: OSError) -> None:
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
     keys = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
     values = {k: None if v == _HIVE_NULL else unquote(v) for k, v in keys.items()}
+    return read_file(path, {name: values[name] for name in partition_by}, values[ROUTE] or VALID)
+
+
+def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
+    """One Parquet file by its footer.
+
+    Raises:
+        StagedFileError: where it is no whole Parquet file.
+    """
     size = path.stat().st_size
     try:
         footer = pq.read_metadata(path)
@@ -99,8 +108,7 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
         high.pop(name, None)
     for name in uncounted:
         nulls.pop(name, None)
-    partition = {name: values[name] for name in partition_by}
-    return StagedFile(path, values[ROUTE] or VALID, partition, footer.num_rows, size, nulls, low, high, types)
+    return StagedFile(path, route, partition, footer.num_rows, size, nulls, low, high, types)
 
 
 def _bounds(stats: Any) -> tuple[Any, Any] | None:

@@ -1,0 +1,229 @@
+"""A Delta table's log, entry by entry: what each commit did, and whether the version it made can still be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake.exceptions import DeltaError
+
+from lakehouse.errors import HistoryGoneError
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit.
+
+    Attributes:
+        version: the version it made.
+        time: when, by the clock of whoever committed.
+        facts: its commit information: operation, run, code version and the like.
+        added, removed: files, by path; the rows of a removed one are not said.
+        changes_rows: False where files were only merged, or nothing but the table's description changed.
+        transactions: application ids and the versions set for them.
+    """
+
+    version: int
+    time: datetime
+    facts: Mapping[str, Any]
+    added: Mapping[str, DataFile]
+    removed: Mapping[str, DataFile]
+    changes_rows: bool
+    transactions: Mapping[str, int]
+
+    @property
+    def operation(self) -> str:
+        """What the commit was for, in a word."""
+        if "lakehouse.operation" in self.facts:
+            return str(self.facts["lakehouse.operation"])
+        if "lakehouse.run_id" in self.facts:
+            return "publish"
+        if "lakehouse.compaction" in self.facts:
+            return "compact"
+        return str(self.facts.get("operation", "unknown")).lower()
+
+    @property
+    def figures(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the commit says of each day it published, by day as text."""
+        found = self.facts.get("lakehouse.metrics", {})
+        loaded = json.loads(found) if isinstance(found, str) else found
+        return loaded if isinstance(loaded, dict) else {}
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version and what its commit changed; `gone` counts those of its files that are not there any more."""
+
+    entry: Entry
+    days: Collection[date]
+    rows_before: int
+    rows: int
+    gone: int
+
+    @property
+    def readable(self) -> bool:
+        """Whether every file of the version is still there."""
+        return self.gone == 0
+
+
+def oldest_entry(path: Path) -> int:
+    """The first version whose log entry is still there; -1 without any."""
+    names = [each.stem for each in (path / "_delta_log").glob("*.json") if each.stem.isdigit()]
+    return int(min(names)) if names else -1
+
+
+def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry:
+    """One log entry.
+
+    Raises:
+        HistoryGoneError: where it is not there.
+    """
+    log = path / "_delta_log" / f"{version:020}.json"
+    try:
+        lines = log.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HistoryGoneError(
+            f"{path.parent.name}.{path.name}: the log entry of version {version} is gone ({log.name}); the oldest one "
+            f"is that of version {oldest_entry(path)}."
+        ) from None
+    facts: dict[str, Any] = {}
+    added: dict[str, DataFile] = {}
+    removed: dict[str, DataFile] = {}
+    transactions: dict[str, int] = {}
+    changes_rows = False
+    for line in lines:
+        for kind, action in json.loads(line).items() if line else ():
+            match kind:
+                case "commitInfo":
+                    facts = action
+                case "txn":
+                    transactions[action["appId"]] = action["version"]
+                case "add":
+                    file = _file(action, partition_by)
+                    added[file.path] = file
+                    changes_rows |= action["dataChange"]
+                case "remove":
+                    file = _file(action, partition_by)
+                    removed[file.path] = file
+                    changes_rows |= action["dataChange"]
+    moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
+    return Entry(version, moment, facts, added, removed, changes_rows, transactions)
+
+
+def _file(action: Mapping[str, Any], partition_by: Collection[str]) -> DataFile:
+    values = action.get("partitionValues") or {}
+    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
+    return DataFile(unquote(action["path"]), tuple(map(values.get, partition_by)), rows, action.get("size") or 0)
+
+
+def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
+    """The log entries of some versions, in order."""
+    return (read_entry(path, version, partition_by) for version in range(first, last + 1))
+
+
+def version_before(path: Path, moment: datetime) -> int | None:
+    """The newest version committed at that time or earlier; None where the table did not exist then."""
+    newest, oldest = open_snapshot(path).version, oldest_entry(path)
+    for version in range(newest, max(oldest, 0) - 1, -1):
+        if read_entry(path, version, ()).time <= moment:
+            return version
+    return None
+
+
+def snapshot_at(path: Path, version: int) -> Snapshot:
+    """The table at a version whose log is still there; whether its files are is `gone_files`' to say.
+
+    Raises:
+        HistoryGoneError: where the table has no such version, or not any more.
+    """
+    name = f"{path.parent.name}.{path.name}"
+    newest = open_snapshot(path).version
+    if not 0 <= version <= newest:
+        raise HistoryGoneError(f"{name} has no version {version}; its versions are 0 to {newest}.")
+    try:
+        return open_snapshot(path, version)
+    except DeltaError as error:
+        raise HistoryGoneError(
+            f"{name}: the log entries that version {version} needs are gone ({error}). `lakehouse history {name}` "
+            "lists what can be read."
+        ) from error
+
+
+def gone_files(path: Path, files: Collection[DataFile]) -> list[DataFile]:
+    """Those of some files that are not there as the log says: removed by a vacuum, or cut short."""
+    return [file for file in files if _size(path / file.path) != file.size]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def versions(path: Path, limit: int | None = None) -> list[Version]:
+    """The newest versions of a table, newest first, with what each changed and whether it can still be read.
+
+    Args:
+        path: folder of the table; no versions where it was never built.
+        limit: most versions; None: all whose log entries are there.
+    """
+    newest = open_snapshot(path)
+    if newest.version < 0:
+        return []
+    first = max(oldest_entry(path), 0 if limit is None else newest.version - limit + 1)
+    try:
+        live = {file.path: file for file in open_snapshot(path, first - 1).files} if first else {}
+    except DeltaError:  # the log begins here: what this version holds is known, what it changed is not
+        live = {file.path: file for file in open_snapshot(path, first).files}
+    there: dict[str, bool] = {}
+
+    def gone(files: Collection[DataFile]) -> int:
+        for file in files:
+            if file.path not in there:
+                there[file.path] = _size(path / file.path) == file.size
+        return sum(not there[file.path] for file in files)
+
+    found: list[Version] = []
+    for entry in entries(path, first, newest.version, newest.partition_by):
+        before = sum(file.rows for file in live.values())
+        touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
+        live = {name: file for name, file in live.items() if name not in entry.removed}
+        live.update(entry.added)
+        after = sum(file.rows for file in live.values())
+        found.append(Version(entry, days_of(touched), before, after, gone(live.values())))
+    return found[::-1]
+
+
+def days_of(files: Collection[DataFile]) -> set[date]:
+    """The daily partitions of some files."""
+    days = set()
+    for file in files:
+        try:
+            days.add(date.fromisoformat(file.partition[0] or ""))
+        except (ValueError, IndexError):
+            continue
+    return days
+
+
+def figures_at(path: Path, version: int, days: Collection[date]) -> dict[str, dict[str, Any]]:
+    """What the commits up to a version say of some days, newest first, each with the code version that made the day.
+
+    Days that no commit speaks of are left out, and so is what was said before the log begins.
+    """
+    wanted = {day.isoformat() for day in days}
+    found: dict[str, dict[str, Any]] = {}
+    for number in range(version, max(oldest_entry(path), 0) - 1, -1):
+        if not wanted - found.keys():
+            break
+        entry = read_entry(path, number, ())
+        code = entry.facts.get("lakehouse.code_version", "")
+        for day in wanted & entry.figures.keys() - found.keys():
+            found[day] = {"code_version": code, **entry.figures[day]}
+    return found

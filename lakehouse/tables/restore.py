@@ -1,0 +1,281 @@
+"""Restore: a table, or some days of it, becomes again what an older version holds, in one commit that copies nothing.
+
+The files of that version are named in the log again, and each day's fingerprint goes back to the one that belongs to
+them: so the next run knows whether the day is current, and downstream tables see that their input has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from lakehouse.contracts import Table
+from lakehouse.errors import HistoryGoneError, UndoRefusedError
+from lakehouse.tables.commit import Commit, Target, exchange_files
+from lakehouse.tables.failpoints import failpoint
+from lakehouse.tables.history import fold
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.log import (
+    Entry,
+    days_of,
+    entries,
+    figures_at,
+    gone_files,
+    read_entry,
+    snapshot_at,
+    version_before,
+    versions,
+)
+from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.publish import targets
+from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot
+from lakehouse.tables.staged import read_file
+
+_NAMED = 5  # days named in one message
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How one folder gets from what it holds to what it shall hold: files to name again, files to let go.
+
+    Attributes:
+        target: the table, or its quarantine.
+        base: what it holds.
+        wanted: what it shall hold.
+        added, removed: the difference.
+        transactions: values that go back, by application id.
+        days: the days asked for; None: all.
+    """
+
+    target: Target
+    base: Snapshot
+    wanted: Snapshot
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    transactions: Mapping[str, int]
+    days: Collection[date] | None
+
+    @property
+    def nothing(self) -> bool:
+        """True where it holds that already."""
+        return not (self.added or self.removed or self.transactions or self.changes_columns)
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether the table's columns go back as well: only a whole table's can."""
+        if self.days is not None or self.wanted.delta is None or self.base.delta is None:
+            return False
+        return bool(self.wanted.delta.schema() != self.base.delta.schema())
+
+    @property
+    def touched(self) -> set[date]:
+        """Days that change, by their rows or by their fingerprint."""
+        named = {name.removeprefix("day/") for name in self.transactions if name.startswith("day/")}
+        return days_of([*self.added, *self.removed]) | {date.fromisoformat(text) for text in named}
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What a restore would do, or did.
+
+    Attributes:
+        table: the table.
+        version: the version whose content comes back.
+        main, side: the table and its quarantine; None where it has none.
+        code_versions: by day, the code that made the rows that come back; a day without rows then has none.
+        committed: the version that the restore made; None where it wrote nothing.
+    """
+
+    table: Table
+    version: int
+    main: Exchange
+    side: Exchange | None
+    code_versions: Mapping[date, str] = field(default_factory=dict)
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    committed: int | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """True where table and quarantine hold that content already."""
+        return self.main.nothing and (self.side is None or self.side.nothing)
+
+    @property
+    def days(self) -> list[date]:
+        """Days of the table that change, its quarantine's included."""
+        return sorted(self.main.touched | (self.side.touched if self.side else set()))
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows that come back, and rows that go."""
+        return sum(f.rows for f in self.main.added), sum(f.rows for f in self.main.removed)
+
+
+def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] | None = None) -> Restore:
+    """What restoring would change, after making sure that it can be done; writes nothing.
+
+    Args:
+        lake: where the table is; no engine is used.
+        table: the table; its quarantine goes with it, to what it held when that version was committed.
+        version: whose content comes back.
+        days: only these daily partitions; None: the whole table, its columns included.
+
+    Raises:
+        HistoryGoneError: the version does not exist, or files it needs were removed by a vacuum.
+        UndoRefusedError: the days cannot be put back apart from others.
+    """
+    target, side_target = targets(lake, table)
+    base, wanted = lake.snapshot(table.id), snapshot_at(target.path, version)
+    between = list(entries(target.path, version + 1, base.version, base.partition_by))
+    if days is not None:
+        _refuse_columns(table, base, wanted)
+        if table.upsert:
+            _refuse_torn(table, between, set(days))
+    main = _exchange(target, base, wanted, between, days)
+    side = None
+    if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
+        side_base = lake.snapshot(table.quarantine_id)
+        # Quarantined rows are committed before the rows they belong to.
+        before = version_before(side_target.path, read_entry(target.path, version, ()).time)
+        then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
+        since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
+        side = _exchange(side_target, side_base, then, list(since), days)
+    for each in (side, main):
+        if each is not None:
+            _refuse_gone(each)
+    rows = wanted.rows_by_day(table.day_column)
+    figures: dict[str, dict[str, Any]] = {
+        str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(main.touched)
+    }
+    figures |= figures_at(target.path, version, [day for day in main.touched if rows.get(day)])
+    codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
+    return Restore(table, version, main, side, codes, figures)
+
+
+def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
+    """Carry out a planned restore: the quarantine first, then the table, each in one commit.
+
+    A crash in between leaves the days of the two with different fingerprints, so that a run would build them again;
+    restoring once more ends the work. Where all is as wanted already, nothing is written.
+
+    Args:
+        lake: where the table is.
+        plan: what to do; its snapshots are what it is done on.
+        by: who restores, for the history.
+        reason: why, for the history.
+
+    Raises:
+        PublishConflictError: another run published one of the days meanwhile.
+        StagedFileError: a file was removed meanwhile.
+    """
+    facts: dict[str, Any] = {
+        "lakehouse.operation": "restore",
+        "lakehouse.restored_version": str(plan.version),
+        "lakehouse.by": by,
+        "lakehouse.reason": reason,
+    }
+    name = plan.table.id
+    if plan.side is not None and not plan.side.nothing:
+        failpoint(name, "before-quarantine-restore")
+        _carry_out(plan.side, facts)
+        failpoint(name, "after-quarantine-restore")
+    committed = None
+    if not plan.main.nothing:
+        committed = _carry_out(plan.main, {**facts, "lakehouse.metrics": dict(plan.figures)})
+        failpoint(name, "after-restore")
+        fold(lake.settings.root, lake.snapshot(name), name)
+    return replace(plan, committed=committed)
+
+
+def _exchange(
+    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[Entry], days: Collection[date] | None
+) -> Exchange:
+    have, want = _of_days(base.files, days), _of_days(wanted.files, days)
+    if days is None:
+        names = sorted({name for entry in between for name in entry.transactions})
+    else:
+        names = [day_transaction(day) for day in sorted(days)]
+    transactions = {}
+    for name in names:
+        then = wanted.transaction(name)
+        if then != base.transaction(name):
+            transactions[name] = WITHDRAWN if then is None else then
+    return Exchange(
+        target,
+        base,
+        wanted,
+        [file for name, file in want.items() if name not in have],
+        [file for name, file in have.items() if name not in want],
+        transactions,
+        days,
+    )
+
+
+def _of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:
+    texts = None if days is None else {day.isoformat() for day in days}
+    return {file.path: file for file in files if texts is None or file.partition[0] in texts}
+
+
+def _carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+    folder = change.target.path
+    added = [
+        read_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True))) for f in change.added
+    ]
+    days = None if change.days is None else sorted(change.days)
+    commit = Commit(change.transactions, facts)
+    if not change.changes_columns or change.wanted.delta is None:
+        return exchange_files(change.target, change.base, added, change.removed, commit, days=days)
+    schema = change.wanted.delta.schema()
+    base, removed = change.base, change.removed
+    if days_of([*change.added, *removed]) & days_of([f for f in base.files if f not in removed]):
+        # A day keeps some of its files, which a commit that changes columns cannot do: the columns follow in a second.
+        exchange_files(change.target, base, added, removed, commit, days=days)
+        base, added, removed = open_snapshot(change.target.path), [], []
+    return exchange_files(change.target, base, added, removed, commit, days=days, schema=schema)
+
+
+def _refuse_gone(change: Exchange) -> None:
+    gone = gone_files(change.target.path, change.added)
+    if not gone:
+        return
+    name = _name(change.target.path)
+    readable = [str(each.entry.version) for each in versions(change.target.path) if each.readable]
+    listed = ", ".join(readable[:_NAMED]) + (", …" if len(readable) > _NAMED else "")
+    raise HistoryGoneError(
+        f"{name} version {change.wanted.version} cannot be restored: {len(gone)} of the {len(change.added)} files that "
+        f"would come back were removed by a vacuum, among them {gone[0].path}. Nothing was written. Versions whose "
+        f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force."
+    )
+
+
+def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
+    """Files of the older version must be readable under the table's columns of today."""
+    assert base.delta is not None
+    assert wanted.delta is not None
+    now = {f.name: f.type for f in base.delta.schema().fields}
+    wrong = [f.name for f in wanted.delta.schema().fields if now.get(f.name) != f.type]
+    if wrong:
+        raise UndoRefusedError(
+            f"{table.id}: the columns have changed since version {wanted.version} ({', '.join(wrong)}), so its days "
+            "cannot stand beside newer ones. Restore the whole table (without --from and --to)."
+        )
+
+
+def _refuse_torn(table: Table, between: Sequence[Entry], days: set[date]) -> None:
+    """Rows of an upsert table move between days: what one commit replaced together goes back together."""
+    for entry in between:
+        touched = days_of([*entry.added.values(), *entry.removed.values()])
+        outside = sorted(touched - days)
+        if entry.changes_rows and touched & days and outside:
+            listed = ", ".join(map(str, outside[:_NAMED])) + (", …" if len(outside) > _NAMED else "")
+            raise UndoRefusedError(
+                f"{table.id}: version {entry.version} replaced {listed} together with days to restore. Its rows move "
+                "between days, so that one could be there twice or not at all. Restore those days too, or the whole "
+                "table (without --from and --to)."
+            )
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}.{path.name}"
