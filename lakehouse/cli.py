@@ -25,6 +25,7 @@ from lakehouse.commands import (
     reconcile,
     schema,
     status,
+    undo,
 )
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ FAMILIES = (
     alerts,
     describe,
     schema,
+    undo,
     maintain,
     keys,
     doctor,

@@ -1,9 +1,7 @@
-"""`lakehouse tables`, `describe` and `history`: what there is, what it promises, and what happened to it."""
+"""`lakehouse tables` and `describe`: what there is, and what it promises."""
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,16 +9,10 @@ import typer
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
-    UsageError,
     console,
-    days_text,
-    parse_day,
     print_json,
-    program,
-    say,
     table,
 )
-from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Input, Landing, Table
@@ -32,11 +24,6 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("tables", cls=Command, epilog=examples("lakehouse tables", "lakehouse tables --json"))(tables_)
     app.command("describe", cls=Command, epilog=examples("lakehouse describe silver.transactions"))(describe)
-    app.command(
-        "history",
-        cls=Command,
-        epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5"),
-    )(history)
 
 
 def tables_(*, as_json: AsJson = False) -> None:
@@ -105,67 +92,6 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
         out.print(table(("rule", "a row is quarantined unless"), facts["rules"].items(), title="\nRow rules"))
     out.print(table(("check", "what it says of a day"), facts["checks"].items(), title="\nChecks before publishing"))
     out.print(table(("policy", ""), [(k, _text(v)) for k, v in facts["policy"].items()], title="\nPolicy"))
-
-
-def history(
-    name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest commits to show.")] = 20,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """List a table's commits, newest first: version, time, run, code version, days and rows."""
-    from lakehouse.catalog import get_table
-    from lakehouse.tables.lake import table_path
-    from lakehouse.tables.snapshot import open_snapshot
-
-    source = get_table(name.removesuffix("_quarantine"))
-    settings = get_settings()
-    snapshot = open_snapshot(table_path(settings.root, name if name.endswith("_quarantine") else source.id))
-    if snapshot.delta is None:
-        raise UsageError(
-            f"{name} was never built in {settings.root}. Build it: {program()} backfill --select '+{source.id}' "
-            "--from DAY --to DAY"
-        )
-    entries = [_commit(entry) for entry in snapshot.delta.history(limit)]
-    if as_json:
-        print_json(entries)
-        return
-    rows = [
-        (
-            e["version"],
-            e["time"],
-            e["operation"],
-            (e["run_id"] or "")[:8],
-            e["code_version"],
-            days_text(e["days"], 2),
-            e["rows"],
-        )
-        for e in entries
-    ]
-    columns = ("version", "time", "operation", "run", "code", "days", "rows")
-    console().print(table(columns, rows, right=("version", "rows")))
-    say(f"`{program()} sql` reads an older version of it by: {name} VERSION AS OF {entries[-1]['version']}")
-
-
-def _commit(entry: dict[str, Any]) -> dict[str, Any]:
-    metrics = _loaded(entry.get("lakehouse.metrics"))
-    return {
-        "version": entry["version"],
-        "time": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
-        "operation": entry.get("operation"),
-        "run_id": entry.get("lakehouse.run_id"),
-        "code_version": entry.get("lakehouse.code_version"),
-        "inputs": _loaded(entry.get("lakehouse.inputs")),
-        "days": [parse_day(day) for day in sorted(metrics)],
-        "rows": sum(day.get("rows", 0) for day in metrics.values()),
-    }
-
-
-def _loaded(text: Any) -> dict[str, Any]:
-    if isinstance(text, dict):
-        return text
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
 
 
 def _input(source: Input | Landing) -> str:

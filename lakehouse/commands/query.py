@@ -27,6 +27,8 @@ from lakehouse.commands.console import (
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -41,6 +43,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "lakehouse sql 'SELECT * FROM gold.daily_revenue ORDER BY event_date'",
             "lakehouse sql 'SELECT country, sum(amount) FROM silver.transactions GROUP BY country' --json",
+            "lakehouse sql 'SELECT count(*) FROM silver.orders' --as-of 2026-11-20T10:00",
             "lakehouse sql 'SELECT count(*) FROM silver.orders VERSION AS OF 3'",
             "lakehouse sql 'SELECT * FROM silver.transactions_quarantine' --limit 10",
         ),
@@ -53,6 +56,15 @@ def sql(
     as_json: AsJson = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Most rows. Default: 100 in a table, no limit with --json.")
+    ] = None,
+    as_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Read every table as it was at this time, UTC (2026-11-20T10:00); or one table at a version "
+            "(silver.orders=3), which may be given several times.",
+        ),
     ] = None,
 ) -> None:
     """Query tables by name: silver.transactions, silver.transactions_quarantine, ops.partition_metrics.
@@ -69,9 +81,10 @@ def sql(
     known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules] + [HISTORY]
     resolved, uses = resolve_names(statement, known, (*LAYERS, HISTORY.split(".")[0]))
     _built(settings, uses)
+    pinned = _pinned(settings, uses, as_of or (), known)
     most = limit if limit is not None or as_json else 100
     with engine_output_aside(settings):
-        result = _query(settings, resolved, uses, known, None if most is None else most + 1)
+        result = _query(settings, resolved, pinned, known, None if most is None else most + 1)
     more = most is not None and result.num_rows > most
     rows = result.slice(0, most) if most is not None else result
     if as_json:
@@ -101,8 +114,56 @@ def _built(settings: Settings, uses: Sequence[TableUse]) -> None:
             )
 
 
+def _pinned(
+    settings: Settings, uses: Sequence[TableUse], as_of: Sequence[str], known: Sequence[str]
+) -> list[tuple[TableUse, int | None]]:
+    """The version that each use of a table without its own `VERSION AS OF` reads; None: the newest.
+
+    Raises:
+        UsageError: for what is neither a time nor a table's version, or was before the table's first commit.
+        HistoryGoneError: where a vacuum has removed files of the version.
+    """
+    from lakehouse.commands.undo import parse_moment, version_at
+    from lakehouse.tables.lake import table_path
+    from lakehouse.tables.log import readable_at
+
+    moment: datetime | None = None
+    versions: dict[str, int] = {}
+    for text in as_of:
+        name, equals, number = text.partition("=")
+        if not equals:
+            if moment is not None:
+                raise UsageError("Give one time in --as-of; versions of tables (silver.orders=3) may be several.")
+            moment = parse_moment(text)
+        elif name not in known:
+            raise UsageError(f"--as-of {text}: there is no table {name}.{near(name, known)}")
+        elif not number.isdigit():
+            raise UsageError(f"--as-of {text}: {number!r} is no version; expected a number such as {name}=3")
+        else:
+            versions[name] = int(number)
+    if unused := sorted(versions.keys() - {use.table for use in uses}):
+        raise UsageError(f"--as-of names {', '.join(unused)}, which the query does not read.")
+    found: list[tuple[TableUse, int | None]] = []
+    for use in uses:
+        path = table_path(settings.root, use.table)
+        given = use.value or "" if use.option == "versionAsOf" else ""
+        version = int(given) if given.isdigit() else None
+        if use.option is None:
+            version = versions.get(use.table)
+            if version is None and moment is not None:
+                version = version_at(path, use.table, moment)
+        if version is not None:
+            readable_at(path, version)
+        found.append((use, version))
+    return found
+
+
 def _query(
-    settings: Settings, statement: str, uses: Sequence[TableUse], known: Sequence[str], limit: int | None
+    settings: Settings,
+    statement: str,
+    pinned: Sequence[tuple[TableUse, int | None]],
+    known: Sequence[str],
+    limit: int | None,
 ) -> pa.Table:
     from pyspark.errors import AnalysisException, ParseException, PySparkException
     from pyspark.logger import PySparkLogger
@@ -110,13 +171,16 @@ def _query(
     from lakehouse.spark.session import start
     from lakehouse.tables.lake import table_path
 
+    uses = [use for use, _ in pinned]
     spark: SparkSession = start(settings)
     # It prints a query's error with its whole stack; the error is told below, in a sentence.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     try:
-        for use in uses:
+        for use, version in pinned:
             reader = spark.read.format("delta")
-            if use.option is not None:
+            if version is not None:
+                reader = reader.option("versionAsOf", version)
+            elif use.option is not None:
                 reader = reader.option(use.option, use.value)
             reader.load(str(table_path(settings.root, use.table))).createOrReplaceTempView(use.view)
         frame = spark.sql(statement)

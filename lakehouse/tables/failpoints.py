@@ -16,14 +16,11 @@ POINTS = (
     "before-commit",
     "after-commit",
 )
-# Of a restore and of a swap, which write no files.
+# Of a restore, which writes no files.
 UNDO_POINTS = (
     "before-quarantine-restore",
     "after-quarantine-restore",
     "after-restore",
-    "before-quarantine-swap",
-    "after-quarantine-swap",
-    "after-swap",
 )
 
 

@@ -160,6 +160,22 @@ def gone_files(path: Path, files: Collection[DataFile]) -> list[DataFile]:
     return [file for file in files if _size(path / file.path) != file.size]
 
 
+def readable_at(path: Path, version: int) -> Snapshot:
+    """The table at a version that can be read.
+
+    Raises:
+        HistoryGoneError: where it has no such version, or a vacuum has removed files of it.
+    """
+    snapshot = snapshot_at(path, version)
+    if gone := gone_files(path, snapshot.files):
+        name = f"{path.parent.name}.{path.name}"
+        raise HistoryGoneError(
+            f"{name} version {version} cannot be read any more: a vacuum has removed {len(gone)} of its "
+            f"{len(snapshot.files)} files. `lakehouse history {name}` lists the versions that can be read."
+        )
+    return snapshot
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size

@@ -222,7 +222,7 @@ def test_history_lists_commits(built: Cli, first_backfill: tuple[Path, Result]) 
     assert newest["rows"] == by_table(first_backfill[1])["silver.transactions"]["rows"]
     assert newest["inputs"].keys() == {"bronze.online_retail", "bronze.events"}
     assert (oldest["version"], oldest["run_id"]) == (0, None)
-    assert "VERSION AS OF 0" in built("history", "silver.transactions").err
+    assert "--as-of silver.transactions=0" in built("history", "silver.transactions").err
     assert built("history", "silver.transactions_quarantine").code == 0
 
 
