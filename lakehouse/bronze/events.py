@@ -43,7 +43,10 @@ class Events(BronzeModel):
     pii=("user_id", "email_token"),
     person=("user_id",),
     tokens=("email_token",),
-    lineage={"email_token": ()},
+    lineage={
+        "email_token": (("landing.events", "email"),),
+        "_event_date": (("landing.events", "event_time"),),
+    },
 )
 def events(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in; no e-mail address leaves this function."""

@@ -36,6 +36,7 @@ class OnlineRetail(BronzeModel):
     volume=Volume(),
     pii=("CustomerID",),
     person=("CustomerID",),
+    lineage={"_event_date": (("landing.online_retail", "InvoiceDate"),)},
 )
 def online_retail(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in."""

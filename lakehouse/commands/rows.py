@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -95,3 +95,45 @@ def _partition_value(text: str | None) -> date | str | None:
         return date.fromisoformat(text or "")
     except ValueError:
         return text
+
+
+def matching_rows(
+    path: Path, wanted: Mapping[str, Any], days: Collection[date] | None, most: int
+) -> list[dict[str, Any]]:
+    """The first rows, with all their columns, that have these values; of a file only what is needed is read.
+
+    Args:
+        path: folder of the table.
+        wanted: value by column, of the column's own type; None for null.
+        days: only these, by the table's first partition column; None: all.
+        most: rows to stop at.
+    """
+    import pyarrow.compute as pc
+
+    from lakehouse.tables.snapshot import open_snapshot
+
+    snapshot, columns = open_snapshot(path), column_names(path)
+    among = None if days is None else {day.isoformat() for day in days}
+    rows: list[dict[str, Any]] = []
+    for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
+        if not file.rows or (among is not None and file.partition[0] not in among):
+            continue
+        keys = _read(path, snapshot, file, list(wanted))
+        hit = pc.indices_nonzero(_hits(keys, wanted))
+        if len(hit):
+            rows += _read(path, snapshot, file, columns).take(hit).to_pylist()
+        if len(rows) >= most:
+            break
+    return rows[:most]
+
+
+def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.array([True] * keys.num_rows)
+    for name, value in wanted.items():
+        column = keys[name].combine_chunks()
+        same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+        found = pc.and_(found, pc.fill_null(same, False))
+    return found

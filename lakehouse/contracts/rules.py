@@ -6,10 +6,12 @@ check, never from a threshold.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import CodeType
 from typing import Any
 
 import pandera.pyspark as pa
@@ -35,11 +37,12 @@ def rule(method: Callable[..., Column]) -> Any:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row rule: `holds()` builds a column that is TRUE (never NULL) for rows that pass."""
+    """One row rule: `holds()` builds a column that is TRUE (never NULL) for rows that pass, and reads `columns`."""
 
     name: str
     describes: str
     holds: Callable[[], Column]
+    columns: frozenset[str] = frozenset()
 
 
 def _in_range(c: Column, s: Mapping[str, Any]) -> Column:
@@ -104,7 +107,7 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
     rules: list[Rule] = []
     for name, column in schema.columns.items():
         if not column.nullable and not column.checks and name not in skip:
-            rules.append(Rule(f"{name}_present", f"{name} is not null", partial(_present, name)))
+            rules.append(Rule(f"{name}_present", f"{name} is not null", partial(_present, name), frozenset({name})))
         rules += [
             _field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__)
             for check in column.checks
@@ -115,11 +118,28 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
     for name in dict.fromkeys(declared):  # a subclass may override a rule
         method = getattr(model, name)
         text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
-        rules.append(Rule(name, text, partial(_proven, method)))
+        rules.append(Rule(name, text, partial(_proven, method), _read_by(method, schema.columns)))
     names = [each.name for each in rules]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ContractError(f"{model.__name__} declares the rule(s) {', '.join(twice)} more than once; rename one.")
     return tuple(rules)
+
+
+def _read_by(method: Any, columns: Collection[str]) -> frozenset[str]:
+    """The columns a rule's method can name: the contract's, and technical ones, which begin with `_`."""
+    words = _words(method.__func__.__code__, method.__doc__)
+    return frozenset(each for each in words if each in columns or re.match("_[a-z]", each))
+
+
+def _words(code: CodeType, besides: str | None) -> set[str]:
+    """The words in a function's texts, but one, and the attributes it reads."""
+    found = set(code.co_names)
+    for each in code.co_consts:
+        if isinstance(each, str) and each != besides:
+            found |= set(re.findall(r"\w+", each))
+        elif isinstance(each, CodeType):
+            found |= _words(each, besides)
+    return found
 
 
 def _present(column: str) -> Column:
@@ -153,7 +173,7 @@ def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], n
     def holds() -> Column:
         return F.coalesce(build(F.col(column), statistics), F.lit(nullable))
 
-    return Rule(f"{column}_{ending}", f"{column} {check.replace('_', ' ')} ({limits})", holds)
+    return Rule(f"{column}_{ending}", f"{column} {check.replace('_', ' ')} ({limits})", holds, frozenset({column}))
 
 
 def _short(value: Any) -> str:

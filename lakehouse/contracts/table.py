@@ -116,7 +116,9 @@ class Table:
         pii: columns that are personal data or identify a person: never shown, with no statistics kept.
         person: those of `pii` that hold the id of the person a row is about; `lakehouse forget` looks there.
         tokens: those of `pii` that hold tokens; a new key (`lakehouse keys rotate`) makes every day of the table stale.
-        lineage: output column → `(table, column)`s it is computed from, where the names differ or are computed.
+        lineage: output column → `(table, column)`s whose values decide its values, where they are not the columns of
+            its name; a landed field is `("landing.<source>", field)`. What the key is computed from also decides which
+            rows make one row; that need not be repeated.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
         compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
     """
@@ -294,6 +296,8 @@ def _validate(made: Table, where: str) -> None:
     if not isinstance(made.schema[made.day_column].dataType, T.DateType):
         raise ContractError(f"{where}: the day column {made.day_column} must be a date.")
     sources = {each.table for each in made.upstream.values()}
+    if made.landing is not None:
+        sources.add(f"landing.{made.landing.source}")
     read_from = {source for pairs in made.lineage.values() for source, _ in pairs}
     holds = {
         f"the column name(s) {', '.join(RESERVED)} are taken by staging; rename yours": not known & set(RESERVED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
@@ -24,6 +24,7 @@ from dagster import (
 )
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.lineage import sources
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.metrics import Outcome
 from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
@@ -59,18 +60,15 @@ def column_schema(table: Table) -> TableSchema:
 
 
 def column_lineage(table: Table, upstream: Mapping[str, Table]) -> TableColumnLineage:
-    """Which columns each column is computed from: as declared, else the inputs' columns of the same name."""
-    deps: dict[str, Sequence[TableColumnDep]] = {}
-    for name in table.columns:
-        if name in table.lineage:
-            pairs = [
-                (source, column)
-                for source, declared in table.lineage[name]
-                for column in (upstream[source].columns if declared == "*" else (declared,))
-            ]
-        else:
-            pairs = [(each.id, name) for each in upstream.values() if name in each.columns]
-        deps[name] = [TableColumnDep(asset_key=asset_key(source), column_name=column) for source, column in pairs]
+    """Which columns of other tables each column is computed from."""
+    deps = {
+        name: [
+            TableColumnDep(asset_key=asset_key(source), column_name=column)
+            for source, column in found
+            if source in upstream  # landed fields are no assets
+        ]
+        for name, found in sources(table, upstream).items()
+    }
     return TableColumnLineage(deps_by_column={k: v for k, v in deps.items() if v})
 
 
@@ -165,7 +163,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
         text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
         return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text, metadata={SUMS_UP: 0})
     metadata: dict[str, Any] = {SUMS_UP: len(outcomes), "days_failed": len(failed)}
-    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith(_SUMMED_BY_NAME)}):
+    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith("failed/")}):
         metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
     if failed:
         records = [TableRecord({"day": day.isoformat(), "found": o.message}) for day, o in failed[:MOST_DAYS_SHOWN]]
@@ -186,7 +184,6 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
 
 
 _SUMMED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out"}
-_SUMMED_BY_NAME = ("failed/", "unknown/")
 
 
 def _severity(outcome: Outcome) -> AssetCheckSeverity:

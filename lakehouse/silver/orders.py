@@ -9,6 +9,11 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, table
 
+FIRST = (
+    "event_time",
+    "event_id",
+)  # what decides which event of an order is the first; the id between those of one instant
+
 
 class Orders(pa.DataFrameModel):
     """Orders of both shops. A cancellation on a later day changes the row in the order's own day."""
@@ -41,16 +46,17 @@ class Orders(pa.DataFrameModel):
     pii=("user_id",),
     person=("user_id",),
     lineage={
+        **{c: tuple(("silver.transactions", read) for read in (c, *FIRST)) for c in ("user_id", "currency", "country")},
         "order_date": (("silver.transactions", "event_date"),),
         "ordered_at": (("silver.transactions", "event_time"),),
         "status": (("silver.transactions", "event_type"),),
-        "lines": (("silver.transactions", "event_id"),),
+        "lines": (),
         "_event_days": (("silver.transactions", "event_date"),),
     },
 )
 def orders(transactions: DataFrame) -> DataFrame:
     """Orders from all events given; who, where and which currency are those of an order's first event."""
-    first = F.struct("event_time", "event_id")  # event_id decides between events of one instant
+    first = F.struct(*FIRST)
     cancelled = F.max(F.col("event_type") == "cancellation")
     return (
         transactions.where(F.col("order_id").isNotNull())

@@ -17,6 +17,7 @@ CURRENCIES = [
     "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF", "ILS", "INR", "JPY", "KRW", "MXN",
     "NOK", "NZD", "PLN", "RON", "SEK", "SGD", "THB", "TRY", "USD", "ZAR",
 ]  # fmt: skip
+RAW = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country")
 ORIGIN = ("_arrival_date", "_source_file", "_source_row")
 
 
@@ -84,7 +85,7 @@ class Transactions(pa.DataFrameModel):
     person=("user_id",),
     tokens=("email_token",),
     lineage={
-        "event_id": (("bronze.online_retail", "*"), ("bronze.events", "event_id")),
+        "event_id": (*(("bronze.online_retail", c) for c in RAW), ("bronze.events", "event_id")),
         "order_id": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "order_id")),
         "user_id": (("bronze.online_retail", "CustomerID"), ("bronze.events", "user_id")),
         "event_type": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "event_type")),
@@ -107,11 +108,8 @@ def transactions(online_retail: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _from_retail(lines: DataFrame) -> DataFrame:
-    raw = [
-        "InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country",
-    ]  # fmt: skip
     # Nulls are empty texts here, as in the file, so that the hash is over the eight raw texts.
-    texts = F.concat_ws("|", *[F.coalesce(F.col(c), F.lit("")) for c in raw])
+    texts = F.concat_ws("|", *[F.coalesce(F.col(c), F.lit("")) for c in RAW])
     invoice = F.col("InvoiceNo")
     quantity = F.col("Quantity").try_cast("bigint")
     price = F.col("UnitPrice").try_cast("decimal(18,4)")

@@ -147,12 +147,18 @@ def snapshot_at(path: Path, version: int) -> Snapshot:
     if not 0 <= version <= newest:
         raise HistoryGoneError(f"{name} has no version {version}; its versions are 0 to {newest}.")
     try:
-        return open_snapshot(path, version)
+        found = open_snapshot(path, version)
     except DeltaError as error:
         raise HistoryGoneError(
             f"{name}: the log entries that version {version} needs are gone ({error}). `lakehouse history {name}` "
             "lists what can be read."
         ) from error
+    if found.version != version:  # delta-rs says "no table" where the oldest entries are gone
+        raise HistoryGoneError(
+            f"{name}: the log entries that version {version} needs are gone; the oldest one is that of version "
+            f"{oldest_entry(path)}. `lakehouse history {name}` lists what can be read."
+        )
+    return found
 
 
 def gone_files(path: Path, files: Collection[DataFile]) -> list[DataFile]:
