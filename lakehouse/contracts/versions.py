@@ -148,13 +148,13 @@ def locked(tables: Iterable[Table], lock: Lock) -> dict[str, list[Version]]:
     return made
 
 
-def added_later(table: Table, versions: Sequence[Version]) -> tuple[str, ...]:
-    """Columns that some version of the table did not have; all of them where its versions are not locked."""
+def added_later(table: Table, versions: Sequence[Version]) -> tuple[str, ...] | None:
+    """Columns that some version of the table did not have; None where nobody knows, since they are not locked."""
     if table.schema_version == 1:
         return ()
     earlier = [version for version in versions if version.number < table.schema_version]
     if len(earlier) < table.schema_version - 1:
-        return table.columns
+        return None
     return tuple(c for c in table.columns if any(c not in version.columns for version in earlier))
 
 

@@ -163,7 +163,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
         text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
         return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text, metadata={SUMS_UP: 0})
     metadata: dict[str, Any] = {SUMS_UP: len(outcomes), "days_failed": len(failed)}
-    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith("failed/")}):
+    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith(_SUMMED_BY_NAME)}):
         metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
     if failed:
         records = [TableRecord({"day": day.isoformat(), "found": o.message}) for day, o in failed[:MOST_DAYS_SHOWN]]
@@ -184,6 +184,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
 
 
 _SUMMED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out"}
+_SUMMED_BY_NAME = ("failed/", "unknown/")
 
 
 def _severity(outcome: Outcome) -> AssetCheckSeverity:

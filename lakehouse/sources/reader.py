@@ -12,7 +12,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -55,13 +55,19 @@ class Probe:
     problem: str | None
 
 
-def probe(files: Iterable[LandingFile], landing: Landing) -> list[Probe]:
-    """Look at every file once, in threads; never raises for what a file holds."""
+def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[str] = ()) -> list[Probe]:
+    """Look at every file once, in threads; never raises for what a file holds.
+
+    Args:
+        files: landed files.
+        landing: what they should be.
+        optional: columns that a CSV file may lack, since they were added after it was written.
+    """
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-        return list(pool.map(lambda file: _probe(file, landing), files))
+        return list(pool.map(lambda file: _probe(file, landing, optional), files))
 
 
-def _probe(file: LandingFile, landing: Landing) -> Probe:
+def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
     lines, first, size, ended = 0, b"", 0, True
     opened = gzip.open if file.path.suffix == ".gz" else open
     try:
@@ -82,7 +88,7 @@ def _probe(file: LandingFile, landing: Landing) -> Probe:
         return Probe(file, lines, (), None)
     text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
-    missing = [name for name in landing.columns if name not in header]
+    missing = [name for name in landing.columns if name not in header and name not in optional]
     if missing:
         found = _header_text(header, landing) if size else "nothing, the file is empty"
         return Probe(
@@ -172,7 +178,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     ]  # fmt: skip
     rescued = F.to_json(F.struct(*[v.alias(n) for v, n in zip(values, extra, strict=True)])) if extra else F.lit(None)
     return rows.select(
-        *[F.col(f"_p.{names[c]}").alias(c) for c in landing.columns],
+        *[(F.col(f"_p.{names[c]}") if c in names else F.lit(None).cast("string")).alias(c) for c in landing.columns],
         masked(rescued.cast("string")).alias("_rescued"),
         "_arrival_date",
         "_source_file",

@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from lakehouse.contracts import Table
 from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
+from lakehouse.tables.arrivals import schema_drift
 from lakehouse.tables.metrics import DayMetrics, Outcome, Value
 
 
@@ -31,6 +32,7 @@ def check_names(table: Table) -> dict[str, str]:
         named["row_conservation"] = "Rows in = published + quarantined + duplicates"
     if table.landing:
         named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
+        named["schema_drift"] = "Every field that arrives has a column, and no column's field stays away (warns only)"
     if table.volume:
         named["volume"] = f"Rows against the median of the last {table.volume.history} same weekdays with rows"
     if table.reconciles and not table.upsert:
@@ -65,6 +67,8 @@ def audit(
     }
     names = check_names(table)
     outcomes = [run[name](table, metrics) for name in names if name in run]
+    if table.landing:
+        outcomes.append(schema_drift(metrics))
     if table.volume:
         outcomes.append(volume(table.volume, metrics, history, table.known_events))
     if "reconciliation" in names:

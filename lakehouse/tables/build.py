@@ -8,6 +8,7 @@ from datetime import date
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Landing, Table
+from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
@@ -70,7 +71,8 @@ def _report_unchanged(publisher: Publisher, result: BuildResult, days: set[date]
 def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, published: Mapping[date, int]) -> Job:
     ((parameter, landing),) = plan.table.inputs.items()
     assert isinstance(landing, Landing)
-    probes = probe([file for day in days for file in plan.landed[day]], landing)
+    later = added_later(plan.table, read_lock().get(plan.table.id, ())) or ()  # old files know nothing of these
+    probes = probe([file for day in days for file in plan.landed[day]], landing, later)
     rows_in = dict.fromkeys(days, 0)
     problems: dict[date, list[str]] = {}
     for found in probes:

@@ -81,15 +81,22 @@ def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...]
         raise SchemaMismatchError(_text(path, [f"{name} is not in the table" for name in missing]))
 
 
+def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
+    """Refuse to read a table in which a column of the contract has another type; it may lack or have further ones.
+
+    Raises:
+        SchemaMismatchError: with the columns and both types.
+    """
+    assert snapshot.delta is not None
+    if wrong := _retyped(_types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))):
+        raise SchemaMismatchError(_text(path, wrong))
+
+
 def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:
     """The contract's columns that the table lacks; any other difference is refused."""
     assert snapshot.delta is not None
     stored, wanted = _types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))
-    wrong = [
-        f"{name} is {_name(stored[name])} in the table and {_name(kind)} in the contract"
-        for name, kind in wanted.items()
-        if name in stored and stored[name] != kind
-    ]
+    wrong = _retyped(stored, wanted)
     wrong += [f"{name} is in the table and not in the contract" for name in stored if name not in wanted]
     if snapshot.partition_by != partition_by:
         wrong.append(
@@ -117,6 +124,14 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
 
 def _text(path: Path, wrong: Collection[str]) -> str:
     return f"{path.parent.name}.{path.name} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW}"
+
+
+def _retyped(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} is {_name(stored[name])} in the table and {_name(kind)} in the contract"
+        for name, kind in wanted.items()
+        if name in stored and stored[name] != kind
+    ]
 
 
 def _types(schema: Schema) -> Mapping[str, Any]:

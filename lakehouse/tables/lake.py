@@ -14,6 +14,8 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import literal_path
+from lakehouse.tables.evolve import same_types
+from lakehouse.tables.promote import promoted_columns, with_promoted
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 
 
@@ -46,7 +48,11 @@ class Lake:
         """The rows of some days of a table at one version, as downstream tables see days.
 
         Straight from the files that the log names: Delta's own reader runs four jobs to find them, which on a small day
-        cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used.
+        cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used. A
+        column that the files do not have yet is null, or what `_rescued` has of it.
+
+        Raises:
+            SchemaMismatchError: for a column whose type in the table is not the contract's.
         """
         _ = self.spark  # columns can be named only once there is an engine
         column = table.content_day_column
@@ -54,15 +60,21 @@ class Lake:
         files = [file for day in sorted(set(days)) for file in by_day.get(day, [])]
         if not files:
             return self._nothing(table.schema)
+        same_types(self.path(table.id), table.schema, snapshot)
+        promoted = promoted_columns(table, snapshot, files)
         if not all(_spelled(snapshot.partition_by, file) for file in files):
-            return self._delta(snapshot).where(in_days(column, days)).select(*table.columns)
+            rows = self._delta(snapshot).where(in_days(column, days))
+            absent = [f for f in table.schema.fields if f.name not in rows.columns]
+            rows = rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in absent])
+            return with_promoted(rows, promoted).select(*table.columns)
         types = {f.name: f.dataType for f in table.schema.fields}
         path = F.col("_metadata.file_path")
         values = {
             name: F.substring_index(F.substring_index(path, f"/{name}=", -1), "/", 1).cast(types[name])
             for name in snapshot.partition_by
         }
-        return self.read_files(table, snapshot, files).withColumns(values).select(*table.columns)
+        rows = self.read_files(table, snapshot, files).withColumns(values)
+        return with_promoted(rows, promoted).select(*table.columns)
 
     def read_files(self, table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> DataFrame:
         """The rows of some files of a snapshot, without partition columns."""

@@ -35,7 +35,8 @@ class DayMetrics:
     """What one run found for one day: counts are rows, `size` is bytes of the published files.
 
     `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
-    output is not a row of the input.
+    output is not a row of the input. Of a landed table, `unknown_fields` are rows by field without a column, and
+    `missed_columns` columns that are null throughout, with the share of rows they used to be filled in.
     """
 
     day: date
@@ -49,6 +50,8 @@ class DayMetrics:
     size: int = 0
     problems: list[str] = field(default_factory=list)
     profile: Profile = field(default_factory=Profile)
+    unknown_fields: dict[str, int] = field(default_factory=dict)
+    missed_columns: dict[str, float] = field(default_factory=dict)
 
     @property
     def staged(self) -> int:
@@ -64,6 +67,8 @@ class DayMetrics:
             "rows_in": self.rows_in,
             "nulls": {k: v for k, v in self.nulls.items() if v},
             "failures": self.failures,
+            "unknown_fields": self.unknown_fields,
+            "missed_columns": self.missed_columns,
             "files": self.files,
             "bytes": self.size,
             **self.profile.as_json(),

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from lakehouse.contracts import Table
 from lakehouse.errors import StagedFileError
 from lakehouse.tables.anomalies import Figures
+from lakehouse.tables.arrivals import note_fields
 from lakehouse.tables.audit import audit
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
@@ -128,6 +129,7 @@ class Publisher:
                 files = read_staged(folder, self.table.partition_by)
                 self._refuse_strays(job, files)
             metrics = measure(self.table, files, [*job.days, *job.also])
+            note_fields(self.table, self.base, files, metrics)
             good = self._audit(job, files, metrics, result)
             clock.lap("audit")
             self._commit(job, files, good, metrics, result, run_id)

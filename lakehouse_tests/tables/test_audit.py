@@ -50,7 +50,7 @@ def test_checks_follow_from_the_contract() -> None:
         ["row_count", "null_rates", "row_rules"],
         ["row_count", "null_rates", "row_rules", "unique_key"],
         ["row_count", "null_rates", "row_rules", "unique_key", "row_conservation", "volume"],
-        ["row_count", "null_rates", "row_rules", "row_conservation", "source_readable"],
+        ["row_count", "null_rates", "row_rules", "row_conservation", "source_readable", "schema_drift"],
     ]
     for made, each in zip(tables, names, strict=True):
         assert [o.check for o in audit(made, DayMetrics(MONDAY), {})] == each
