@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -40,6 +42,7 @@ class Events(BronzeModel):
     grain="one line of a landed file",
     max_null_rate={"event_id": 0.05, "event_time": 0.05},
     volume=Volume(max_ratio=10.0),
+    allowed_lateness=timedelta(days=45),
     pii=("user_id", "email_token"),
     person=("user_id",),
     tokens=("email_token",),

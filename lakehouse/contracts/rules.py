@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors import ContractError
 
+NOT_TOO_LATE = "not_too_late"
 _LONGEST_TEXT = 60
 
 
@@ -140,6 +142,25 @@ def _words(code: CodeType, besides: str | None) -> set[str]:
         elif isinstance(each, CodeType):
             found |= _words(each, besides)
     return found
+
+
+def lateness_rule(day_column: str, days: int, accepted: Mapping[date, date] | None = None) -> Rule:
+    """The rule that a row arrives at most `days` days after its day; rows without an arrival date are never late.
+
+    Args:
+        day_column: the row's day.
+        days: allowed lateness.
+        accepted: by day, the last arrival date whose late rows a person has accepted.
+    """
+
+    def holds() -> Column:
+        day, arrival = F.col(day_column), F.col("_arrival_date")
+        in_time = F.date_diff(arrival, day) <= days
+        for late_day, through in sorted((accepted or {}).items()):
+            in_time = in_time | ((day == F.lit(late_day)) & (arrival <= F.lit(through)))
+        return F.coalesce(in_time, F.lit(True))
+
+    return Rule(NOT_TOO_LATE, f"the row arrives at most {days} days after its day", holds, frozenset({day_column}))
 
 
 def _present(column: str) -> Column:

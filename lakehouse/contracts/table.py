@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.contracts.code import code_version
-from lakehouse.contracts.rules import Rule, compile_rules
+from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
@@ -107,6 +107,10 @@ class Table:
         profile: columns whose distribution is kept with each published day: sum, mean and spread of numbers, rows by
             value of others (those with few values). Never personal data.
         anomalies: bounds of those distributions against history; None: they are kept but not judged.
+        allowed_lateness: of a table whose transform keeps `_arrival_date`: rows that arrive later than this after their
+            day are set aside as late (rule `not_too_late`) until `lakehouse late apply` takes them in. Of a landed
+            table: what its check `lateness` measures against. None: any lateness is allowed.
+        max_late: share of a day's rows that may be later than allowed before the check `lateness` fails (it only says).
         known_events: days that are unusual for a known reason, by that reason; no baseline holds them, and what is
             unusual about them is said but fails no check.
         reconciles: own numeric column → `(table, column)` of an input whose sum over the same day it must equal. Of an
@@ -142,6 +146,8 @@ class Table:
     volume: Volume | None = None
     profile: tuple[str, ...] = ()
     anomalies: Anomalies | None = None
+    allowed_lateness: timedelta | None = None
+    max_late: float = 0.01
     known_events: Mapping[date, str] = field(default_factory=dict)
     reconciles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fresh_within: timedelta = timedelta(hours=36)
@@ -208,8 +214,11 @@ class Table:
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The compiled row rules."""
-        return compile_rules(self.model, skip=frozenset(self.partition_by))
+        """The compiled row rules, the one on lateness included."""
+        compiled = compile_rules(self.model, skip=frozenset(self.partition_by))
+        if self.allowed_lateness is None or self.landing:
+            return compiled
+        return (*compiled, lateness_rule(self.day_column, self.allowed_lateness.days))
 
     @cached_property
     def description(self) -> str:

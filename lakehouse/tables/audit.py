@@ -11,8 +11,10 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.tables.arrivals import schema_drift
+from lakehouse.tables.late import lateness, percentile
 from lakehouse.tables.metrics import DayMetrics, Outcome, Value
 
 
@@ -38,6 +40,9 @@ def check_names(table: Table) -> dict[str, str]:
     if table.reconciles and not table.upsert:
         sums = (f"{own} to {name}.{column}" for own, (name, column) in table.reconciles.items())
         named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
+    if table.allowed_lateness is not None:
+        days = table.allowed_lateness.days
+        named["lateness"] = f"At most {table.max_late:.0%} of a day's rows arrive more than {days} days after their day"
     return named | drift_checks(table)
 
 
@@ -73,7 +78,32 @@ def audit(
         outcomes.append(volume(table.volume, metrics, history, table.known_events))
     if "reconciliation" in names:
         outcomes.append(_reconciliation(table, metrics, sums or {}))
+    if table.allowed_lateness is not None:
+        outcomes.append(_lateness(table, metrics))
     return outcomes + drifts(table, metrics, figures or {})
+
+
+def _lateness(table: Table, m: DayMetrics) -> Outcome:
+    """Of a landed table's arrival day from the days its rows belong to; of others by the rows set aside as late."""
+    assert table.allowed_lateness is not None
+    allowed = table.allowed_lateness.days
+    values: dict[str, Value] = {}
+    if table.landing:
+        counted = lateness(m.day, m.event_days)
+        judged, late = counted.total(), sum(rows for days, rows in counted.items() if days > allowed)
+        p50, p95, p99 = (percentile(counted, share) for share in (0.5, 0.95, 0.99))
+        values |= {"late_days/p50": p50, "late_days/p95": p95, "late_days/p99": p99}
+        values |= {"rows_of_earlier_days": sum(rows for days, rows in counted.items() if days > 0)}
+        values |= {"rows_dated_after_arrival": sum(rows for days, rows in counted.items() if days < 0)}
+        text = f"; days late: p50 {p50}, p95 {p95}, p99 {p99}"
+    else:
+        judged, late, text = m.rows + m.quarantined, m.failures.get(NOT_TOO_LATE, 0), ""
+    share = late / judged if judged else 0.0
+    values |= {"late_rows": late, "share_late": round(share, 6)}
+    told = (
+        f"{late} of {judged} rows came more than {allowed} days late ({share:.2%}; at most {table.max_late:.0%}){text}"
+    )
+    return Outcome("lateness", m.day, not exceeds(late, judged, table.max_late), told, blocking=False, values=values)
 
 
 def _row_count(table: Table, m: DayMetrics) -> Outcome:
@@ -109,12 +139,13 @@ def exceeds(count: int, of: int, bound: float) -> bool:
 
 def _row_rules(table: Table, m: DayMetrics) -> Outcome:
     judged = m.rows + m.quarantined
-    share = m.quarantined / judged if judged else 0.0
+    broken = max(0, m.quarantined - m.failures.get(NOT_TOO_LATE, 0))  # late rows are no bad rows
+    share = broken / judged if judged else 0.0
     by_rule = ", ".join(f"{name} {n}" for name, n in sorted(m.failures.items(), key=lambda kv: -kv[1]))
-    text = f"{m.quarantined} of {judged} rows quarantined ({share:.2%}; at most {table.max_quarantined:.0%})"
+    text = f"{broken} of {judged} rows quarantined ({share:.2%}; at most {table.max_quarantined:.0%})"
     values: dict[str, Value] = {"quarantined": m.quarantined, "share_quarantined": round(share, 6)}
     values |= {f"failed/{name}": n for name, n in m.failures.items()}
-    passed = not exceeds(m.quarantined, judged, table.max_quarantined)
+    passed = not exceeds(broken, judged, table.max_quarantined)
     return Outcome("row_rules", m.day, passed, f"{text}: {by_rule}" if by_rule else text, values=values)
 
 

@@ -109,4 +109,4 @@ def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date])
     if any(each.days_before for each in table.upstream.values()):
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
-    return Job(frame, days, (), plan.fingerprints, rows_in)
+    return Job(frame, days, (), plan.fingerprints, rows_in, accepted=plan.accepted)

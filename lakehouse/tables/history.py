@@ -69,11 +69,14 @@ SCHEMA = T.StructType(
             T.MapType(T.StringType(), T.MapType(T.StringType(), _LONG)),
             metadata={"comment": "Rows by value, of columns with few"},
         ),
+        T.StructField(
+            "event_days", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by event day, of landed tables"}
+        ),
         T.StructField("inputs", T.MapType(T.StringType(), _LONG), metadata={"comment": "Version read of each input"}),
     ]
 )
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
-_MAPS = ("nulls", "failures", "inputs")
+_MAPS = ("nulls", "failures", "event_days")
 
 
 @dataclass(frozen=True)
@@ -200,8 +203,7 @@ def _row(record: Record) -> dict[str, Any]:
         "seconds": figures.get("seconds"),
         **{name: figures.get(name, 0) for name in _COUNTS},
         "rows_in": figures.get("rows_in"),
-        "nulls": list(figures.get("nulls", {}).items()),
-        "failures": list(figures.get("failures", {}).items()),
+        **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
         "categories": [(name, list(each.items())) for name, each in figures.get("categories", {}).items()],
@@ -222,7 +224,7 @@ def _rows(snapshot: Snapshot, table: str, days: Collection[date] | None) -> Iter
 
 def _record(row: Mapping[str, Any]) -> Record:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
-    figures |= {name: dict(row[name]) for name in ("nulls", "failures") if row[name]}
+    figures |= {name: dict(row[name]) for name in _MAPS if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
     figures |= {"categories": {name: dict(each) for name, each in row["categories"]}} if row["categories"] else {}
     figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}

@@ -35,8 +35,9 @@ class DayMetrics:
     """What one run found for one day: counts are rows, `size` is bytes of the published files.
 
     `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
-    output is not a row of the input. Of a landed table, `unknown_fields` are rows by field without a column, and
-    `missed_columns` columns that are null throughout, with the share of rows they used to be filled in.
+    output is not a row of the input. Of a landed table, `event_days` are rows by the day that downstream tables see
+    them in, `unknown_fields` rows by field without a column, and `missed_columns` columns that are null throughout, with
+    the share of rows they used to be filled in.
     """
 
     day: date
@@ -52,6 +53,7 @@ class DayMetrics:
     profile: Profile = field(default_factory=Profile)
     unknown_fields: dict[str, int] = field(default_factory=dict)
     missed_columns: dict[str, float] = field(default_factory=dict)
+    event_days: dict[date, int] = field(default_factory=dict)
 
     @property
     def staged(self) -> int:
@@ -71,6 +73,7 @@ class DayMetrics:
             "missed_columns": self.missed_columns,
             "files": self.files,
             "bytes": self.size,
+            "event_days": {day.isoformat(): rows for day, rows in sorted(self.event_days.items())},
             **self.profile.as_json(),
         }
         return {k: v for k, v in named.items() if v}
@@ -88,6 +91,10 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
         each = metrics.setdefault(day, DayMetrics(day))
         for file in staged:
             _add(each, file, table.columns)
+            content = file.partition[table.content_day_column]
+            if table.content_day_column != table.day_column and file.route == VALID and content is not None:
+                seen = date.fromisoformat(content)
+                each.event_days[seen] = each.event_days.get(seen, 0) + file.rows
     valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
     for (day, _), found in zip(valid, profiles([file.path for _, file in valid], table.profiled), strict=True):
         metrics[day].profile.add(found)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from lakehouse.contracts import Input, Table
 from lakehouse.settings import key_id
 from lakehouse.sources.landing import LandingFile, landing_files
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.late import accepted_through
 from lakehouse.tables.snapshot import Snapshot, fingerprint
 
 
@@ -23,6 +24,7 @@ class Plan:
         fingerprints: by day, a number over code version and inputs: the same number means the same rows.
         rows_in: by day, the rows the inputs hold for that very day; None where rows are not conserved.
         has_input: days for which any input has rows or files.
+        accepted: by day, the last arrival date whose late rows were accepted.
     """
 
     table: Table
@@ -31,6 +33,7 @@ class Plan:
     fingerprints: Mapping[date, int]
     rows_in: Mapping[date, int] | None
     has_input: frozenset[date]
+    accepted: Mapping[date, date] = field(default_factory=dict)
 
     @property
     def versions(self) -> dict[str, int]:
@@ -52,8 +55,11 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     rows_in: dict[date, int] = {}
     has_input: set[date] = set()
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
+    accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     for day in days:
         parts = [table.code_version]
+        if day in accepted:
+            parts.append(f"late/{accepted[day]}")
         for name, each in table.upstream.items():
             for read in window(each, day):
                 parts.append(f"{name}/{read}/{states[name].identity(read)}")
@@ -61,7 +67,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
                     has_input.add(day)
         prints[day] = fingerprint(parts)
         rows_in[day] = sum(state.rows.get(day, 0) for state in states.values())
-    return Plan(table, inputs, {}, prints, rows_in if table.conserves_rows else None, frozenset(has_input))
+    return Plan(table, inputs, {}, prints, rows_in if table.conserves_rows else None, frozenset(has_input), accepted)
 
 
 def window(each: Input, day: date) -> list[date]:

@@ -24,6 +24,7 @@ from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import Record, fold, records, standing
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.snapshot import open_snapshot
@@ -76,6 +77,7 @@ class Job:
         fingerprints: by day, the number that makes a repeat a no-op; a day without one is always built again.
         rows_in: by day, rows counted at the input, where rows are conserved.
         problems: by day, why its source could not be read.
+        accepted: by day, the last arrival date whose late rows were accepted.
     """
 
     frame: DataFrame | None
@@ -84,6 +86,7 @@ class Job:
     fingerprints: Mapping[date, int] = field(default_factory=dict)
     rows_in: Mapping[date, int] | None = None
     problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
+    accepted: Mapping[date, date] = field(default_factory=dict)
 
 
 class Publisher:
@@ -123,7 +126,7 @@ class Publisher:
             files: list[StagedFile] = []
             if job.frame is not None:
                 failpoint(self.table.id, "before-stage")
-                stage(self.table, job.frame, folder)
+                stage(self.table, job.frame, folder, rules_for(self.table, job.accepted))
                 failpoint(self.table.id, "after-stage")
                 clock.lap("stage")
                 files = read_staged(folder, self.table.partition_by)

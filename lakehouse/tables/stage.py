@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Table
+from lakehouse.contracts import Rule, Table
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
 
@@ -33,10 +34,15 @@ def quarantine_schema(table: Table) -> T.StructType:
     return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
 
 
-def routed(table: Table, frame: DataFrame) -> DataFrame:
+def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) -> DataFrame:
     """The transform's rows with the outcome of every rule and the route each row takes.
 
     Duplicates are dropped first, then the rules apply, so a row has one route.
+
+    Args:
+        table: the contract.
+        frame: the transform's rows.
+        rules: the row rules of this build; None: the contract's.
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
@@ -44,11 +50,12 @@ def routed(table: Table, frame: DataFrame) -> DataFrame:
     frame = _conformed(table, frame)
     if table.key:
         frame = _first_of_each_key(table, frame)
-    if table.rules:
+    rules = table.rules if rules is None else rules
+    if rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
         # compiles to Java, which higher-order array functions would not.
-        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in table.rules]))
-        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in table.rules])
+        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in rules]))
+        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in rules])
         failed = F.when(~F.col("_sound"), F.split(names, ","))
         route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
@@ -89,9 +96,9 @@ def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
     return numbered.where("_first")
 
 
-def stage(table: Table, frame: DataFrame, folder: Path) -> None:
+def stage(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> None:
     """Write the routed rows once, under `folder`, partitioned by route and by the table's partition columns."""
-    routed(table, frame).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+    routed(table, frame, rules).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
 
 
 def _conformed(table: Table, frame: DataFrame) -> DataFrame:
