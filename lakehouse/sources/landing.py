@@ -245,9 +245,18 @@ def _listed(
             continue
         files = [entry] if source == "online_retail" else _scan(entry.path)
         for file in files:
-            if (file is entry or _EVENT_FILE.fullmatch(file.name)) and file.is_file():
+            if (file is entry or _EVENT_FILE.fullmatch(file.name)) and _is_file(file):
                 with suppress(FileNotFoundError):  # removed since it was listed
                     yield day, file, file.stat()
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        if entry.is_symlink():  # in a circle, or to where nothing can be read
+            return False
+        raise
 
 
 def _scan(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -28,7 +28,10 @@ from lakehouse.spark.session import literal_path
 from lakehouse.transforms.columns import PERSONAL, masked, personal_field, without_personal
 
 _CHUNK = 1 << 20
+MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
+
+_MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
 # A number of a JSON line that is in no string, after everything before it; Spark would read a float and lose digits.
 _NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
@@ -68,6 +71,8 @@ def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[s
 
 
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
+    if problem := _unfit(file):
+        return Probe(file, 0, (), problem)
     lines, first, size, ended = 0, b"", 0, True
     opened = gzip.open if file.path.suffix == ".gz" else open
     try:
@@ -84,6 +89,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
     lines += 0 if ended else 1
     if size > LARGEST_FILE:
         return Probe(file, 0, (), f"{file.path.name} has {size} bytes uncompressed, at most {LARGEST_FILE}; split it")
+    if lines > MOST_LINES:
+        return Probe(file, 0, (), f"{file.path.name} has {lines} lines, at most {MOST_LINES}; split it")
     if landing.format != "csv":
         return Probe(file, lines, (), None)
     text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
@@ -106,6 +113,22 @@ def _header_text(names: Sequence[str], landing: Landing) -> str:
     others = len({name for name in names if name not in landing.columns})
     told = [", ".join(known)] if known else []
     return " and ".join([*told, *([f"{others} unknown name(s)"] if others else [])])
+
+
+def _unfit(file: LandingFile) -> str | None:
+    """Why a file must not even be opened; None where it may."""
+    name = printable(file.path.name)
+    if name != file.path.name:
+        return f"{name} has a name that is not UTF-8, which the engine cannot open; rename it"
+    zone = next(folder for folder in file.path.parents if folder.name == file.source)
+    if not Path(os.path.realpath(file.path)).is_relative_to(os.path.realpath(zone)):
+        return f"{name} is reached by a link that leads out of the landing zone; land a copy of the file"
+    return None
+
+
+def printable(name: str) -> str:
+    """A file's name as text; bytes that are no UTF-8 show as unknown."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def read_lines(
@@ -164,11 +187,16 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     )
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
     options["escape"] = '"'  # a quote within quotes is doubled (RFC 4180); a backslash is itself
+    # Counted only where a line is long enough to have so many.
+    size = F.octet_length("_line")
+    few = (size < _MOST_FIELDS) | (size - F.octet_length(F.replace("_line", F.lit(","), F.lit(""))) < _MOST_FIELDS)
     parsed = F.from_csv(
-        "_line", schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "), options
+        F.when(few, F.col("_line")),
+        schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
+        options,
     )
     rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
-    wrong = F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
+    wrong = ~few | F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
     extra = [name for name in header if name not in landing.columns]
     personal = re.compile(personal_field(landing.personal)) if landing.personal else None
     values = [
@@ -230,6 +258,7 @@ def _as_written(value: Column) -> Column:
 def _unreadable(spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path) -> DataFrame:
     blank = (None,) * (len(landing.columns) + 1)
     rows: list[tuple[str | date | None, ...]] = [
-        (*blank, p.file.arrival_date, p.file.path.relative_to(root).as_posix(), None, None, p.problem) for p in probes
+        (*blank, p.file.arrival_date, printable(p.file.path.relative_to(root).as_posix()), None, None, p.problem)
+        for p in probes
     ]
     return spark.createDataFrame(rows, _schema(landing))

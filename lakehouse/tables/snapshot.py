@@ -167,5 +167,5 @@ def _refuse_features(delta: DeltaTable, path: Path) -> None:
 
 def fingerprint(parts: Iterable[str]) -> int:
     """A positive 63-bit number over an ordered list of texts, to compare what a partition was made from."""
-    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+    digest = hashlib.sha256("\x1f".join(parts).encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -16,9 +16,10 @@ _BLOCK = 64  # bytes of a SHA-256 block
 # Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name.
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
 # A sign for "at" (also escaped as in JSON or a URL) between what names can hold. It starts only where no name is under
-# way: a long text then costs its length, not its square.
+# way: a long text then costs its length, not its square. Java matches a repeated group by recursion unless it is
+# possessive (`++`): a line of many signs would overflow the stack, which ends the engine.
 _NAME = r"[\w.!#$%&'*+/=?^`|~\\-]"
-_ADDRESS = rf"(?U)(?<!{_NAME}){_NAME}+((@|＠|\\u0040|%40)[\w.\-]+)+"
+_ADDRESS = rf"(?U)(?<!{_NAME}){_NAME}+(?:(?:@|＠|\\u0040|%40)[\w.\-]++)++"
 
 
 def money(value: Column) -> Column:
