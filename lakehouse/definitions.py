@@ -7,16 +7,20 @@ from dagster import Definitions, in_process_executor
 from lakehouse.catalog import tables
 from lakehouse.orchestration.alerts.sensor import alerts_sensor
 from lakehouse.orchestration.assets import build_asset
+from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 
 engine = SparkEngine()
-whole_lake = whole_lake_job()
+checks = freshness_checks()
+whole_lake = whole_lake_job(without=checks)
+freshness = freshness_job(checks)
 
 defs = Definitions(
     assets=[build_asset(table) for table in tables().values()],
-    jobs=[whole_lake],
-    schedules=[daily_schedule(whole_lake)],
+    asset_checks=[checks],
+    jobs=[whole_lake, freshness],
+    schedules=[daily_schedule(whole_lake), freshness_schedule(freshness)],
     sensors=[alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.

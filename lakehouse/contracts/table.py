@@ -115,7 +115,9 @@ class Table:
             unusual about them is said but fails no check.
         reconciles: own numeric column → `(table, column)` of an input whose sum over the same day it must equal. Of an
             upsert table, whose days are not its input's, the sums over all days are compared by `lakehouse reconcile`.
-        fresh_within: age at which the table's last materialization breaks its SLA.
+        fresh_within: time after the end of a day by which its rows have to be there; also the age at which the table's
+            last materialization breaks Dagster's freshness policy.
+        fresh_budget: share of days that may miss that in a month.
         files_per_day: files one day is spread over; raise it for days that outgrow one task.
         pii: columns that are personal data or identify a person: never shown, with no statistics kept.
         person: those of `pii` that hold the id of the person a row is about; `lakehouse forget` looks there.
@@ -151,6 +153,7 @@ class Table:
     known_events: Mapping[date, str] = field(default_factory=dict)
     reconciles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fresh_within: timedelta = timedelta(hours=36)
+    fresh_budget: float = 0.05
     files_per_day: int = 1
     pii: tuple[str, ...] = ()
     person: tuple[str, ...] = ()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dagster import AssetSelection, ScheduleDefinition, build_schedule_from_partitioned_job, define_asset_job
+from dagster import (
+    AssetChecksDefinition,
+    AssetSelection,
+    ScheduleDefinition,
+    build_schedule_from_partitioned_job,
+    define_asset_job,
+)
 from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 MAX_RUNTIME = {"dagster/max_runtime": 14400}
 
 
-def whole_lake_job() -> UnresolvedAssetJobDefinition:
-    """Every table, bronze to gold, for the days asked for."""
+def whole_lake_job(without: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
+    """Every table, bronze to gold, for the days asked for, without checks that are not about those days."""
     return define_asset_job(
         "lakehouse",
-        selection=AssetSelection.all(),
+        selection=AssetSelection.all() - AssetSelection.checks(without),
         tags=MAX_RUNTIME,
         description="Every table, bronze to gold",
     )

@@ -1,0 +1,81 @@
+"""The check `data_fresh` of every table: is the newest day that is due complete, by the time the data speaks of.
+
+Dagster's freshness policies look at when a table was last materialized, which a backfill of an old day makes green.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetSelection,
+    ScheduleDefinition,
+    define_asset_job,
+    multi_asset_check,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from lakehouse.catalog import tables
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import get_settings
+from lakehouse.tables.freshness import freshness
+
+CHECK = "data_fresh"
+
+
+def freshness_checks() -> AssetChecksDefinition:
+    """One step that judges all tables from the figures their commits keep; it needs no engine."""
+    specs = [
+        AssetCheckSpec(
+            CHECK,
+            asset=asset_key(table.id),
+            description=f"Each day is complete {table.fresh_within / timedelta(hours=1):g} h after its end; at most "
+            f"{table.fresh_budget:.0%} of a month's days were not in time",
+        )
+        for table in tables().values()
+    ]
+
+    @multi_asset_check(name="freshness", specs=specs, can_subset=True)
+    def judge(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        wanted = {key.asset_key for key in context.selected_asset_check_keys}
+        now = datetime.now(UTC)
+        for table in tables().values():
+            if asset_key(table.id) not in wanted:
+                continue
+            found = freshness(get_settings().root, table, now)
+            passed = found.met and found.budget_left >= 0
+            yield AssetCheckResult(
+                passed=passed,
+                asset_key=asset_key(table.id),
+                check_name=CHECK,
+                severity=AssetCheckSeverity.ERROR if not found.met else AssetCheckSeverity.WARN,
+                description=found.text(),
+                metadata={
+                    "due": str(found.due),
+                    "complete_up_to": str(found.newest or "never"),
+                    "hours_behind": -1.0 if found.behind is None else round(found.behind / timedelta(hours=1), 1),
+                    "missed_days": len(found.missed),
+                    "judged_days": len(found.judged),
+                    "budget_left": round(found.budget_left, 4),
+                },
+            )
+
+    return judge
+
+
+def freshness_job(checks: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
+    """These checks alone."""
+    return define_asset_job(
+        "freshness",
+        selection=AssetSelection.checks(checks),
+        description="Is each table complete by the time its data speaks of; starts no engine",
+    )
+
+
+def freshness_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
+    """Every hour, ten minutes past."""
+    return ScheduleDefinition(name="hourly_freshness", job=job, cron_schedule="10 * * * *", execution_timezone="UTC")
