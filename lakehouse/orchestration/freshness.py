@@ -39,7 +39,7 @@ def freshness_checks() -> AssetChecksDefinition:
         for table in tables().values()
     ]
 
-    @multi_asset_check(name="freshness", specs=specs, can_subset=True)
+    @multi_asset_check(name=CHECK, specs=specs, can_subset=True)
     def judge(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         wanted = {key.asset_key for key in context.selected_asset_check_keys}
         now = datetime.now(UTC)

@@ -46,4 +46,4 @@ def test_runs_of_days_do_not_run_it() -> None:
     """Without it, a backfill of an old day would report on days it has nothing to do with."""
     steps = {node.name for node in defs.resolve_job_def("lakehouse").nodes}
     assert steps == {"__".join(name.split(".")) for name in tables()}
-    assert {node.name for node in defs.resolve_job_def("freshness").nodes} == {"freshness"}
+    assert {node.name for node in defs.resolve_job_def("freshness").nodes} == {CHECK}
