@@ -204,10 +204,32 @@ def _print_plan(
     plans = plan_days(settings, names, wanted, force=force)
     if as_json:
         runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
-        days = [{"table": p.table, "build": p.build, "unchanged": p.unchanged} for p in plans]
+        days = [
+            {"table": p.table, "build": p.build, "unchanged": p.unchanged}
+            | {"expected_seconds": p.estimate.seconds, "expected_rows": p.estimate.rows}
+            for p in plans
+        ]
         print_json({"runs": runs, "tables": days})
         return
-    rows = [(p.table, len(p.build), len(p.unchanged), days_text(p.build)) for p in plans]
-    console().print(table(("table", "to build", "unchanged", "days to build"), rows, right=("to build", "unchanged")))
+    rows = [
+        (
+            p.table,
+            len(p.build),
+            len(p.unchanged),
+            p.estimate.rows or "?",
+            _about(p.estimate.seconds),
+            days_text(p.build),
+        )
+        for p in plans
+    ]
+    columns = ("table", "to build", "unchanged", "rows, about", "sec, about", "days to build")
+    console().print(table(columns, rows, right=columns[1:-1]))
     total = sum(len(p.build) for p in plans)
-    say(f"Dry run: {counted(total, 'partition')} would be built in {counted(len(pieces), 'run')}; nothing was written.")
+    known = [p.estimate.seconds for p in plans if p.build and p.estimate.seconds is not None]
+    takes = f", in about {sum(known):.0f} s as builds before it went" if known else ""
+    told = f"{counted(total, 'partition')} would be built in {counted(len(pieces), 'run')}{takes}"
+    say(f"Dry run: {told}; nothing was written.")
+
+
+def _about(expected: float | None) -> str:
+    return "?" if expected is None else f"{expected:.1f}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
+    from lakehouse.tables.estimate import Estimate
     from lakehouse.tables.lake import Lake
 
 
@@ -20,6 +21,7 @@ class DayPlan:
     table: str
     build: list[date]
     unchanged: list[date]
+    estimate: Estimate
 
 
 def plan_days(
@@ -36,6 +38,8 @@ def plan_days(
         wanted: days by table.
         force: count unchanged days as days to build.
     """
+    from lakehouse.tables.estimate import estimate
+    from lakehouse.tables.history import records
     from lakehouse.tables.plan import window
     from lakehouse.tables.touched import stale_days
 
@@ -52,7 +56,8 @@ def plan_days(
             ):
                 stale.add(day)
         building[name] = stale
-        plans.append(DayPlan(name, sorted(stale), sorted(set(days) - stale)))
+        cost = estimate(records(settings.root, name), len(stale))
+        plans.append(DayPlan(name, sorted(stale), sorted(set(days) - stale), cost))
     return plans
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
     from lakehouse.contracts import Table
+
+
+WIDEST_BRIDGE = 7  # days; a longer gap is two runs
 
 
 def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = False, verbose: bool = False) -> Report:
@@ -88,14 +92,32 @@ def run_stale(
     report = Report()
     for name in names:
         lake = lake_without_engine(settings)  # a new one each time: it keeps what it opened
-        days = {day for day in stale_days(lake, lake.table(name)) if first <= day <= last}
+        stale = set(stale_days(lake, lake.table(name)))
+        days = {day for day in stale if first <= day <= last}
         if only is not None and name in only:
             days &= set(only[name])
         if days:
-            report.add(run_pieces(settings, pieces_of({name: days}, [name]), verbose=verbose))
+            pieces = pieces_of({name: _bridged(days, leave=stale - days)}, [name])
+            report.add(run_pieces(settings, pieces, verbose=verbose))
         if report.interrupted or any(each.broken for each in report.tables.values()):
             break
     return report
+
+
+def _bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
+    """The days, and those between that are up to date: a run over them leaves them alone, and costs less than two runs.
+
+    Args:
+        days: what to build.
+        leave: days that must not be part of a run.
+    """
+    whole = set(days)
+    ordered = sorted(days)
+    for one, next_one in pairwise(ordered):
+        between = {one + timedelta(days=n) for n in range(1, (next_one - one).days)}
+        if len(between) <= WIDEST_BRIDGE and not between & set(leave):
+            whole |= between
+    return whole
 
 
 def close_abandoned(instance: DagsterInstance) -> None:

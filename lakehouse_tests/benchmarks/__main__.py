@@ -1,4 +1,4 @@
-"""Benchmarks: `pipeline` (the default) against the plain script in turns, `publish` the door, `anomalies` the alarms."""
+"""Benchmarks: `pipeline` (the default) against the plain script in turns, `publish`, `anomalies`, `growth`."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ THEN_DAYS = 5
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["pipeline", "publish", "anomalies"], nargs="?", default="pipeline")
+    parser.add_argument("what", choices=["pipeline", "publish", "anomalies", "growth"], nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
     given, rest = parser.parse_known_args()
@@ -27,6 +27,10 @@ def main() -> int:
         from lakehouse_tests.benchmarks.publish import main as publish
 
         return publish([*rest, "--rounds", str(given.rounds)])
+    if given.what == "growth":
+        from lakehouse_tests.benchmarks.growth import main as growth
+
+        return growth(rest)
     if given.what == "anomalies":
         from lakehouse_tests.benchmarks.anomalies import main as anomalies
 
