@@ -44,6 +44,10 @@ class StagedFileError(LakehouseError):
     """A staged file is missing, short, or outside the partitions being replaced."""
 
 
+class DamagedLogError(LakehouseError):
+    """A Delta table's log has a checkpoint that cannot be read."""
+
+
 class DiskFullError(LakehouseError):
     """There was no space to write to; the last good data stays visible."""
 

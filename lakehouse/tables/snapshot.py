@@ -14,9 +14,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lakehouse.errors import UnsupportedTableError
+from lakehouse.errors import DamagedLogError, UnsupportedTableError
+from lakehouse.tables.damage import damage
 
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
@@ -114,11 +115,16 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
 
     Raises:
         UnsupportedTableError: where the table uses a feature this project must not write to.
+        DamagedLogError: where a checkpoint of the newest version is broken; it says what mends it.
     """
     try:
         delta = DeltaTable(str(path), version=version)
     except TableNotFoundError:
         return Snapshot(str(path), -1)
+    except DeltaError as error:
+        if version is None and (what := damage(path)):
+            raise DamagedLogError(what) from error
+        raise
     _refuse_features(delta, path)
     return snapshot_of(delta, str(path))
 

@@ -1,0 +1,58 @@
+"""What is wrong with a Delta log that cannot be read, and what mends it: a checkpoint only sums up entries."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+_HINT = "_last_checkpoint"
+
+
+def damage(path: Path) -> str | None:
+    """In words, what stands in the way and what to do; None where the checkpoints are sound.
+
+    Args:
+        path: folder of the table.
+    """
+    log = path / "_delta_log"
+    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
+    broken = [each for each in checkpoints if not _readable(each)]
+    sound = {_version(each) for each in checkpoints} - {_version(each) for each in broken}
+    hinted = _hinted(log)
+    if not broken and (hinted is None or hinted in sound):
+        return None
+    what = ", ".join(each.name for each in broken) or f"version {hinted}, which {_HINT} names and which is not there"
+    entries = {_version(each) for each in log.glob("*.json")}
+    newest = max(entries, default=-1)
+    start = max((version for version in sound if version <= newest), default=-1)
+    if missing := [n for n in range(start + 1, newest + 1) if n not in entries]:
+        return (
+            f"The log of {path} cannot be read: its checkpoint is broken ({what}), and the entries it sums up are gone "
+            f"(version {missing[0]} is the first). Bring {log} back from a backup."
+        )
+    files = " and ".join(str(log / name) for name in (*[each.name for each in broken], _HINT))
+    return (
+        f"The log of {path} cannot be read: its checkpoint is broken ({what}). No data is lost, the entries it sums up "
+        f"are all there: remove {files}, and the next reader goes by the entries."
+    )
+
+
+def _version(file: Path) -> int:
+    return int(file.name.split(".", 1)[0])
+
+
+def _readable(file: Path) -> bool:
+    try:
+        pq.read_metadata(file)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it
+        return False
+    return True
+
+
+def _hinted(log: Path) -> int | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((log / _HINT).read_text())["version"])
+    return None
