@@ -49,6 +49,7 @@ class Status:
         failing_checks: by name, what the newest evaluation found.
         failed_days: days whose newest run did not publish them.
         outdated_days: published days whose inputs or code have changed since.
+        older_code: published days that code other than today's built, counted by code version.
         quarantined: rows in quarantine.
     """
 
@@ -65,6 +66,7 @@ class Status:
     failing_checks: dict[str, str]
     failed_days: list[date]
     outdated_days: list[date]
+    older_code: dict[str, int]
     quarantined: int
 
 
@@ -112,6 +114,7 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
     from lakehouse.orchestration.instance import unfinished_days
+    from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
 
     snapshot = lake.snapshot(contract.id)
@@ -119,6 +122,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
     published = published_days(snapshot, likely.union(_between(rows)))
+    older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
     checked_at = (_checked_at(instance, contract) if instance else None) or published_at
     return Status(
@@ -135,6 +139,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         failing_checks=_failing_checks(instance, contract) if instance else {},
         failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
         outdated_days=stale_days(lake, contract, published),
+        older_code={code: len(days) for code, days in older.items()},
         quarantined=sum(file.rows for file in side.files) if side else 0,
     )
 
@@ -215,8 +220,13 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
             say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
         if each.outdated_days:
             say(f"{each.table}: inputs or code have changed since {days_text(each.outdated_days)} was published")
+        if each.older_code:
+            told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
+            say(f"{each.table}: {counted(sum(each.older_code.values()), 'day')} of older code ({told})")
     if not any(each.version >= 0 for each in found):
         say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
+    if any(each.older_code for each in found):
+        say(f"Rebuild what older code built: {program()} backfill --outdated")
     if any(each.failed_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
 

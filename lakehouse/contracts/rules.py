@@ -160,7 +160,8 @@ def lateness_rule(day_column: str, days: int, accepted: Mapping[date, date] | No
             in_time = in_time | ((day == F.lit(late_day)) & (arrival <= F.lit(through)))
         return F.coalesce(in_time, F.lit(True))
 
-    return Rule(NOT_TOO_LATE, f"the row arrives at most {days} days after its day", holds, frozenset({day_column}))
+    text = f"the row arrives at most {days} days after its day"
+    return Rule(NOT_TOO_LATE, text, holds, frozenset({day_column, "_arrival_date"}))
 
 
 def _present(column: str) -> Column:

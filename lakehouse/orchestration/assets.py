@@ -35,11 +35,13 @@ from lakehouse.orchestration.report import (
     column_schema,
     day_metadata,
     failed_evaluations,
+    older_code_metadata,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
+from lakehouse.tables.history import older_code
 from lakehouse.tables.publish import FAILED, BuildResult
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
@@ -177,6 +179,8 @@ def _metadata_of(
         # Once a run: the newest partition is what the UI reads schema and lineage from.
         metadata[days[-1]]["dagster/column_schema"] = column_schema(table)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
+        older = older_code(lake.settings.root, table.id, table.code_version)
+        metadata[days[-1]] |= older_code_metadata(older)
     return metadata
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -103,6 +103,15 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
     if each.status == UNCHANGED:
         metadata["checks"] = "unchanged: inputs and code are those of the published rows"
     return metadata
+
+
+def older_code_metadata(older: Mapping[str, Sequence[date]]) -> dict[str, Any]:
+    """How many published days of the table other code built, and which code; the number is plotted by the UI."""
+    told = ", ".join(f"{code}: {len(days)} day(s)" for code, days in older.items())
+    return {
+        "older_code_days": sum(len(days) for days in older.values()),
+        "older_code": f"{told}; `lakehouse backfill --outdated` builds them again" if told else "none",
+    }
 
 
 def preview(table: Table, each: DayResult) -> str:

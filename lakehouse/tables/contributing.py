@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, Table
+from lakehouse.contracts import Input, Rule, Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.errors import HistoryGoneError
@@ -49,9 +49,10 @@ class Made:
 class Maker:
     """Makes rows of one table again."""
 
-    def __init__(self, lake: Lake, table: Table, *, quarantined: bool) -> None:
+    def __init__(self, lake: Lake, table: Table, rules: Sequence[Rule], *, quarantined: bool) -> None:
         self._lake = lake
         self._table = table
+        self._rules = rules
         self._quarantined = quarantined
 
     def ident(self, row: Row) -> tuple[str, ...]:
@@ -185,7 +186,7 @@ class Maker:
             name: frame_of(self._lake, self._lake.table(each.table).schema, made.picked.get(each.table, ()))
             for name, each in table.upstream.items()
         }
-        again = recomputed(table, frames, self._quarantined)
+        again = recomputed(table, frames, self._quarantined, self._rules)
         made.differences = differing(table, rows, again, self.ident(rows[0]))
 
 

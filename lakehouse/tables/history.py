@@ -130,6 +130,15 @@ def standing(root: Path, table: str, days: Collection[date] | None = None) -> di
     return {each.day: each for each in records(root, table, days)}
 
 
+def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
+    """The published days that code other than the current one built, by code version, the newest of them first."""
+    found: dict[str, list[date]] = {}
+    for each in sorted(standing(root, table, days).values(), key=lambda record: (-record.version, record.day)):
+        if each.code_version != current:
+            found.setdefault(each.code_version, []).append(each.day)
+    return found
+
+
 def fold(root: Path, snapshot: Snapshot, table: str) -> int:
     """Append what the table's log says beyond the last fold; returns how many records that were.
 

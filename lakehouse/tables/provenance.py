@@ -15,14 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lakehouse.contracts import Table
+from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.contributing import PLACES, Maker
 from lakehouse.tables.history import Record, records
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.log import days_of, oldest_entry, read_entry
+from lakehouse.tables.late import accepted_through, rules_for
+from lakehouse.tables.log import days_of, oldest_entry, read_entry, snapshot_at
 from lakehouse.tables.recompute import (
     PLACE,
     Row,
@@ -138,7 +139,7 @@ class Tracer:
             groups[self._versions_tried(step, row)].append(row)
         picked: dict[tuple[str, int], list[Row]] = {}
         places: dict[tuple[Any, ...], str] = {}
-        maker = Maker(self._lake, step.table, quarantined=step.quarantined)
+        maker = Maker(self._lake, step.table, self._rules(step), quarantined=step.quarantined)
         for tried, rows in groups.items():
             made = [maker.make(rows, dict(tried[0]))]
             while made[-1].differences and len(made) < min(len(tried), _MOST_ATTEMPTS):
@@ -157,6 +158,16 @@ class Tracer:
         step.inputs = [
             self.trace(self._lake.table(name), rows, version) for (name, version), rows in picked.items() if rows
         ]
+
+    def _rules(self, step: Step) -> Sequence[Rule]:
+        """The row rules as they stood: late rows that were accepted since then are no reason to be in quarantine."""
+        table = step.table
+        if not table.rules:
+            return table.rules
+        side = self._lake.snapshot(table.quarantine_id)
+        if step.quarantined and step.commits:
+            side = snapshot_at(self._lake.path(step.name), max(each.version for each in step.commits.values()))
+        return rules_for(table, accepted_through(table, side, {row[table.day_column] for row in step.rows}))
 
     def _versions_tried(self, step: Step, row: Row) -> tuple[tuple[tuple[str, int], ...], ...]:
         """The input versions that the row may be made of, the likeliest first.

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.contracts import Table
+from lakehouse.contracts import Rule, Table
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.stage import routed
 from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, ROUTE, VALID
@@ -39,9 +39,11 @@ def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame
     )
 
 
-def recomputed(table: Table, frames: Mapping[str, DataFrame], quarantined: bool) -> list[dict[str, Any]]:
+def recomputed(
+    table: Table, frames: Mapping[str, DataFrame], quarantined: bool, rules: Sequence[Rule] | None = None
+) -> list[dict[str, Any]]:
     """What the transform and the rules make of some input rows: the published rows, or the quarantined ones."""
-    made = routed(table, table.transform(**frames))
+    made = routed(table, table.transform(**frames), rules)
     return rows_of(made.where(F.col(ROUTE) == (QUARANTINED if quarantined else VALID)))
 
 
