@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deltalake import ColumnProperties, CommitProperties, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError
+from filelock import FileLock, Timeout
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError, PublishConflictError
@@ -21,7 +22,9 @@ SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
 
 MAX_ATTEMPTS = 5
+LONGEST_WAIT_SECONDS = 600.0
 _STAGED = "staged"
+_LOCK = ".compaction.lock"  # on one machine; a table on shared storage is compacted from one place
 
 
 class RetentionError(LakehouseError):
@@ -83,8 +86,19 @@ def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
 
     Raises:
         RetentionError: where `hours` is below `SHORTEST_RETENTION_HOURS`.
+        PublishConflictError: where other writers won every attempt; nothing was removed.
     """
     check_retention(hours)
+    for _ in range(MAX_ATTEMPTS):
+        with suppress(CommitFailedError):  # it logs what it is about to do, and does nothing where that loses a race
+            return _vacuum(path, hours, dry_run=dry_run)
+    raise PublishConflictError(
+        f"{path}: other runs published during each of {MAX_ATTEMPTS} vacuums; nothing was removed. Vacuum again when "
+        "fewer runs are on."
+    )
+
+
+def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     snapshot = open_snapshot(path)
     if snapshot.delta is None:
         return Vacuumed()
@@ -113,6 +127,19 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
     Raises:
         PublishConflictError: where other writers won every attempt.
     """
+    if dry_run or not layout.path.is_dir():
+        return _compact(layout, dry_run=True)
+    # Of two compactions of the same files, delta-rs 1.6.6 lets both commit, and every row is there twice.
+    try:
+        with FileLock(layout.path / _LOCK, timeout=LONGEST_WAIT_SECONDS):
+            return _compact(layout, dry_run=False)
+    except Timeout as error:
+        raise PublishConflictError(
+            f"{layout.path}: another compaction has been running for {LONGEST_WAIT_SECONDS:g} s. Compact again later."
+        ) from error
+
+
+def _compact(layout: Layout, *, dry_run: bool) -> Compacted:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         snapshot = open_snapshot(layout.path)
         partitions = Counter(file.partition for file in snapshot.files)

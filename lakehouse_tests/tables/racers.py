@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError
 from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
+from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
 
@@ -76,9 +77,8 @@ def _perform(path: Path, step: Step, base: Snapshot, files: Any) -> int:
         return ensure_table(wider_at(path, step.name)).version
     assert base.delta is not None
     if step.action == "compact":
-        base.delta.optimize.compact()
-    else:
-        base.delta.vacuum(1, dry_run=False, enforce_retention_duration=False, full=True)
+        return compact(Layout(path, SCHEMA)).version
+    base.delta.vacuum(1, dry_run=False, enforce_retention_duration=False, full=True)
     return base.delta.version()
 
 

@@ -156,6 +156,19 @@ def test_a_publish_during_compaction_loses_nothing(pair: Racers, path: Path, sam
         assert not any("PublishConflictError" in name for name in ended), ended
 
 
+def test_two_compactions_leave_each_row_once(pair: Racers, path: Path) -> None:
+    """Without it, two of them would both commit the merged files, and every row of the table would be there twice."""
+    target = target_at(path)
+    for n in range(ROUNDS):
+        before = open_snapshot(path)
+        pieces = [f for m in range(3) for f in stage_rows(target, [{"day": TUESDAY, "id": f"piece{n}-{m}", "n": m}])]
+        replace_days(target, before, pieces, [TUESDAY], Commit())
+        outcomes = pair.race(path, Step("compact"), Step("compact"))
+        assert [each.error for each in outcomes] == ["", ""], outcomes
+        assert Counter(names_in(path)) == {"old": 4, f"piece{n}": 3}
+    readable(path)
+
+
 def test_a_publish_during_vacuum_keeps_its_files(pair: Racers, path: Path) -> None:
     """Without it, vacuum would remove what a run has staged but not committed, or leave a crash's files for good."""
     for n in range(ROUNDS):
