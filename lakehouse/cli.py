@@ -18,6 +18,7 @@ from lakehouse.commands import (
     dev,
     doctor,
     explain,
+    forget,
     freshness,
     impact,
     keys,
@@ -58,6 +59,7 @@ FAMILIES = (
     undo,
     maintain,
     keys,
+    forget,
     doctor,
     dev,
 )

@@ -74,11 +74,14 @@ def sql(
     from lakehouse.catalog import tables
     from lakehouse.commands.names import resolve_names
     from lakehouse.contracts.table import LAYERS
+    from lakehouse.tables.erasures import ERASURES
     from lakehouse.tables.history import HISTORY
 
     settings = get_settings()
     contracts = tables().values()
-    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules] + [HISTORY]
+    known = (
+        [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules] + [HISTORY, ERASURES]
+    )
     resolved, uses = resolve_names(statement, known, (*LAYERS, HISTORY.split(".")[0]))
     _built(settings, uses)
     pinned = _pinned(settings, uses, as_of or (), known)
@@ -102,12 +105,11 @@ def sql(
 def _built(settings: Settings, uses: Sequence[TableUse]) -> None:
     from deltalake import DeltaTable
 
-    from lakehouse.tables.history import HISTORY
     from lakehouse.tables.lake import table_path
 
     for use in uses:
         if not DeltaTable.is_deltatable(str(table_path(settings.root, use.table))):
-            source = use.table.removesuffix("_quarantine") if use.table != HISTORY else "*"
+            source = use.table.removesuffix("_quarantine") if not use.table.startswith("ops.") else "*"
             raise UsageError(
                 f"{use.table} was never built in {settings.root}. Land files (lakehouse land --help), then: "
                 f"{program()} backfill --select '+{source}' --from DAY --to DAY"

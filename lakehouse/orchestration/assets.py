@@ -1,5 +1,6 @@
 """The one factory: a table's contract becomes its Dagster asset."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +24,11 @@ from dagster import (
     TimeWindowPartitionMapping,
     asset,
 )
+from pyspark.errors import PySparkException
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
-from lakehouse.errors import BadPartitionsError, LakehouseError
+from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.report import (
     asset_key,
@@ -39,6 +41,7 @@ from lakehouse.orchestration.report import (
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.history import older_code
@@ -154,7 +157,16 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
             raise RetryRequested(MAX_RETRIES, wait) from error
         if isinstance(error, LakehouseError):
             raise _failure(error) from error
+        if isinstance(error, PySparkException):
+            raise EngineError(without_values(error)) from None  # Dagster would store the cause too
         raise
+
+
+def without_values(error: PySparkException) -> str:
+    """What Spark says went wrong, without the values of rows, which it puts between quotes."""
+    text = re.split(r"\n\s*\n|\nJVM stacktrace|\n== ", str(error))[0].strip()
+    shown = re.sub(r"'[^']*'", "'…'", ADDRESS.sub("<e-mail>", text))
+    return f"{type(error).__name__}: {shown}"
 
 
 def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: list[date]) -> dict[date, str]:

@@ -11,6 +11,7 @@ import io
 import os
 import re
 import secrets
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,11 +29,13 @@ __all__ = [
     "SOURCES",
     "Landed",
     "LandingFile",
+    "content_of",
     "generate_online_retail",
     "land_events",
     "land_online_retail",
     "land_sample_online_retail",
     "landing_files",
+    "rewrite",
 ]
 
 _DAY_NAME = {
@@ -272,3 +275,25 @@ def _real_day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
+
+
+def content_of(path: Path) -> bytes | None:
+    """A landed file's content, unpacked; None where it cannot be read to its end."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content: bytes = file.read()
+    except (EOFError, OSError, zlib.error):
+        return None
+    return content
+
+
+def rewrite(file: LandingFile, content: bytes) -> None:
+    """Put other content in a landed file's place in one step.
+
+    Raises:
+        SourceError: the file has changed since it was listed; it stays as it is.
+    """
+    found = file.path.stat()
+    if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+        raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
+    _land(file.source, file.arrival_date, file.path, _gzipped(content) if file.path.suffix == ".gz" else content)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
+from lakehouse.tables.erasures import keep_forgotten
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
@@ -47,6 +48,8 @@ def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: b
     plan = make_plan(lake, table, asked)
     result = BuildResult(table, publisher.base.version, plan.versions, seconds=seconds)
     todo = [day for day in asked if force or not publisher.is_current(day, plan.fingerprints[day])]
+    if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
+        plan = make_plan(lake, table, asked)
     _report_unchanged(publisher, result, set(asked) - set(todo))
     clock.lap("plan")
     if todo:

@@ -22,6 +22,15 @@ UNDO_POINTS = (
     "after-quarantine-restore",
     "after-restore",
 )
+# Of `lakehouse forget`, beside those of the builds it starts.
+FORGET_POINTS = (
+    "before-landing-rewrite",
+    "after-landing-rewrite",
+    "before-erase-commit",
+    "after-erase-commit",
+    "before-purge",
+    "after-purge",
+)
 
 
 def failpoint(table: str, name: str) -> None:

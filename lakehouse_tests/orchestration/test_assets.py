@@ -1,14 +1,19 @@
 """The assets that follow from the contracts, checked without an engine."""
 
+import re
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 from dagster import AssetsDefinition, BackfillPolicy, TimeWindowPartitionMapping
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from pyspark.errors import PySparkException
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
+from lakehouse.errors import EngineError
+from lakehouse.orchestration.assets import _retried
 from lakehouse.orchestration.report import asset_key, column_lineage, column_schema
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.metrics import DayMetrics
@@ -89,3 +94,20 @@ def test_one_run_serves_a_range_of_all_tables() -> None:
     assert len(partitions) == 1
     job = defs.resolve_job_def("lakehouse")
     assert {".".join(key.path) for key in job.asset_layer.selected_asset_keys} == set(tables())
+
+
+def test_an_engine_error_tells_no_value_of_a_row() -> None:
+    """Without it, the value that could not be cast, an address for example, would be stored with Dagster's events."""
+    text = (
+        '[CAST_INVALID_INPUT] The value \'ann@example.com\' of the type "STRING" cannot be cast to "BIGINT" of bo@x.org.'
+        '\n== DataFrame ==\n"cast" was called from ann'
+    )
+    context = SimpleNamespace(retry_number=0)
+    with pytest.raises(EngineError) as caught, _retried(context):  # type: ignore[arg-type]
+        raise PySparkException(text)
+    assert "CAST_INVALID_INPUT" in str(caught.value)
+    assert '"STRING" cannot be cast to "BIGINT"' in str(caught.value)
+    assert not {"ann", "bo@x.org"} & set(re.split(r"[^\w.@]", str(caught.value)))
+    assert "example.com" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

@@ -1,0 +1,280 @@
+"""A person who is to be forgotten, and how one is found in lines of files, cells, JSON and text.
+
+An id made of digits may also be an amount or a product: in columns and fields that are known to hold something else it
+is passed over. An e-mail address, a token or an id with letters means the person wherever it stands.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import hmac
+import io
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lakehouse.contracts import Landing
+
+FORGOTTEN = "<forgotten>"
+PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID", "user", "customer")
+SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
+_AT = r"(?:@|＠|\\u0040|%40)"
+ADDRESS = re.compile(r"[\w.!#$%&'*+/=?^`|~-]+@[\w-]+(?:\.[\w-]+)*")
+
+
+def canonical_id(value: object) -> str:
+    """An id as tables compare it: `17841.0`, ` 17841` and 17841 are one."""
+    return re.sub(r"^(\d+)\.0+$", r"\1", str(value).strip())
+
+
+def canonical_address(text: str) -> str:
+    """An e-mail address as it is tokenised."""
+    return text.strip().lower()
+
+
+def person_mark(kind: str, text: str, key: bytes) -> str:
+    """What is kept of a forgotten person: an HMAC of the id (`user`) or the address (`email`)."""
+    known = canonical_id(text) if kind == "user" else canonical_address(text)
+    return hmac.new(key, f"{kind}:{known}".encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True)
+class Person:
+    """What names a person.
+
+    Attributes:
+        user: the id, canonical; None: known by addresses only.
+        emails: addresses, canonical.
+        tokens: digests of the addresses under every key, without the key's id.
+        others: columns that hold something else than people, where digits are not an id.
+        fields: columns and JSON fields that hold ids of people.
+    """
+
+    user: str | None
+    emails: frozenset[str] = frozenset()
+    tokens: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+    fields: frozenset[str] = frozenset(PERSON_FIELDS)
+
+    def __repr__(self) -> str:
+        """Nothing of the person: it could end up in a traceback."""
+        return "Person(…)"
+
+    @cached_property
+    def _needles(self) -> tuple[str, ...]:
+        """Texts one of which is in any text that names the person."""
+        return (*([self.user.lower()] if self.user else []), *(e.split("@")[0] for e in self.emails), *self.tokens)
+
+    @cached_property
+    def _strict(self) -> re.Pattern[str] | None:
+        found = [
+            rf"(?<![\w.+-]){re.escape(name)}{_AT}{re.escape(host)}(?![\w-]|\.\w)"
+            for name, _, host in (email.rpartition("@") for email in sorted(self.emails))
+        ]
+        found += [rf"(?:[0-9a-f]{{8}}:)?{token}" for token in sorted(self.tokens)]
+        if self.user and not self.user.isdigit():
+            found.append(self._word)
+        return re.compile("|".join(found), re.IGNORECASE) if found else None
+
+    @cached_property
+    def _loose(self) -> re.Pattern[str] | None:
+        parts = [each for each in (self._strict.pattern if self._strict else "", self._word) if each]
+        return re.compile("|".join(parts), re.IGNORECASE) if parts else None
+
+    @property
+    def _word(self) -> str:
+        if not self.user:
+            return ""
+        if self.user.isdigit() and len(self.user) < SHORTEST_NUMBER:
+            fields = "|".join(map(re.escape, sorted(self.fields)))
+            return rf'"(?:{fields})"\s*:\s*"?{self.user}(?:\.0+)?(?![\w.])'
+        return rf"(?<![\w.-]){re.escape(self.user)}(?:\.0+)?(?![\w-]|\.\d)"
+
+    def is_user(self, value: object) -> bool:
+        """Whether an id is the person's."""
+        return self.user is not None and value is not None and canonical_id(value) == self.user
+
+    def may_be_in(self, text: str) -> bool:
+        """Quick: False only where the text cannot name the person."""
+        lowered = text.lower()
+        return any(needle in lowered for needle in self._needles)
+
+    def in_text(self, text: str, *, strict: bool = False) -> bool:
+        """Whether a text names the person; strict: digits alone do not."""
+        pattern = self._strict if strict else self._loose
+        return pattern is not None and self.may_be_in(text) and pattern.search(text) is not None
+
+    def in_bytes(self, content: bytes) -> bool:
+        """Whether raw bytes name the person, such as the free pages of a database, where no text has an end."""
+        text = content.decode("ascii", "replace").lower()
+        return any(each in text for each in (*self.emails, *self.tokens)) or self.in_text(text, strict=True)
+
+    def out_of_text(self, text: str, *, strict: bool = False) -> str:
+        """The text without the person."""
+        pattern = self._strict if strict else self._loose
+        return pattern.sub(FORGOTTEN, text) if pattern and self.may_be_in(text) else text
+
+    def in_value(self, value: Any, key: str = "") -> bool:
+        """Whether a cell or JSON value, JSON in texts included, names the person; `key` is its column or field."""
+        match value:
+            case str():
+                if not self.may_be_in(value):
+                    return False
+                if key in self.fields and self.is_user(value):
+                    return True
+                loaded = _loaded(value)
+                return self.in_text(value, strict=key in self.others) if loaded is None else self.in_value(loaded, key)
+            case dict():
+                return any(self.in_text(str(k), strict=True) or self.in_value(v, str(k)) for k, v in value.items())
+            case list() | tuple():
+                return any(self.in_value(each, key) for each in value)
+            case bool() | None:
+                return False
+            case int() | float():
+                return key in self.fields and self.is_user(value)
+        return False
+
+    def out_of_value(self, value: Any, key: str = "") -> Any:
+        """The value without the person; everything else stays as it is."""
+        if not self.in_value(value, key):
+            return value
+        match value:
+            case str():
+                loaded = _loaded(value)
+                if key in self.fields and self.is_user(value):
+                    return FORGOTTEN
+                if loaded is None:
+                    return self.out_of_text(value, strict=key in self.others)
+                return json.dumps(self.out_of_value(loaded, key), ensure_ascii=False)
+            case dict():
+                return {self.out_of_text(str(k), strict=True): self.out_of_value(v, str(k)) for k, v in value.items()}
+            case list() | tuple():
+                return [self.out_of_value(each, key) for each in value]
+        return FORGOTTEN
+
+
+def _loaded(text: str) -> Any:
+    """A JSON object or list in a text; None where it is none."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+class Lines:
+    """The lines of landed files of one source, as far as people are concerned."""
+
+    def __init__(self, landing: Landing, person_columns: Sequence[str]) -> None:
+        self.landing = landing
+        self._columns = [name for name in person_columns if name in landing.columns]
+
+    def without(self, content: bytes, person: Person) -> tuple[bytes, int, int]:
+        """A file's content without the person, how many lines are gone, and from how many they were taken out.
+
+        A line goes if its id or an address in its known fields is the person's; so does one that cannot be parsed, or
+        has no id, and names the person anywhere. From another person's line only the mention is taken.
+        """
+        lines = content.split(b"\n")
+        header = self._header(lines[0]) if self.landing.format == "csv" else None
+        kept, gone, changed = [], 0, 0
+        for number, line in enumerate(lines):
+            text = line.decode("utf-8", "replace")
+            if (header is not None and number == 0) or not (person.may_be_in(text) or "\\u" in text):
+                kept.append(line)
+                continue
+            bare = text.removesuffix("\r")
+            left = self._csv_line(bare, header, person) if header is not None else self._json_line(bare, person)
+            gone += left is None
+            changed += left is not None and left != bare
+            if left is not None:
+                kept.append(line if left == bare else (left + text[len(bare) :]).encode())
+        return (b"\n".join(kept), gone, changed) if gone or changed else (content, 0, 0)
+
+    def people(self, content: bytes) -> Iterable[tuple[str, str]]:
+        """Every id and address in the content, as (`user` or `email`, canonical text)."""
+        ids: set[str] = set()
+        lines = content.decode("utf-8", "replace").split("\n")
+        header = self._header(lines[0].encode()) if self.landing.format == "csv" else None
+        for line in lines:
+            row = _object(line) if header is None else dict(zip(header, _cells(line), strict=False))
+            ids |= {canonical_id(row[c]) for c in self._columns if row and row.get(c) not in (None, "")}
+        yield from (("user", each) for each in ids)
+        text = re.sub(r"＠|\\u0040|%40", "@", "\n".join(lines))
+        yield from (("email", each) for each in {canonical_address(each) for each in ADDRESS.findall(text)})
+
+    def _header(self, line: bytes) -> list[str]:
+        return _cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+
+    def _json_line(self, text: str, person: Person) -> str | None:
+        row = _object(text)
+        if row is None:
+            return None if person.in_text(text) else text
+        extra = {name: value for name, value in row.items() if name not in self.landing.columns}
+        known = {name: value for name, value in row.items() if name not in extra}
+        ids = [known.get(name) for name in self._columns]
+        if any(map(person.is_user, ids)) or person.in_text(json.dumps(known, ensure_ascii=False), strict=True):
+            return None
+        if not person.in_value(extra):
+            return text
+        if not any(each not in (None, "") for each in ids):
+            return None
+        for name, value in extra.items():
+            if person.in_value(value, name) or person.in_text(name, strict=True):
+                # Only this field is written anew: a number of another one keeps its digits.
+                written = json.dumps(name)
+                left = json.dumps(person.out_of_value(value, name), ensure_ascii=False)
+                spelled = re.compile(rf"({re.escape(written)}\s*:\s*)")
+                found = spelled.search(text)
+                if found is None:
+                    return None
+                _, end = json.JSONDecoder().raw_decode(text, found.end())
+                text = text[: found.end()] + left + text[end:]
+        return person.out_of_text(text, strict=True)
+
+    def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
+        cells = _cells(text)
+        if len(cells) != len(header):
+            return None if person.in_text(text) else text
+        row = dict(zip(header, cells, strict=True))
+        known = [value for name, value in row.items() if name in self.landing.columns]
+        ids = [row[name] for name in self._columns if name in row]
+        if any(map(person.is_user, ids)) or any(person.in_text(value, strict=True) for value in known):
+            return None
+        extra = {name: value for name, value in row.items() if name not in self.landing.columns}
+        if not person.in_value(extra):
+            return text
+        if not any(ids):
+            return None
+        left = io.StringIO()
+        csv.writer(left, lineterminator="").writerow(
+            [value if name in self.landing.columns else person.out_of_value(value, name) for name, value in row.items()]
+        )
+        return left.getvalue()
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A line's JSON object; None where it is none, or names a field twice."""
+
+    def once(pairs: Collection[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError
+        return dict(pairs)
+
+    try:
+        found = json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line.removesuffix("\r")]), [])
+    except csv.Error:
+        return []

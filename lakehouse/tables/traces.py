@@ -1,0 +1,189 @@
+"""Where a person is named in the files under the root: each kind of file is decoded, nothing is taken on trust."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.errors import LakehouseError
+from lakehouse.sources.people import Lines, Person
+
+_SQLITE = b"SQLite format 3\0"
+PATIENCE = 30.0  # seconds to wait for an event store
+
+
+class TraceError(LakehouseError):
+    """A file that names a person cannot be mended."""
+
+
+def files_under(root: Path) -> Iterator[Path]:
+    """Every file, hidden ones too."""
+    for top, _, names in os.walk(root):
+        yield from (Path(top) / name for name in sorted(names))
+
+
+def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool:
+    """Whether a file, or its name, names the person; False where it is gone meanwhile.
+
+    Args:
+        path: of the file.
+        person: who.
+        lines: of a landed file, how its lines are read.
+    """
+    try:
+        if person.in_text(path.name, strict=True):
+            return True
+        with path.open("rb") as file:
+            head = file.read(len(_SQLITE))
+        if head == _SQLITE:
+            return _in_database(path, person)
+        if head[:4] == b"PAR1":
+            return _in_parquet(path, person)
+        content = unpacked(path)
+    except FileNotFoundError:
+        return False
+    if lines is not None:
+        return lines.without(content, person)[1:] != (0, 0)
+    text = content.decode("utf-8", "replace")
+    return person.may_be_in(text) and any(person.in_value(_parsed(line)) for line in text.splitlines())
+
+
+def unpacked(path: Path) -> bytes:
+    """A file's bytes, unpacked as far as they can be."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    parts: list[bytes] = []
+    try:
+        with gzip.open(path, "rb") as file:
+            while chunk := file.read(1 << 16):
+                parts.append(chunk)
+    except (EOFError, OSError, zlib.error):
+        if not parts:
+            return path.read_bytes()
+    return b"".join(parts)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
+
+
+def _in_parquet(path: Path, person: Person) -> bool:
+    try:
+        with closing(pq.ParquetFile(path)) as file:
+            table = file.read([f.name for f in file.schema_arrow if pa.types.is_nested(f.type) or _is_text(f.type)])
+    except pa.ArrowInvalid:  # cut short by a crash
+        return person.in_bytes(path.read_bytes())
+    return any(
+        person.in_value(text, name)
+        for column in table.column_names
+        for name, text in _texts(column, table[column].combine_chunks(), person)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
+
+
+def _texts(name: str, values: pa.Array, person: Person) -> Iterator[tuple[str, str]]:
+    """Distinct texts of a column that may name the person, those in lists, maps and structs too."""
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
+    if _is_text(kind) and not pa.types.is_dictionary(kind):
+        found = [text for text in pc.unique(values).to_pylist() if text]
+        if person.may_be_in("\n".join(found)):
+            yield from ((name, text) for text in found)
+    elif pa.types.is_dictionary(kind):
+        yield from _texts(name, values.dictionary, person)
+    elif pa.types.is_map(kind):
+        yield from _texts(name, values.keys, person)
+        yield from _texts(name, values.items, person)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _texts(name, pc.list_flatten(values), person)
+    elif pa.types.is_struct(kind):
+        for position in range(kind.num_fields):
+            yield from _texts(kind.field(position).name, values.field(position), person)
+
+
+def without_person(path: Path, person: Person) -> bool:
+    """Take the person out of a log, an event store or another file that is no table's; True where anything changed.
+
+    Raises:
+        TraceError: the event store is in use.
+    """
+    if not names_person(path, person):
+        return False
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) == _SQLITE:
+            return _out_of_database(path, person)
+    content = path.read_bytes()
+    lines = content.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+    left = "".join(_line_without(line, person) for line in lines).encode("utf-8", "surrogateescape")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    draft.write_bytes(left)
+    draft.chmod(path.stat().st_mode & 0o777)
+    draft.replace(path)
+    return left != content
+
+
+def _line_without(line: str, person: Person) -> str:
+    if not person.may_be_in(line):
+        return line
+    loaded = _parsed(line)
+    if isinstance(loaded, str):
+        return person.out_of_text(line)
+    return json.dumps(person.out_of_value(loaded), ensure_ascii=False) + line[len(line.rstrip("\r\n")) :]
+
+
+def _in_database(path: Path, person: Person) -> bool:
+    with closing(_opened(path)) as database:
+        if any(True for _ in _cells(database, person)):
+            return True
+    # Deleted rows stay in free pages.
+    return person.in_bytes(path.read_bytes())
+
+
+def _out_of_database(path: Path, person: Person) -> bool:
+    try:
+        with closing(_opened(path)) as database:
+            database.execute("PRAGMA secure_delete = ON")
+            for table, column, row, value in list(_cells(database, person)):
+                database.execute(
+                    f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?',  # noqa: S608 - its own names
+                    (person.out_of_value(value), row),
+                )
+            database.commit()
+            database.execute("VACUUM")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        raise TraceError(f"{path.name} is in use ({error}). Stop `lakehouse dev` and what else uses it.") from None
+    return True
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=PATIENCE)
+
+
+def _cells(database: sqlite3.Connection, person: Person) -> Iterator[tuple[str, str, int, str]]:
+    """Table, column, row and text of every cell that names the person."""
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        for row, *cells in database.execute(f'SELECT rowid, * FROM "{table}"'):  # noqa: S608 - its own names
+            for column, value in zip(columns, cells, strict=True):
+                if isinstance(value, str) and person.may_be_in(value) and person.in_value(value):
+                    yield table, column, row, value

@@ -1,0 +1,124 @@
+"""A person is found in the lines and texts that name them, and nobody else is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakehouse.contracts import Landing
+from lakehouse.sources.people import FORGOTTEN, Lines, Person, person_mark
+
+EVENTS = Lines(Landing("events", "jsonl", ("event_id", "user_id", "amount", "email")), ("user_id",))
+RETAIL = Lines(Landing("online_retail", "csv", ("InvoiceNo", "StockCode", "CustomerID")), ("CustomerID",))
+ANN = Person("17841", frozenset({"ann.o+x@example.com"}), frozenset({"ab" * 32}), frozenset({"amount", "StockCode"}))
+WEB = Person("u000012")
+
+THEIRS = [
+    '{"event_id":"1","user_id":"17841","amount":12.50}',
+    '{"event_id":"1","user_id":17841.0}',
+    '{"event_id":"1","user_id":" 17841.0 "}',
+    '{"event_id":"1","user_id":null,"email":" Ann.O+x@Example.com"}',
+    '{"event_id":"1","user_id":"9","email":"ann.o+x\\u0040example.com"}',
+    '{"event_id":"1","user_id":null,"customer":17841}',
+    '{"event_id":"1","buyer":{"id":"17841"}}',
+    '{"event_id":"1","user_id":"17841","amount":1',
+    '{"user_id":"9","user_id":"17841"}',
+    "ann.o+x@example.com",
+    "[17841]",
+]
+OTHERS = [
+    '{"event_id":"17841x","user_id":"9","amount":17841}',
+    '{"event_id":"1","user_id":"178410","amount":"17841"}',
+    '{"event_id":"1","user_id":"9","email":"joann.o+x@example.com"}',
+    '{"event_id":"1","user_id":"9","email":"ann.o+x@example.com.au"}',
+    '{"event_id":"1","user_id":"9","points":17841}',
+    '{"event_id":"1","amount":1.17841',
+    "",
+]
+
+
+@pytest.mark.parametrize("line", THEIRS)
+def test_a_line_of_the_person_goes(line: str) -> None:
+    """Without it, another spelling of the id, an address alone or a broken line would outlive the erasure."""
+    assert EVENTS.without(f"{line}\n".encode(), ANN) == (b"", 1, 0)
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_line_of_somebody_else_stays_to_the_byte(line: str) -> None:
+    """Without it, an amount or a longer id that looks like the person's would take another person's row away."""
+    content = f"{line}\r\n".encode() + b'\xff\xfe"latin\n'
+    assert EVENTS.without(content, ANN) == (content, 0, 0)
+
+
+def test_a_mention_in_a_line_of_somebody_else_is_taken_out_alone() -> None:
+    """Without it, their row would be lost, or go on naming the person; the amount must keep its digits."""
+    line = '{"event_id":"1","user_id":"9", "amount":12.50, "referred_by" : "17841","n":{"reply":"ann.o+x@example.com"}}'
+    left, gone, mended = EVENTS.without(f"{line}\n".encode(), ANN)
+    assert (gone, mended) == (0, 1)
+    assert b'"user_id":"9", "amount":12.50, "referred_by" : "' + FORGOTTEN.encode() in left
+    assert json.loads(left)["n"] == {"reply": FORGOTTEN}
+
+
+def test_lines_of_a_csv_file() -> None:
+    """Without it, exports would be read as text: a product of the person's number would count as theirs."""
+    content = (
+        b"InvoiceNo,StockCode,CustomerID,note\r\n536365,17841,17850.0,\r\n536366,22423,17841.0,\r\n"
+        b"536367,22423,,for 17841\r\n536368,22423,17850.0,friend of 17841\r\n536369,broken 17841\r\n536370,a,,\r\n"
+    )
+    left, gone, mended = RETAIL.without(content, ANN)
+    assert (gone, mended) == (3, 1)
+    assert left == (
+        b"InvoiceNo,StockCode,CustomerID,note\r\n536365,17841,17850.0,\r\n"
+        + f"536368,22423,17850.0,friend of {FORGOTTEN}\r\n536370,a,,\r\n".encode()
+    )
+    assert RETAIL.without(left, ANN) == (left, 0, 0)
+
+
+def test_people_of_a_file_are_recognised_by_their_marks() -> None:
+    """Without it, a forgotten person who is landed again, whose name nobody keeps, would be published again."""
+    content = b'{"user_id":"17841.0"}\n{"user_id":9,"email":"Ann.o+x\\u0040Example.com"}\nbroken bo@example.com\n'
+    known = {person_mark(kind, text, b"key") for kind, text in EVENTS.people(content)}
+    wanted = [("user", "17841"), ("user", "9.0"), ("email", "ann.o+x@example.com"), ("email", "bo@example.com")]
+    assert known == {person_mark(kind, text, b"key") for kind, text in wanted}
+    assert person_mark("user", "17841", b"other") not in known
+    assert ("user", "17850") in set(RETAIL.people(b"InvoiceNo,StockCode,CustomerID\n1,2,17850.0\n"))
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "found"),
+    [
+        ("17841", "user_id", True),
+        ("17841.0", "CustomerID", True),
+        ("17841", "StockCode", False),
+        ("| 17841 | 2011 |", "", True),
+        ('{"minValues":{"StockCode":"17841","amount":17841}}', "", False),
+        ('{"minValues":{"user_id":"17841"}}', "", True),
+        ("0178410", "user_id", False),
+        (f"3f9a1c2e:{'ab' * 32}", "email_token", True),
+        ("ab" * 32, "amount", True),
+        (17841, "size", False),
+    ],
+)
+def test_cells_and_log_entries(value: object, key: str, found: bool) -> None:
+    """Without it, statistics and previews would be passed over, or a size in bytes be taken for a person."""
+    assert ANN.in_value(value, key) is found
+    assert not ANN.in_value(ANN.out_of_value(value, key), key)
+    assert found or ANN.out_of_value(value, key) == value
+
+
+def test_ids_with_letters_mean_the_person_anywhere_and_short_numbers_only_behind_their_names() -> None:
+    """Without it, an id such as 12 would be struck from every count of every log."""
+    assert WEB.in_value("order of u000012", "amount")
+    assert WEB.in_text("u000012@example.com")
+    assert not WEB.in_text("u0000123 xu000012")
+    short = Person("12")
+    assert not short.in_value({"version": "12", "n": 12, "text": "12 rows"})
+    assert short.in_value({"user_id": "12"})
+    assert short.in_value({"user_id": 12})
+    assert short.in_text('cut {"user_id":"12", "amo')
+
+
+def test_a_person_is_not_told_by_a_traceback() -> None:
+    """Without it, the log of a failed erasure would name the person."""
+    assert "17841" not in repr(ANN)
