@@ -16,7 +16,7 @@ from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.tables import publish as publishing
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.publish import PUBLISHED, BuildResult, Job, Publisher
+from lakehouse.tables.publish import PUBLISHED, BuildResult, DayResult, Job, Publisher
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse.tables.stage import quarantine_schema
 from lakehouse_tests.conftest import LakeFactory
@@ -33,18 +33,20 @@ def count(cases: int = 0, **wrong: int) -> None:
     tally("faults of the file system", said, cases=cases, **{"lost": 0, "doubled": 0, "violating": 0, **wrong})
 
 
-def sales() -> Table:
+def sales(max_quarantined: float = 1.0) -> Table:
     """A table with a rule, so that it has a quarantine."""
     columns = {
         "id": (T.StringType(), pa.Field()),
         "day": (T.DateType(), pa.Field()),
         "n": (T.LongType(), pa.Field(ge=0)),
     }
-    return table("silver.sales", model("Sales", **columns), lambda: None, {}, max_quarantined=1.0)
+    return table("silver.sales", model("Sales", **columns), lambda: None, {}, max_quarantined=max_quarantined)
 
 
 class Door:
-    """Publishes generations of one day: sound rows and one that breaks a rule."""
+    """Publishes generations of one day: sound rows, and `bad` ones that break a rule."""
+
+    bad = 1
 
     def __init__(self, lake: Lake, patch: pytest.MonkeyPatch) -> None:
         self.lake, self.table = lake, lake.table("silver.sales")
@@ -52,20 +54,25 @@ class Door:
         self.paused = False
         patch.setattr(publishing, "stage", self._stage)
 
-    def _stage(self, made: Table, frame: Any, folder: Path) -> None:
+    def _stage(self, made: Table, frame: Any, folder: Path, *_: Any) -> None:
         self.paused = True  # what the engine does is not under test here
         sound = [{"id": f"{frame}-{n}", "day": MONDAY, "n": n} for n in range(3)]
         stage_rows(target_of(self.path, made.schema), sound, folder=folder)
         bad = {"id": f"{frame}-bad", "day": MONDAY, "n": -1, "_failed_rules": ["n_at_least_minimum"]}
-        stage_rows(target_of(self.path, quarantine_schema(made)), [bad], "quarantined", folder)
+        stage_rows(target_of(self.path, quarantine_schema(made)), [bad] * self.bad, "quarantined", folder)
         self.paused = False
 
     def publish(self, generation: int) -> None:
+        """One run of one day, which passes its audit."""
+        result = self.attempt(generation)
+        assert result.status == PUBLISHED, result.reason
+
+    def attempt(self, generation: int) -> DayResult:
         """One run of one day."""
         publisher = Publisher(self.lake, self.table)
         result = BuildResult(self.table, publisher.base.version, {})
         publisher.publish(Job(generation, [MONDAY], (), {MONDAY: generation}), result, "run")  # type: ignore[arg-type]
-        assert result.days[MONDAY].status == PUBLISHED, result.days[MONDAY].reason
+        return result.days[MONDAY]
 
     def done(self, generation: int) -> bool:
         """Whether a run would leave the day alone."""
