@@ -20,6 +20,7 @@ class TableReport:
         failed: by day, the blocking checks it failed; its last good data stays visible.
         skipped: by day, why it was not tried.
         quarantined: rows of those days that broke a row rule.
+        warnings: checks that found something and held no day back, with what they found.
         seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
         broken: the error that ended the table's step, if it was not its data.
     """
@@ -30,6 +31,7 @@ class TableReport:
     failed: dict[date, str] = field(default_factory=dict)
     skipped: dict[date, str] = field(default_factory=dict)
     quarantined: int = 0
+    warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     work_seconds: float = 0.0
     broken: str | None = None
@@ -114,6 +116,7 @@ class Report:
                     "skipped": {str(day): why for day, why in sorted(each.skipped.items())},
                     "rows": each.rows,
                     "quarantined": each.quarantined,
+                    "warnings": each.warnings,
                     "seconds": round(each.seconds, 3),
                     "error": each.broken,
                 }

@@ -211,6 +211,10 @@ class Follower:
     def _checked(self, event: DagsterEvent) -> None:
         checked = event.asset_check_evaluation_data
         name, partition = ".".join(checked.asset_key.path), checked.partition
+        if not checked.passed and partition is None and checked.severity.value == "WARN" and name in self._reports:
+            warning = f"{checked.check_name}: {checked.description or 'warns'}"
+            if warning not in self._reports[name].warnings:
+                self._reports[name].warnings.append(warning)
         if partition is None and self.run.piece.first == self.run.piece.last:
             partition = self.run.piece.first.isoformat()
         if checked.passed or partition is None or checked.severity.value != "ERROR" or name not in self._bad:

@@ -59,6 +59,8 @@ def _reasons(report: Report, settings: Settings) -> None:
             _line(f"{each.table} {day} failed: {why}")
         if len(each.failed) > MOST_REASONS:
             _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
+        for text in each.warnings[:MOST_REASONS]:
+            _line(f"{each.table} warns, {text}", style="yellow")
         for why in () if report.interrupted else dict.fromkeys(each.skipped.values()):
             days = [day for day, reason in each.skipped.items() if reason == why]
             _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
