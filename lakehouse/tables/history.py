@@ -63,6 +63,9 @@ SCHEMA = T.StructType(
         T.StructField("seconds", T.DoubleType(), metadata={"comment": "Of the whole build, all its days"}),
         T.StructField("nulls", T.MapType(T.StringType(), _LONG)),
         T.StructField("failures", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by broken rule"}),
+        T.StructField(
+            "unknown_fields", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by field without a column"}
+        ),
         T.StructField("profile", T.MapType(T.StringType(), _PROFILE), metadata={"comment": "Of numeric columns"}),
         T.StructField(
             "categories",
@@ -76,7 +79,7 @@ SCHEMA = T.StructType(
     ]
 )
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
-_MAPS = ("nulls", "failures", "event_days")
+_MAPS = ("nulls", "failures", "unknown_fields", "event_days")
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,27 @@ def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatc
     assert [r.rows for r in records(shop.settings.root, "silver.sales")] == list(range(1, 10))
 
 
+def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a new kind of figure would end the history of every lake there is, at the first merge at latest."""
+    shop = lake(sales())
+    root = shop.settings.root
+    with monkeypatch.context() as older:
+        fields = [each for each in module.SCHEMA.fields if each.name != "unknown_fields"]
+        older.setattr(module, "SCHEMA", T.StructType(fields))
+        older.setattr(module, "_MAPS", ("nulls", "failures"))
+        for n in range(2):
+            fold(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
+    monkeypatch.setattr(module, "MOST_FILES", 3)
+    for n in range(2, 5):
+        target = commit(shop, DAYS[n], n + 1)
+        fold(root, open_snapshot(target.path), "silver.sales")
+        assert len(standing(root, "silver.sales")) == n + 1
+    assert sorted(f.rows for f in open_snapshot(table_path(root, HISTORY)).files) == [1, 4], "four were merged"
+    assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {
+        DAYS[n]: (n + 1, {"id": 1}) for n in range(5)
+    }
+
+
 def day_rows(day: date, number: int = 20, amount: str = "10.00") -> list[dict[str, Any]]:
     """Sales of a day."""
     return [{"id": f"{day}-{n}", "day": day, "amount": Decimal(amount)} for n in range(number)]
