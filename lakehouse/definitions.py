@@ -7,6 +7,7 @@ from dagster import Definitions, in_process_executor
 from lakehouse.catalog import tables
 from lakehouse.orchestration.alerts.sensor import alerts_sensor
 from lakehouse.orchestration.assets import build_asset
+from lakehouse.orchestration.automation import automation_sensor
 from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
@@ -21,7 +22,7 @@ defs = Definitions(
     asset_checks=[checks],
     jobs=[whole_lake, freshness],
     schedules=[daily_schedule(whole_lake), freshness_schedule(freshness)],
-    sensors=[alerts_sensor({table.id: table.owner for table in tables().values()})],
+    sensors=[automation_sensor(whole_lake), alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.
     executor=in_process_executor,

@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     pii_old_keys: tuple[SecretStr, ...] = Field(
         (), description="Keys before LAKEHOUSE_PII_KEY, as a JSON list, for as long as rows carry their tokens"
     )
+    auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")

@@ -22,7 +22,8 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.selection import Piece, Selection, check_days, last_partition, pieces_of, select_tables
+from lakehouse.commands.selection import Selection, check_days, last_partition, select_tables
+from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.settings import Settings, get_settings
 
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]

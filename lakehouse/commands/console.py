@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.pieces import contiguous
 from lakehouse.settings import Settings
 
 _WIDE = 100_000  # columns; what is piped to another program is never cut
@@ -133,17 +134,6 @@ def days_text(days: Iterable[date], most: int = 4) -> str:
     spans = contiguous(days)
     shown = [str(a) if a == b else f"{a} … {b}" for a, b in spans[:most]]
     return ", ".join(shown) + (f", … ({len(spans) - most} more ranges)" if len(spans) > most else "")
-
-
-def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:
-    """Gapless ranges, first and last day included, that together are the days."""
-    spans: list[tuple[date, date]] = []
-    for day in sorted(set(days)):
-        if spans and day - spans[-1][1] == timedelta(days=1):
-            spans[-1] = (spans[-1][0], day)
-        else:
-            spans.append((day, day))
-    return spans
 
 
 def near(name: str, known: Iterable[str]) -> str:

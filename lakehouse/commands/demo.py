@@ -16,15 +16,15 @@ from lakehouse.commands.console import (
     ToDay,
     UsageError,
     console,
-    contiguous,
     counted,
     program,
     quiet_warnings,
     say,
     table,
 )
-from lakehouse.commands.selection import Piece, check_days
+from lakehouse.commands.selection import check_days
 from lakehouse.errors import SourceError
+from lakehouse.orchestration.pieces import Piece, contiguous
 from lakehouse.settings import Settings, get_settings
 
 FIRST, DAYS = date(2011, 3, 1), 14

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from lakehouse.settings import Settings
 
@@ -99,21 +99,6 @@ def stale_by_table(
 def lake_without_engine(settings: Settings) -> Lake:
     """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
     from lakehouse.catalog import tables
-    from lakehouse.tables.lake import Lake
-    from lakehouse.tables.snapshot import Snapshot
+    from lakehouse.tables.lake import LakeOfNow
 
-    def refuse() -> NoReturn:
-        raise AssertionError("this command reads logs only and starts no engine")
-
-    class LakeOfNow(Lake):
-        """Opens each table once, so that a command tells one state of it."""
-
-        def snapshot(self, name: str, version: int | None = None) -> Snapshot:
-            if version is not None:
-                return super().snapshot(name, version)
-            if name not in opened:
-                opened[name] = super().snapshot(name)
-            return opened[name]
-
-    opened: dict[str, Snapshot] = {}
-    return LakeOfNow(settings, tables(), refuse)
+    return LakeOfNow(settings, tables())

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
-from lakehouse.commands.selection import Piece
+from lakehouse.orchestration.pieces import Piece
 
 
 @dataclass

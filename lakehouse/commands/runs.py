@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
 from lakehouse.commands.progress import Bars, NoBars
 from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.commands.selection import Piece
+from lakehouse.orchestration.pieces import Piece
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def run_stale(
         verbose: show the log instead of the progress bar.
     """
     from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.commands.selection import last_partition, pieces_of
+    from lakehouse.commands.selection import last_partition
+    from lakehouse.orchestration.pieces import pieces_of
     from lakehouse.tables.touched import stale_days
 
     first, last = within or (settings.first_day, last_partition())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Annotated
 
 import typer
 
-from lakehouse.commands.console import UsageError, contiguous, near
+from lakehouse.commands.console import UsageError, near
 from lakehouse.errors import UnknownTableError
 from lakehouse.settings import Settings
 
@@ -24,20 +22,6 @@ Selection = Annotated[
         "Default: all.",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One Dagster run: tables, and a gapless range of days."""
-
-    tables: tuple[str, ...]
-    first: date
-    last: date
-
-    @property
-    def days(self) -> list[date]:
-        """Every day of the range."""
-        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
 
 
 def select_tables(selection: str | None) -> list[str]:
@@ -113,20 +97,3 @@ def landed_range(settings: Settings) -> tuple[date, date] | None:
 
     days = [file.arrival_date for source in SOURCES for file in landing_files(settings.root, source)]
     return (min(days), max(days)) if days else None
-
-
-def pieces_of(wanted: Mapping[str, set[date]], order: Sequence[str]) -> list[Piece]:
-    """As few runs as possible for days that differ by table: one for each gapless range with the same tables.
-
-    Earlier days come first, because a window looks back.
-
-    Args:
-        wanted: days by table.
-        order: all tables, upstream first.
-    """
-    by_tables: dict[tuple[str, ...], list[date]] = {}
-    for day in sorted({day for days in wanted.values() for day in days}):
-        names = tuple(name for name in order if day in wanted.get(name, ()))
-        by_tables.setdefault(names, []).append(day)
-    pieces = [Piece(names, first, last) for names, days in by_tables.items() for first, last in contiguous(days)]
-    return sorted(pieces, key=lambda piece: piece.first)

@@ -23,34 +23,46 @@ from dagster import (
     RetryRequested,
     TimeWindowPartitionMapping,
     asset,
+    in_process_executor,
 )
 from pyspark.errors import PySparkException
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
+from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.report import (
+    INPUTS_FRESH,
     asset_key,
     check_results,
     column_lineage,
     column_schema,
     day_metadata,
     failed_evaluations,
+    inputs_fresh,
+    not_fresh,
     older_code_metadata,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.settings import get_settings
 from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.history import older_code
+from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.publish import FAILED, BuildResult
+from lakehouse.tables.touched import behind
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
 LOGGED_BY_STEP = {"__source_asset_observation__": True}
 
+FRESH = (
+    "All that a day was computed from, directly or not, is published from its newest input. A warning: the day holds "
+    "the last good data of what failed or is not built yet."
+)
 AUDITED = "Checked before publishing: a day that fails with an error is not published, and the other days are."
 
 
@@ -73,7 +85,8 @@ def _build_asset(table: Table) -> AssetsDefinition:
             # Not blocking to Dagster, whose blocking checks run after the data is live and stop good days too.
             AssetCheckSpec(name, asset=asset_key(table.id), description=f"{text}. {AUDITED}")
             for name, text in check_names(table).items()
-        ],
+        ]
+        + ([AssetCheckSpec(INPUTS_FRESH, asset=asset_key(table.id), description=FRESH)] if table.upstream else []),
         group_name=table.layer,
         owners=[table.owner],
         kinds={"pyspark", "deltalake", table.layer},
@@ -110,34 +123,46 @@ def _dep(each: Input) -> AssetDep:
 
 
 def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:
+    if context.job_def.executor_def.name == in_process_executor.name:  # this process is then the whole run's
+        claim_run(context.instance, context.run)
     days = [date.fromisoformat(key) for key in context.partition_keys]
     bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
     if not asked:
+        for evaluation in not_fresh(table, bad):
+            context.log_event(evaluation)
+        yield from inputs_fresh(table, days, bad)
         raise _failure(BadPartitionsError(table.id, bad, 0))
+    waiting = dict(bad)
     with _retried(context):
         result = build(lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force)
-    bad.update({day: result.days[day].reason for day in result.with_status(FAILED)})
-    good = [day for day in asked if day not in bad]
-    _log_summary(context, result, good, bad)
+        waiting |= behind(LakeOfNow(get_settings(), tables()), table, asked)
+    failed = {day: result.days[day].reason for day in result.with_status(FAILED)}
+    good = [day for day in asked if day not in failed]
     with _retried(context):
         metadata = _metadata_of(lakehouse, table, result, good)
+    bad.update(failed)
+    _log_summary(context, result, good, bad)
+    for day in good:
+        metadata[day] |= {"inputs_not_fresh": waiting[day]} if day in waiting else {}
+    checks = [*check_results(table, result), *inputs_fresh(table, days, waiting)]
+    failures = [*failed_evaluations(table, result), *not_fresh(table, waiting)]
     if not bad:
         for day, shown in metadata.items():
             context.add_asset_metadata(shown, partition_key=day.isoformat())
-        for evaluation in failed_evaluations(table, result) if len(days) > 1 else ():
+        for evaluation in failures if len(days) > 1 else ():
             context.log_event(evaluation)
-        yield MaterializeResult(check_results=check_results(table, result))
+        yield MaterializeResult(check_results=checks)
         return
     # Good days are materialized and flow on; bad ones are not, and the run fails at its last tables.
     for day, shown in metadata.items():
         context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
-    for evaluation in failed_evaluations(table, result):
+    for evaluation in failures:
         context.log_event(evaluation)
     fails = not good or not _feeds_this_run(context, table)
     if not fails:
         yield Output(None, metadata=LOGGED_BY_STEP)
-    yield from check_results(table, result)
+    yield from checks
     if fails:
         raise _failure(BadPartitionsError(table.id, bad, len(good)))
 
@@ -154,7 +179,8 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
         if is_transient(error) and context.retry_number < MAX_RETRIES:
             wait = wait_before(context.retry_number + 1)
             context.log.warning(f"{type(error).__name__}: may pass; trying again in {wait:.0f} s")
-            raise RetryRequested(MAX_RETRIES, wait) from error
+            # Dagster stores the cause, and Spark's may quote values of rows.
+            raise RetryRequested(MAX_RETRIES, wait) from (None if isinstance(error, PySparkException) else error)
         if isinstance(error, LakehouseError):
             raise _failure(error) from error
         if isinstance(error, PySparkException):

@@ -27,6 +27,7 @@ from dagster import (
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from lakehouse.orchestration.partitions import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
 
@@ -98,7 +99,7 @@ def create_run(
         },
         run_id=run_id,
         # A run that is executed again inherits its tags: the run's own id says whose process this is.
-        tags={**job.run_tags, **_partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"},
+        tags={**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"},
         asset_selection=keys if keys != job.asset_layer.selected_asset_keys else None,
         remote_job_origin=_job_origin(job.name),
         job_code_origin=reconstructable(lake_job).get_python_origin(),
@@ -139,6 +140,21 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     return closed
 
 
+def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Record that this process executes the run, so that it can be closed once the process is gone."""
+    owner = f"{_this_process()}/{run.run_id}"
+    if run.tags.get(OWNER_TAG) != owner:
+        instance.add_run_tags(run.run_id, {OWNER_TAG: owner})
+
+
+def days_of_run(tags: Mapping[str, str]) -> list[date]:
+    """The days that a run is about, from its tags; empty where they name none."""
+    one = tags.get("dagster/partition")
+    first = _day(one or tags.get("dagster/asset_partition_range_start"))
+    last = _day(one or tags.get("dagster/asset_partition_range_end"))
+    return days_between(first, last) if first and last else []
+
+
 def unfinished_days(
     instance: DagsterInstance, tables: Sequence[str], *, first: date | None = None, last: date | None = None
 ) -> dict[str, set[date]]:
@@ -177,7 +193,8 @@ def table_of_step(step_key: str) -> str:
     return step_key.replace("__", ".", 1)
 
 
-def _partition_tags(first: date, last: date) -> Mapping[str, str]:
+def partition_tags(first: date, last: date) -> Mapping[str, str]:
+    """The tags by which Dagster knows the days of a run."""
     if first == last:
         return {"dagster/partition": first.isoformat()}
     return {

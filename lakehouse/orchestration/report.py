@@ -32,6 +32,7 @@ from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
 PREVIEW_ROWS = 5
 MOST_DAYS_SHOWN = 100
 LONGEST_CELL = 40
+INPUTS_FRESH = "inputs_fresh"
 SUMS_UP = "days_checked"  # metadata of a check result that speaks of several days, whose failures are evaluations too
 
 
@@ -151,6 +152,43 @@ def failed_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEval
         for day, each in sorted(result.days.items())
         for outcome in each.outcomes
         if not outcome.passed
+    ]
+
+
+def not_fresh(table: Table, waiting: Mapping[date, str]) -> list[AssetCheckEvaluation]:
+    """One evaluation for each day that holds the last good data of what it reads, with what that is."""
+    return [
+        AssetCheckEvaluation(
+            asset_key=asset_key(table.id),
+            check_name=INPUTS_FRESH,
+            passed=False,
+            severity=AssetCheckSeverity.WARN,
+            description=f"holds the last good data: {why}",
+            metadata={"day": day.isoformat()},
+            partition=day.isoformat(),
+        )
+        for day, why in sorted(waiting.items())
+    ]
+
+
+def inputs_fresh(table: Table, days: Sequence[date], waiting: Mapping[date, str]) -> list[AssetCheckResult]:
+    """The result of `inputs_fresh` over all days of the run; none for a table that reads no table."""
+    if not table.upstream:
+        return []
+    text = f"{len(days) - len(waiting)} of {len(days)} days are computed from the newest input"
+    if waiting:
+        day = min(waiting)
+        text = f"{text}; {day} holds the last good data: {waiting[day]}"
+    one = {"day": days[0].isoformat()} if len(days) == 1 else {SUMS_UP: len(days), "days_failed": len(waiting)}
+    return [
+        AssetCheckResult(
+            passed=not waiting,
+            asset_key=asset_key(table.id),
+            check_name=INPUTS_FRESH,
+            severity=AssetCheckSeverity.WARN,
+            description=text,
+            metadata=one,
+        )
     ]
 
 

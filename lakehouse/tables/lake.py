@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -89,6 +90,26 @@ class Lake:
         """No rows, in a form that the optimizer removes from unions and joins."""
         columns = [F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields]
         return self.spark.range(1).where(F.lit(False)).select(*columns)
+
+
+class LakeOfNow(Lake):
+    """A lake for reading logs: it opens each table once, so that it tells one state of it, and has no engine."""
+
+    def __init__(self, settings: Settings, tables: Mapping[str, Table]) -> None:
+        super().__init__(settings, tables, _no_engine)
+        self._opened: dict[str, Snapshot] = {}
+
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+        """What the table's log held when it was first asked for, or at a version."""
+        if version is not None:
+            return super().snapshot(name, version)
+        if name not in self._opened:
+            self._opened[name] = super().snapshot(name)
+        return self._opened[name]
+
+
+def _no_engine() -> NoReturn:
+    raise AssertionError("this reads logs only and starts no engine")
 
 
 def _spelled(columns: Collection[str], file: DataFile) -> bool:

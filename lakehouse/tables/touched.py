@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import date, timedelta
 
 from lakehouse.contracts import Table
 from lakehouse.sources.landing import landing_files
+from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.plan import day_transaction, make_plan
+from lakehouse.tables.plan import day_transaction, make_plan, window
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -38,6 +40,52 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
         for day in looked_at
         if any(each.transaction(day_transaction(day)) != plan.fingerprints[day] for each in snapshots)
     ]
+
+
+def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
+    """The stale days whose inputs have changed; those that only newer code of the table makes stale are left out.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at; None: all that have input or were published.
+    """
+    stale = stale_days(lake, table, days)
+    built = standing(lake.settings.root, table.id, stale) if stale else {}
+    by_code: dict[str, list[date]] = {}
+    for day in stale:
+        by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)
+    changed: list[date] = []
+    for code, of_code in by_code.items():
+        changed += of_code if code == table.code_version else stale_days(lake, _as_built_by(table, code), of_code)
+    return sorted(changed)
+
+
+def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
+    """The days that read, directly or not, a day whose newest input is not published, with the first such day in words.
+
+    Such a day holds the last good data: what it reads failed, or has not been built yet.
+    """
+    found: dict[date, str] = {}
+    for each in table.upstream.values():
+        source = lake.table(each.table)
+        read = {day for wanted in days for day in window(each, wanted)} & known_days(lake, source)
+        late = {
+            day: f"{each.table} {day} is not published from its newest input"
+            for day in changed_days(lake, source, read)
+        }
+        late = behind(lake, source, read) | late
+        for day in days:
+            for wanted in window(each, day):
+                if wanted in late:
+                    found.setdefault(day, late[wanted])
+    return found
+
+
+def _as_built_by(table: Table, code: str) -> Table:
+    made = replace(table)
+    made.__dict__["code_version"] = code  # a cached property
+    return made
 
 
 def known_days(lake: Lake, table: Table) -> set[date]:

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 def _built(root: Path, source: Path | None) -> Path:
     from lakehouse.commands.runs import run_pieces
-    from lakehouse.commands.selection import Piece
+    from lakehouse.orchestration.pieces import Piece
 
     if source:
         land_online_retail(source, root)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.catalog import tables
-from lakehouse.commands.console import contiguous, days_text
-from lakehouse.commands.selection import pieces_of, select_tables
+from lakehouse.commands.console import days_text
+from lakehouse.commands.selection import select_tables
 from lakehouse.errors import UnknownTableError
+from lakehouse.orchestration.pieces import contiguous, pieces_of
 
 GOLD = ["gold.daily_revenue", "gold.user_features"]
 DAY = date(2011, 3, 1)

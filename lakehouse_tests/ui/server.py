@@ -72,6 +72,7 @@ class Server:
             "LAKEHOUSE_ROOT": str(self.root),
             "LAKEHOUSE_FIRST_DAY": self._first_day,
             "LAKEHOUSE_PII_KEY": PII_KEY,
+            "LAKEHOUSE_AUTO_DAYS": "0",  # what runs is what the tests start
             "LAKEHOUSE_SPARK_URL": "local[2]",
             "LAKEHOUSE_SPARK_MEMORY": "1200m",
             "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
 
 from dagster import (
     AssetCheckEvaluation,
@@ -21,8 +20,8 @@ from dagster._core.events import RunFailureReason
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
-from lakehouse.orchestration.partitions import days_between
-from lakehouse.orchestration.report import SUMS_UP
+from lakehouse.orchestration.instance import days_of_run
+from lakehouse.orchestration.report import INPUTS_FRESH, SUMS_UP
 from lakehouse.tables.publish import PUBLISHED
 
 BUILD, FRESHNESS = "build", "freshness"
@@ -133,6 +132,8 @@ def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogR
 def _checked(seen: Observed, found: AssetCheckEvaluation) -> None:
     table = ".".join(found.asset_key.path)
     seen.evaluated.add((table, found.check_name))
+    if found.check_name == INPUTS_FRESH:  # what holds its input back is told where it failed
+        return
     if SUMS_UP in found.metadata:  # the days it sums up have spoken for themselves
         return
     shown = found.metadata.get("day")
@@ -193,12 +194,5 @@ def _freshness(seen: Observed, event: DagsterEvent) -> None:
 
 def _days_of_run(instance: DagsterInstance, run_id: str) -> list[str]:
     run = instance.get_run_by_id(run_id)
-    tags = run.tags if run else {}
-    if one := tags.get("dagster/partition"):
-        return [one]
-    ends = (tags.get("dagster/asset_partition_range_start"), tags.get("dagster/asset_partition_range_end"))
-    try:
-        first, last = (date.fromisoformat(each or "") for each in ends)
-    except ValueError:
-        return [""]
-    return [day.isoformat() for day in days_between(first, last)]
+    days = [day.isoformat() for day in days_of_run(run.tags)] if run else []
+    return days or [""]

@@ -1,0 +1,247 @@
+"""Data-aware automation: what has landed or changed is built, and so is what reads it, day by day.
+
+There is no list of seen files that could be lost: a day is due when its published fingerprint is not that of the inputs
+which are there now. The cursor only remembers what was asked for, so that a day which fails is not asked for again
+until its inputs change. Dagster stores the cursor together with the runs it is about to start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    DefaultSensorStatus,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    sensor,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import Table
+from lakehouse.orchestration.instance import close_abandoned_runs, days_of_run, partition_tags, table_of
+from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import get_settings
+from lakehouse.sources.landing import landing_files
+from lakehouse.tables.lake import Lake, LakeOfNow
+from lakehouse.tables.plan import make_plan
+from lakehouse.tables.touched import changed_days
+
+INTERVAL = 20  # seconds
+SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
+AUTOMATIC = "lakehouse/automatic"
+# What crashed is started again by Dagster; what failed for its data is not, until the data changes.
+TAGS = {AUTOMATIC: "true", "dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
+_UNFINISHED = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+Days = dict[str, dict[date, int]]
+"""By table and day, the fingerprint that the day would be published with."""
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What the sensor remembers.
+
+    Attributes:
+        count: number of looks that asked for runs; a part of run keys.
+        seen: the state of the lake in which nothing was due; empty: look again.
+        asked: what was asked for and is still not published.
+    """
+
+    count: int
+    seen: str = ""
+    asked: Days = field(default_factory=dict)
+
+    @staticmethod
+    def of(text: str | None, now: float) -> Cursor:
+        """From its text. Without one, counting starts at the clock, so that no run key of before comes again."""
+        if not text:
+            return Cursor(int(now))
+        read = json.loads(text)
+        asked = {
+            name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
+            for name, days in read["asked"].items()
+        }
+        return Cursor(int(read["count"]), str(read["seen"]), asked)
+
+    def text(self) -> str:
+        """As Dagster stores it."""
+        asked = {
+            name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in self.asked.items()
+        }
+        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be run now, what is remembered, and why."""
+
+    pieces: Sequence[Piece]
+    cursor: Cursor
+    reason: str
+
+
+def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
+    """The sensor over a job that holds every table; `LAKEHOUSE_AUTO_DAYS=0` leaves it switched off."""
+
+    @sensor(
+        name="landed",
+        job=job,
+        minimum_interval_seconds=INTERVAL,
+        default_status=DefaultSensorStatus.RUNNING if get_settings().auto_days else DefaultSensorStatus.STOPPED,
+        description="Builds the days whose files have landed or changed, then exactly the days these touch in other "
+        "tables. Code that changes makes no run: that is what `lakehouse backfill --outdated` is for.",
+    )
+    def landed(context: SensorEvaluationContext) -> SensorResult:
+        now = time.time()
+        limit = get_settings().auto_days or 31
+        last = daily_partitions().get_last_partition_key()
+        close_abandoned_runs(context.instance)
+        made = decide(
+            LakeOfNow(get_settings(), tables()),
+            Cursor.of(context.cursor, now),
+            unfinished_runs(context.instance),
+            last=date.fromisoformat(last) if last else date.min,
+            limit=limit,
+            now=now,
+        )
+        requests = [_request(piece, made.cursor.count) for piece in made.pieces]
+        return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else made.reason)
+
+    return landed
+
+
+def unfinished_runs(instance: DagsterInstance) -> list[DagsterRun]:
+    """Runs that wait or are on."""
+    return list(instance.get_runs(filters=RunsFilter(statuses=_UNFINISHED)))
+
+
+def decide(
+    lake: Lake,
+    cursor: Cursor,
+    runs: Sequence[DagsterRun],
+    *,
+    last: date,
+    limit: int,
+    now: float,
+) -> Decision:
+    """What to run next, decided from logs and landed files.
+
+    Tables are asked for where nothing they read is still due, together with all that reads them, for the same days;
+    days beyond these that turn out to be touched come with a later look.
+
+    Args:
+        lake: without an engine.
+        cursor: what was asked for before.
+        runs: that are not finished.
+        last: newest partition.
+        limit: most days at once, the oldest first.
+        now: seconds since the epoch.
+    """
+    if any(AUTOMATIC in run.tags for run in runs):
+        return Decision([], cursor, "The runs asked for before are not over.")
+    state = _state_of(lake, last)
+    if state == cursor.seen:
+        return Decision([], cursor, "Nothing has landed or changed.")
+    asked, due, later = _due(lake, cursor, runs, last, now)
+    roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
+    chosen = sorted({day for days in roots.values() for day in days})[:limit]
+    if not chosen:
+        reason = "What is due waits for runs or files that are not finished." if later else "Everything is built."
+        return Decision([], Cursor(cursor.count, "" if later else state, asked), reason)
+    wanted: dict[str, set[date]] = {}
+    for name, days in roots.items():
+        now_due = set(days).intersection(chosen)
+        asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
+        for each in (name, *_below(lake, name)):
+            wanted.setdefault(each, set()).update(now_due)
+    pieces = pieces_of(wanted, list(lake.tables))
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked), "")
+
+
+def _due(lake: Lake, cursor: Cursor, runs: Sequence[DagsterRun], last: date, now: float) -> tuple[Days, Days, bool]:
+    """What was asked for and still stands, what is due now, and whether more will be."""
+    first = lake.settings.first_day
+    asked: Days = {}
+    due: Days = {}
+    later = False
+    for name, table in lake.tables.items():
+        days = [day for day in changed_days(lake, table) if first <= day <= last]
+        if not days:
+            continue
+        marks = make_plan(lake, table, days).fingerprints
+        before = cursor.asked.get(name, {})
+        if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
+            asked[name] = kept
+        busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
+        busy |= _still_landing(lake, table, days, now)
+        fresh = {day: marks[day] for day in days if day not in asked.get(name, {})}
+        later = later or bool(busy.intersection(fresh))
+        due[name] = {day: mark for day, mark in fresh.items() if day not in busy}
+    return asked, due, later
+
+
+def _covers(run: DagsterRun, name: str) -> bool:
+    return run.asset_selection is None or name in {table_of(key) for key in run.asset_selection}
+
+
+def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float) -> set[date]:
+    """Days with a file that may still be written by a program that does not put it in its place in one step."""
+    if table.landing is None:
+        return set()
+    files = landing_files(lake.settings.root, table.landing.source, min(days), max(days))
+    return {file.arrival_date for file in files if now - file.mtime_ns / 1e9 < SETTLES_IN}
+
+
+def _above(lake: Lake, name: str) -> set[str]:
+    """Everything that a table reads, directly or not."""
+    parents = {each.table for each in lake.table(name).upstream.values()}
+    return parents.union(*(_above(lake, each) for each in parents))
+
+
+def _below(lake: Lake, name: str) -> list[str]:
+    """Everything that reads a table, directly or not."""
+    return [each for each in lake.tables if name in _above(lake, each)]
+
+
+def _state_of(lake: Lake, last: date) -> str:
+    """A digest of all that decides what is due: landed files, newest commits, code, and the newest partition."""
+    parts = [last.isoformat(), lake.settings.first_day.isoformat()]
+    for name, table in lake.tables.items():
+        parts.append(f"{name}/{table.code_version}")
+        if table.landing is not None:
+            files = landing_files(lake.settings.root, table.landing.source)
+            parts += [f"{file.path}/{file.size}/{file.mtime_ns}" for file in files]
+        for store in (name, table.quarantine_id):
+            log = lake.path(store) / "_delta_log"
+            newest = max((p.name for p in log.glob("*.json")), default="") if log.is_dir() else ""
+            parts.append(f"{store}/{newest}")
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def _request(piece: Piece, count: int) -> RunRequest:
+    names: Mapping[str, str] = partition_tags(piece.first, piece.last)
+    return RunRequest(
+        run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
+        asset_selection=[asset_key(name) for name in piece.tables],
+        tags={**names, **TAGS},
+    )

@@ -1,0 +1,49 @@
+"""Days as runs: gapless ranges of days, with the tables that are built over them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One Dagster run: tables, and a gapless range of days."""
+
+    tables: tuple[str, ...]
+    first: date
+    last: date
+
+    @property
+    def days(self) -> list[date]:
+        """Every day of the range."""
+        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+
+
+def pieces_of(wanted: Mapping[str, Collection[date]], order: Sequence[str]) -> list[Piece]:
+    """As few runs as possible for days that differ by table: one for each gapless range with the same tables.
+
+    Earlier days come first, because a window looks back.
+
+    Args:
+        wanted: days by table.
+        order: all tables, upstream first.
+    """
+    by_tables: dict[tuple[str, ...], list[date]] = {}
+    for day in sorted({day for days in wanted.values() for day in days}):
+        names = tuple(name for name in order if day in wanted.get(name, ()))
+        by_tables.setdefault(names, []).append(day)
+    pieces = [Piece(names, first, last) for names, days in by_tables.items() for first, last in contiguous(days)]
+    return sorted(pieces, key=lambda piece: piece.first)
+
+
+def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:
+    """Gapless ranges, first and last day included, that together are the days."""
+    spans: list[tuple[date, date]] = []
+    for day in sorted(set(days)):
+        if spans and day - spans[-1][1] == timedelta(days=1):
+            spans[-1] = (spans[-1][0], day)
+        else:
+            spans.append((day, day))
+    return spans

@@ -1,0 +1,143 @@
+"""Days that hold the last good data say so, and programs outside can ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetCheckEvaluation, DagsterInstance
+from typer.testing import CliRunner, Result
+
+from lakehouse import catalog
+from lakehouse.cli import app
+from lakehouse.contracts import Table
+from lakehouse.orchestration import assets
+from lakehouse.orchestration.report import INPUTS_FRESH
+from lakehouse.settings import Settings
+from lakehouse.tables.publish import BuildResult
+from lakehouse.tables.ready import MISSING, READY, STALE, readiness
+from lakehouse.tables.touched import behind
+from lakehouse_tests.orchestration.running import GOOD, Foretold, result
+from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
+from lakehouse_tests.orchestration.test_automation import world as _world
+
+world = _world  # a fixture
+
+
+def test_a_day_is_ready_when_all_that_it_is_made_from_is(world: World) -> None:
+    """Without it, a report would start on numbers whose correction has already landed."""
+
+    def states() -> list[str]:
+        lake = world.lake()
+        return [readiness(lake, lake.table(name), DAYS[1]).status for name in (BRONZE, SILVER, GOLD)]
+
+    assert states() == [MISSING, MISSING, MISSING]
+    world.land(DAYS[0])
+    world.land(DAYS[1])
+    world.settle()
+    assert states() == [READY, READY, READY]
+    world.land(DAYS[0])  # the window of the next day reads it, through silver
+    assert states() == [READY, READY, STALE]
+    lake = world.lake()
+    found = readiness(lake, lake.table(GOLD), DAYS[1])
+    assert found.reason == f"{BRONZE} {DAYS[0]} is not published from its newest input"
+    assert (found.rows, found.version) == (1, lake.snapshot(GOLD).version)
+    world.failing.add((SILVER, DAYS[0]))
+    world.settle()
+    assert states() == [READY, READY, STALE]
+    lake = world.lake()
+    assert behind(lake, lake.table(GOLD), DAYS[:3]) == dict.fromkeys(
+        DAYS[:2], f"{SILVER} {DAYS[0]} is not published from its newest input"
+    )
+    world.failing.clear()
+    for name in (SILVER, GOLD):
+        for day in DAYS[:2]:
+            world.publish(name, day)
+    assert states() == [READY, READY, READY]
+
+
+def test_days_before_the_first_are_not_waited_for(world: World) -> None:
+    """Without it, the first window of all would be stale for ever."""
+    world.land(DAYS[4])
+    world.settle()
+    lake = world.lake()
+    assert behind(lake, lake.table(GOLD), DAYS[4:6]) == {}
+
+
+@pytest.fixture
+def ready(world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command on the played lake."""
+    monkeypatch.setattr(catalog, "tables", lambda: world.tables)
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(world.root))
+    from lakehouse.settings import get_settings
+
+    get_settings.cache_clear()
+    return lambda *arguments: CliRunner().invoke(app, ["ready", *map(str, arguments)])
+
+
+def test_the_exit_code_tells(world: World, ready: Callable[..., Result]) -> None:
+    """Without it, a shell could not wait for a day."""
+    assert ready(GOLD, DAYS[0]).exit_code == 1
+    assert ready(GOLD, DAYS[0], "--stale-ok").exit_code == 1
+    assert ready("gold.windows", DAYS[0]).exit_code == 2
+    world.land(DAYS[0])
+    world.settle()
+    done = ready(GOLD, DAYS[0], "--json")
+    assert (done.exit_code, json.loads(done.stdout)["status"]) == (0, "ready")
+    world.land(DAYS[0])
+    done = ready(GOLD, DAYS[0])
+    assert done.exit_code == 1
+    assert f"{BRONZE} {DAYS[0]} is not published" in done.stdout
+    assert ready(GOLD, DAYS[0], "--stale-ok").exit_code == 0
+
+
+def test_waiting_ends_when_the_day_is_there(
+    world: World, ready: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the command would tell what it saw first, or wait to the end of its time."""
+    from lakehouse.commands import ready as module
+
+    world.land(DAYS[0])
+    monkeypatch.setattr(module.time, "sleep", lambda _: world.settle())
+    assert ready(GOLD, DAYS[0], "--wait", 60).exit_code == 0
+
+
+def evaluations(instance: DagsterInstance, run_id: str) -> dict[str | None, AssetCheckEvaluation]:
+    """What `inputs_fresh` said, by partition; None is the whole step."""
+    events = [entry.dagster_event for entry in instance.all_logs(run_id) if entry.dagster_event]
+    found = [e.asset_check_evaluation_data for e in events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
+    return {each.partition: each for each in found if each.check_name == INPUTS_FRESH}
+
+
+def test_a_day_that_holds_the_last_good_data_says_so(
+    runs: Foretold, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without it, yesterday's numbers on today's page would look like today's."""
+    days = [date(2011, 3, 1), date(2011, 3, 2)]
+    waiting: dict[date, str] = {}
+    monkeypatch.setattr(assets, "behind", lambda _, __, asked: {d: waiting[d] for d in asked if d in waiting})
+
+    def run(*asked: date) -> dict[str | None, AssetCheckEvaluation]:
+        def build(table: Table, made: list[date], **_: Any) -> BuildResult:
+            return result(table, dict.fromkeys(made, GOOD))
+
+        done = runs.run_with(build, list(asked), "gold.daily_revenue")
+        assert done.status.value == "SUCCESS"
+        return evaluations(instance, done.run_id)
+
+    assert {day: each.passed for day, each in run(*days).items()} == {None: True}
+    waiting[days[1]] = "silver.transactions 2011-03-02 is not published from its newest input"
+    found = run(*days)
+    assert {day: each.passed for day, each in found.items()} == {None: False, "2011-03-02": False}
+    assert found["2011-03-02"].severity.value == "WARN"
+    assert "last good data: silver.transactions 2011-03-02" in (found["2011-03-02"].description or "")
+    materialized = instance.get_latest_materialization_event(found["2011-03-02"].asset_key)
+    assert materialized is not None
+    assert materialized.asset_materialization is not None
+    assert "inputs_not_fresh" in materialized.asset_materialization.metadata
+    assert [each.passed for each in run(days[1]).values()] == [False]
+    assert [each.passed for each in run(days[0]).values()] == [True]
