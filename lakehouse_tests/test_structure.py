@@ -16,7 +16,7 @@ import pytest
 import lakehouse
 from lakehouse.catalog import tables
 from lakehouse.contracts.table import LAYERS
-from lakehouse.tables.failpoints import FORGET_POINTS, POINTS, UNDO_POINTS
+from lakehouse.tables.failpoints import FORGET_POINTS, POINTS, REPLAY_POINTS, UNDO_POINTS
 
 PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent
@@ -164,7 +164,12 @@ def test_a_file_is_read_in_one_sitting() -> None:
 def test_every_failpoint_is_somewhere() -> None:
     """Without it, a crash test could wait for a point that the code no longer passes."""
     text = "".join(path.read_text() for module, path in modules() if module != "tables.failpoints")
-    assert set(re.findall(r'failpoint\([^)"]*"([a-z-]+)"\)', text)) == {*POINTS, *UNDO_POINTS, *FORGET_POINTS}
+    assert set(re.findall(r'failpoint\([^)"]*"([a-z-]+)"\)', text)) == {
+        *POINTS,
+        *UNDO_POINTS,
+        *FORGET_POINTS,
+        *REPLAY_POINTS,
+    }
 
 
 LOAD = """

@@ -1,26 +1,26 @@
-"""`lakehouse quarantine`: what was set aside, by table, rule and day, and the rows themselves."""
+"""`lakehouse quarantine list` and `show`: what was set aside, by table, rule and day, and the rows themselves."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakehouse.commands import decisions
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, near, parse_day, print_json, say, table
+from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
+from lakehouse.commands.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
+    from lakehouse.tables.failures import Failure
 
 TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table.")]
-DayOption = Annotated[
-    date | None, typer.Option("--day", parser=parse_day, metavar="DAY", help="Only this day, YYYY-MM-DD.")
-]
-RuleOption = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only rows that broke this rule.")]
+DiscardedOption = Annotated[bool, typer.Option("--discarded", help="Rows that were discarded, instead of the others.")]
 # Never shown: a raw line may hold what its columns hide.
 _HIDDEN = ("_raw",)
 MOST_COLUMNS = 8  # more than these are shown one below the other on a terminal
@@ -34,7 +34,10 @@ def add_to(app: typer.Typer) -> None:
     family.command(
         "list",
         cls=Command,
-        epilog=examples("lakehouse quarantine list", "lakehouse quarantine list --table silver.transactions --json"),
+        epilog=examples(
+            "lakehouse quarantine list",
+            "lakehouse quarantine list --table silver.transactions --rule currency_known --json",
+        ),
     )(list_)
     family.command(
         "show",
@@ -44,46 +47,84 @@ def add_to(app: typer.Typer) -> None:
             "lakehouse quarantine show silver.transactions --day 2011-03-04 --rule currency_known --limit 5",
         ),
     )(show)
+    decisions.add_to(family)
     app.add_typer(family, name="quarantine")
 
 
-def list_(name: TableOption = None, *, as_json: AsJson = False) -> None:
-    """Count quarantined rows by table, day and rule; a row that broke two rules counts for each."""
-    from lakehouse.catalog import get_table, tables
+def list_(
+    name: TableOption = None,
+    rule: RuleOption = None,
+    day: DayOption = None,
+    code: CodeOption = None,
+    *,
+    gone: DiscardedOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count quarantined rows by table, day and rule, and since when; a row that broke two rules counts for each."""
+    from lakehouse.catalog import tables
+    from lakehouse.tables.failures import failures
 
     settings = get_settings()
-    chosen = [_contract(name)] if name else [each for each in tables().values() if each.rules]
-    found = [
-        {"table": each.id, "day": day, "rule": rule, "rows": rows}
-        for each in chosen
-        for (day, rule), rows in sorted(depth(settings, each).items())
-    ]
+    chosen = [chosen_table(name)] if name else [each for each in tables().values() if each.rules]
+    found: list[dict[str, Any]] = []
+    total = 0
+    for each in chosen:
+        wanted = wanted_rows(each if name else None, rule, day, code)
+        rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
+        total += len(rows)
+        groups: dict[tuple[date, str, str], list[Failure]] = {}
+        for row in rows:
+            for broken in row.rules:
+                groups.setdefault((row.day, broken, row.code_version), []).append(row)
+        found += [
+            {
+                "table": each.id,
+                "day": on,
+                "rule": broken,
+                "rows": len(group),
+                "first_failed": min(row.first for row in group),
+                "code_version": judged_by,
+            }
+            for (on, broken, judged_by), group in sorted(groups.items())
+        ]
     if as_json:
         print_json(found)
         return
     if not found:
-        say("No row is in quarantine.")
+        say("No such row was discarded." if gone else "No such row is in quarantine.")
         return
-    columns = ("table", "day", "rule", "rows")
-    console().print(table(columns, [[each[c] for c in columns] for each in found], right=("rows",)))
-    rows = sum(total_rows(settings, get_table(each.id)) for each in chosen)
-    say(f"{counted(rows, 'row')} in quarantine.")
+    now = datetime.now(UTC)
+    columns = ("table", "day", "rule", "rows", "since", "code")
+    cells = [
+        (e["table"], e["day"], e["rule"], e["rows"], f"{age_text(now - e['first_failed'])} ago", e["code_version"])
+        for e in found
+    ]
+    console().print(table(columns, cells, right=("rows",)))
+    if gone:
+        say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
+        return
+    say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
 
 
 def show(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose quarantine to show.")],
     day: DayOption = None,
     rule: RuleOption = None,
+    code: CodeOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows.")] = 20,
     *,
+    gone: DiscardedOption = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show quarantined rows, every rule each one broke, and the file and line it came from; never personal data."""
-    settings, contract = get_settings(), _contract(name)
-    known = [each.name for each in contract.rules]
-    if rule is not None and rule not in known:
-        raise UsageError(f"{contract.id} has no rule {rule!r}.{near(rule, known)} Rules: {', '.join(known)}.")
-    rows = shown_rows(settings, contract, days=[day] if day else None, rule=rule, limit=limit)
+    """Show quarantined rows with every rule each one broke, the file and line it came from, and its history.
+
+    _first_failed and _last_failed are when builds found it to break rules, _retries is how often it failed again,
+    _code_version is the code that judged it last. Personal data is never shown.
+    """
+    settings, contract = get_settings(), chosen_table(name)
+    wanted_rows(contract, rule, day, code)
+    days = [day] if day else None
+    rows = shown_rows(settings, contract, days=days, rule=rule, limit=limit, code=code, gone=gone)
     if as_json:
         print_json(rows)
         return
@@ -103,24 +144,15 @@ def show(
 
 
 def depth(settings: Settings, contract: Table, days: Sequence[date] | None = None) -> Counter[tuple[date, str]]:
-    """Rows in a table's quarantine by day and broken rule; reads two columns of its files."""
-    import pyarrow.compute as pc
+    """Rows in a table's quarantine by day and broken rule, without discarded ones; reads no row."""
+    from lakehouse.tables.failures import failures
 
-    from lakehouse.commands.rows import files_of
-    from lakehouse.tables.lake import table_path
-    from lakehouse.tables.staged import FAILED_RULES
-
-    counted_rows: Counter[tuple[date, str]] = Counter()
-    columns = [contract.day_column, FAILED_RULES]
-    for rows in files_of(table_path(settings.root, contract.quarantine_id), columns, days):
-        rules = rows[FAILED_RULES].combine_chunks()
-        of_day = rows[contract.day_column].combine_chunks().take(pc.list_parent_indices(rules)).to_pylist()
-        counted_rows.update(zip(of_day, pc.list_flatten(rules).to_pylist(), strict=True))
-    return counted_rows
+    found = [each for each in failures(settings.root, contract, days) if not each.discarded]
+    return Counter((each.day, rule) for each in found for rule in each.rules)
 
 
 def total_rows(settings: Settings, contract: Table) -> int:
-    """Rows in a table's quarantine, from its log."""
+    """Rows in a table's quarantine, discarded ones included, from its log."""
     from lakehouse.tables.lake import table_path
     from lakehouse.tables.snapshot import open_snapshot
 
@@ -128,29 +160,57 @@ def total_rows(settings: Settings, contract: Table) -> int:
 
 
 def shown_rows(
-    settings: Settings, contract: Table, *, days: Sequence[date] | None = None, rule: str | None = None, limit: int = 20
+    settings: Settings,
+    contract: Table,
+    *,
+    days: Sequence[date] | None = None,
+    rule: str | None = None,
+    limit: int = 20,
+    code: str | None = None,
+    gone: bool = False,
 ) -> list[dict[str, Any]]:
-    """Quarantined rows as they may be shown: reasons first, and no personal data."""
-    import pyarrow.compute as pc
-
-    from lakehouse.commands.rows import column_names, files_of
+    """Quarantined rows as they may be shown: reasons first, history last, and no personal data."""
+    from lakehouse.tables.failures import failures, identified
     from lakehouse.tables.lake import table_path
+    from lakehouse.tables.ledger import Wanted
+    from lakehouse.tables.snapshot import open_snapshot
     from lakehouse.tables.staged import FAILED_RULES
 
-    path = table_path(settings.root, contract.quarantine_id)
+    snapshot = open_snapshot(table_path(settings.root, contract.quarantine_id))
+    if snapshot.delta is None:
+        return []
     hidden = {*contract.pii, *_HIDDEN, FAILED_RULES}
-    columns = [FAILED_RULES, *[name for name in column_names(path) if name not in hidden]]
+    columns = [FAILED_RULES, *[f.name for f in snapshot.delta.schema().fields if f.name not in hidden]]
+    known = {
+        (each.day, each.row): each
+        for each in failures(settings.root, contract, days)
+        if each.fits(Wanted(rule, code_version=code)) and each.discarded == gone
+    }
     rows: list[dict[str, Any]] = []
-    for found in files_of(path, columns, days):
-        kept = found
-        if rule is not None:
-            rules = found[FAILED_RULES].combine_chunks()
-            broke_it = pc.list_parent_indices(rules).filter(pc.equal(pc.list_flatten(rules), rule))
-            kept = found.take(broke_it.unique())
-        rows += kept.slice(0, limit - len(rows)).to_pylist()
-        if len(rows) >= limit:
-            break
-    return [{**row, FAILED_RULES: ", ".join(row[FAILED_RULES] or ())} for row in rows]
+    for day, files in sorted(snapshot.by_day(contract.day_column).items()):
+        if days is not None and day not in days:
+            continue
+        for file in sorted(files, key=lambda each: each.path) if len(rows) < limit else ():
+            read, ids = identified(contract, snapshot, file, columns)
+            for position, row in enumerate(ids):
+                each = known.get((day, row))
+                if each is not None and len(rows) < limit:
+                    (cells,) = read.select(columns).slice(position, 1).to_pylist()
+                    rows.append(_shown(cells, each))
+    return rows
+
+
+def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
+    from lakehouse.tables.staged import FAILED_RULES
+
+    return {
+        **cells,
+        FAILED_RULES: ", ".join(cells[FAILED_RULES] or ()),
+        "_code_version": each.code_version,
+        "_first_failed": each.first,
+        "_last_failed": each.last,
+        "_retries": max(each.times - 1, 0),
+    }
 
 
 def offending(contract: Table, row: Mapping[str, Any]) -> str:
@@ -164,12 +224,3 @@ def offending(contract: Table, row: Mapping[str, Any]) -> str:
 def origin(row: Mapping[str, Any]) -> str:
     """The file and line a row came from."""
     return f"{row.get('_source_file') or 'unknown'}:{row.get('_source_row') or '?'}"
-
-
-def _contract(name: str) -> Table:
-    from lakehouse.catalog import get_table
-
-    contract = get_table(name.removesuffix("_quarantine"))
-    if not contract.rules:
-        raise UsageError(f"{contract.id} has no row rules, so it has no quarantine.")
-    return contract

@@ -75,13 +75,14 @@ def sql(
     from lakehouse.commands.names import resolve_names
     from lakehouse.contracts.table import LAYERS
     from lakehouse.tables.erasures import ERASURES
+    from lakehouse.tables.failures import FAILURES
     from lakehouse.tables.history import HISTORY
+    from lakehouse.tables.ledger import LEDGER
 
     settings = get_settings()
     contracts = tables().values()
-    known = (
-        [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules] + [HISTORY, ERASURES]
-    )
+    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules]
+    known += [HISTORY, ERASURES, FAILURES, LEDGER]
     resolved, uses = resolve_names(statement, known, (*LAYERS, HISTORY.split(".")[0]))
     _built(settings, uses)
     pinned = _pinned(settings, uses, as_of or (), known)

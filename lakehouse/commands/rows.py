@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from lakehouse.tables.snapshot import DataFile, Snapshot
 
 
 def column_names(path: Path) -> list[str]:
@@ -33,13 +30,14 @@ def files_of(path: Path, columns: Sequence[str], days: Collection[date] | None =
         columns: what to read.
         days: only these, by the table's first partition column; None: all.
     """
+    from lakehouse.tables.reading import read_file
     from lakehouse.tables.snapshot import open_snapshot
 
     snapshot = open_snapshot(path)
     wanted = None if days is None else {day.isoformat() for day in days}
     for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
         if file.rows and (wanted is None or file.partition[0] in wanted):
-            yield _read(path, snapshot, file, columns)
+            yield read_file(snapshot, file, columns)
 
 
 def top_rows(
@@ -72,31 +70,6 @@ def top_rows(
     return rows
 
 
-def _read(path: Path, snapshot: Snapshot, file: DataFile, columns: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    values = dict(zip(snapshot.partition_by, file.partition, strict=True))
-    with closing(pq.ParquetFile(path / file.path)) as parquet:
-        there = set(parquet.schema_arrow.names)
-        read = parquet.read([name for name in columns if name in there])
-    arrays: list[pa.Array | pa.ChunkedArray] = []
-    for name in columns:
-        if name in there:
-            arrays.append(read[name])
-        else:
-            arrays.append(pa.array([_partition_value(values.get(name))] * read.num_rows))
-    return pa.table(arrays, names=list(columns))
-
-
-def _partition_value(text: str | None) -> date | str | None:
-    """A partition value as the log has it, text; those of dates become dates."""
-    try:
-        return date.fromisoformat(text or "")
-    except ValueError:
-        return text
-
-
 def matching_rows(
     path: Path, wanted: Mapping[str, Any], days: Collection[date] | None, most: int
 ) -> list[dict[str, Any]]:
@@ -110,6 +83,7 @@ def matching_rows(
     """
     import pyarrow.compute as pc
 
+    from lakehouse.tables.reading import read_file
     from lakehouse.tables.snapshot import open_snapshot
 
     snapshot, columns = open_snapshot(path), column_names(path)
@@ -118,10 +92,10 @@ def matching_rows(
     for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
         if not file.rows or (among is not None and file.partition[0] not in among):
             continue
-        keys = _read(path, snapshot, file, list(wanted))
+        keys = read_file(snapshot, file, list(wanted))
         hit = pc.indices_nonzero(_hits(keys, wanted))
         if len(hit):
-            rows += _read(path, snapshot, file, columns).take(hit).to_pylist()
+            rows += read_file(snapshot, file, columns).take(hit).to_pylist()
         if len(rows) >= most:
             break
     return rows[:most]

@@ -98,14 +98,14 @@ def run_stale(
         if only is not None and name in only:
             days &= set(only[name])
         if days:
-            pieces = pieces_of({name: _bridged(days, leave=stale - days)}, [name])
+            pieces = pieces_of({name: bridged(days, leave=stale - days)}, [name])
             report.add(run_pieces(settings, pieces, verbose=verbose))
         if report.interrupted or any(each.broken for each in report.tables.values()):
             break
     return report
 
 
-def _bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
+def bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
     """The days, and those between that are up to date: a run over them leaves them alone, and costs less than two runs.
 
     Args:

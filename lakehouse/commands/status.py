@@ -50,7 +50,10 @@ class Status:
         failed_days: days whose newest run did not publish them.
         outdated_days: published days whose inputs or code have changed since.
         older_code: published days that code other than today's built, counted by code version.
-        quarantined: rows in quarantine.
+        quarantined: rows in quarantine, without discarded ones.
+        quarantined_since: when the oldest of them first failed.
+        quarantined_by_rule: a row counts for each rule it broke.
+        discarded: rows in quarantine that a person discarded.
     """
 
     table: str
@@ -68,6 +71,9 @@ class Status:
     outdated_days: list[date]
     older_code: dict[str, int]
     quarantined: int
+    quarantined_since: datetime | None
+    quarantined_by_rule: dict[str, int]
+    discarded: int
 
 
 def add_to(app: typer.Typer) -> None:
@@ -114,11 +120,12 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
     from lakehouse.orchestration.instance import unfinished_days
+    from lakehouse.tables.failures import depth_of, failures
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
 
     snapshot = lake.snapshot(contract.id)
-    side = lake.snapshot(contract.quarantine_id) if contract.rules else None
+    aside = depth_of(failures(lake.settings.root, contract) if contract.rules else (), now)
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
     published = published_days(snapshot, likely.union(_between(rows)))
@@ -140,7 +147,10 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
         outdated_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
-        quarantined=sum(file.rows for file in side.files) if side else 0,
+        quarantined=aside.rows,
+        quarantined_since=aside.oldest,
+        quarantined_by_rule=dict(aside.by_rule.most_common()),
+        discarded=aside.discarded,
     )
 
 
@@ -210,6 +220,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         "failed",
         "outdated",
         "quarantine",
+        "since",
     )
     rows = [_row(each, now) for each in found]
     console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
@@ -223,6 +234,9 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         if each.older_code:
             told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
             say(f"{each.table}: {counted(sum(each.older_code.values()), 'day')} of older code ({told})")
+        if each.quarantined_by_rule:
+            rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
+            say(f"{each.table}: in quarantine: {rules}")
     if not any(each.version >= 0 for each in found):
         say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
     if any(each.older_code for each in found):
@@ -247,4 +261,5 @@ def _row(each: Status, now: datetime) -> list[Any]:
         Text(str(len(each.failed_days)), style=alarm if each.failed_days else ""),
         len(each.outdated_days),
         counted(each.quarantined, "row"),
+        f"{age_text(now - each.quarantined_since)} ago" if each.quarantined_since else None,
     ]

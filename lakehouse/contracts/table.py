@@ -103,6 +103,7 @@ class Table:
         min_rows, max_rows: bounds of a day's published rows, where the day has input.
         max_null_rate: share of nulls allowed, by nullable column.
         max_quarantined: share of a day's rows that may fail the row rules before the day is not published.
+        max_quarantine_rows, max_quarantine_age: of the whole quarantine; beyond, the check `quarantine_depth` warns.
         volume: bounds against history; None where the count says nothing.
         profile: columns whose distribution is kept with each published day: sum, mean and spread of numbers, rows by
             value of others (those with few values). Never personal data.
@@ -145,6 +146,8 @@ class Table:
     max_rows: int | None = None
     max_null_rate: Mapping[str, float] = field(default_factory=dict)
     max_quarantined: float = 0.1
+    max_quarantine_rows: int | None = None
+    max_quarantine_age: timedelta | None = None
     volume: Volume | None = None
     profile: tuple[str, ...] = ()
     anomalies: Anomalies | None = None
@@ -323,6 +326,8 @@ def _validate(made: Table, where: str) -> None:
         "max_quarantined and max_null_rate are shares from 0 to 1": all(
             0 <= share <= 1 for share in (made.max_quarantined, *made.max_null_rate.values())
         ),
+        "max_quarantine_rows and max_quarantine_age must not be negative": (made.max_quarantine_rows or 0) >= 0
+        and (made.max_quarantine_age or timedelta(0)) >= timedelta(0),
         "files_per_day must be 1 or more": made.files_per_day >= 1,
         "schema_version must be 1 or more": made.schema_version >= 1,
         f"compatibility is one of {', '.join(COMPATIBILITY)}": made.compatibility in COMPATIBILITY,

@@ -43,6 +43,7 @@ from lakehouse.orchestration.report import (
     inputs_fresh,
     not_fresh,
     older_code_metadata,
+    quarantine_metadata,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
@@ -50,6 +51,7 @@ from lakehouse.settings import get_settings
 from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
+from lakehouse.tables.failures import DEPTH_CHECK
 from lakehouse.tables.history import older_code
 from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.publish import FAILED, BuildResult
@@ -83,7 +85,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
         deps=[_dep(each) for each in table.upstream.values()],
         check_specs=[
             # Not blocking to Dagster, whose blocking checks run after the data is live and stop good days too.
-            AssetCheckSpec(name, asset=asset_key(table.id), description=f"{text}. {AUDITED}")
+            AssetCheckSpec(name, asset=asset_key(table.id), description=_described(name, text))
             for name, text in check_names(table).items()
         ]
         + ([AssetCheckSpec(INPUTS_FRESH, asset=asset_key(table.id), description=FRESH)] if table.upstream else []),
@@ -111,6 +113,10 @@ def _build_asset(table: Table) -> AssetsDefinition:
 
     made: AssetsDefinition = compute
     return made
+
+
+def _described(check: str, text: str) -> str:
+    return f"{text}." if check == DEPTH_CHECK else f"{text}. {AUDITED}"
 
 
 def _dep(each: Input) -> AssetDep:
@@ -215,6 +221,7 @@ def _metadata_of(
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.
+        metadata[days[-1]] |= quarantine_metadata(result)
         metadata[days[-1]]["dagster/column_schema"] = column_schema(table)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
         older = older_code(lake.settings.root, table.id, table.code_version)

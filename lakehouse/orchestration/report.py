@@ -26,6 +26,7 @@ from dagster import (
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.tables.audit import check_names
+from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
 from lakehouse.tables.metrics import Outcome
 from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
 
@@ -134,7 +135,37 @@ def _cell(value: Any) -> str:
 
 def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:
     """One result a check over all days of the run; days that failed are listed."""
-    return [_summary(table, result, name) for name in check_names(table)]
+    judged = [_summary(table, result, name) for name in check_names(table) if name != DEPTH_CHECK]
+    return judged + _depth_check(table, result)
+
+
+def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
+    """Depth, age and rows by rule of the whole quarantine; numbers are plotted over time by the UI."""
+    depth = result.quarantine
+    if depth is None:
+        return {}
+    return {
+        "quarantine_rows": depth.rows,
+        "quarantine_age_days": round(depth.age.total_seconds() / 86400, 2),
+        **({"quarantine_discarded": depth.discarded} if depth.discarded else {}),
+        **{f"quarantine_rows/{rule}": number for rule, number in depth.by_rule.most_common()},
+    }
+
+
+def _depth_check(table: Table, result: BuildResult) -> list[AssetCheckResult]:
+    if result.quarantine is None or DEPTH_CHECK not in check_names(table):
+        return []
+    passed, text = judge_depth(table, result.quarantine)
+    return [
+        AssetCheckResult(
+            passed=passed,
+            asset_key=asset_key(table.id),
+            check_name=DEPTH_CHECK,
+            severity=AssetCheckSeverity.WARN,
+            description=text,
+            metadata=quarantine_metadata(result),
+        )
+    ]
 
 
 def failed_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluation]:

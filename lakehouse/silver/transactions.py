@@ -80,6 +80,8 @@ class Transactions(pa.DataFrameModel):
     max_quarantined=0.4,
     # Numbers of a closed month do not move by themselves; `lakehouse late apply` takes later rows in.
     allowed_lateness=timedelta(days=45),
+    max_quarantine_rows=5_000,  # the daily exports of nine months leave 1,800
+    max_quarantine_age=timedelta(days=30),
     # Warns only: a late event on a holiday makes a day of one row. Bronze refuses short files.
     volume=Volume(min_ratio=0.0, max_ratio=math.inf),
     profile=("amount", "quantity", "event_type", "source", "currency", "payment_method", "country"),

@@ -14,6 +14,7 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.tables.arrivals import schema_drift
+from lakehouse.tables.failures import DEPTH_CHECK
 from lakehouse.tables.late import lateness, percentile
 from lakehouse.tables.metrics import DayMetrics, Outcome, Value
 
@@ -26,6 +27,11 @@ def check_names(table: Table) -> dict[str, str]:
         "null_rates": "Share of nulls a column within the contract's bounds, and none where none may be",
         "row_rules": f"At most {table.max_quarantined:.0%} of a day's rows break a row rule",
     }
+    rows, age = table.max_quarantine_rows, table.max_quarantine_age
+    if table.rules and (rows is not None or age is not None):
+        bounds = [f"at most {rows:,} rows"] if rows is not None else []
+        bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
+        named[DEPTH_CHECK] = f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"
     if table.key and not table.keep_first_by:
         named["unique_key"] = f"({', '.join(table.key)}) identifies a row"
     elif table.key:

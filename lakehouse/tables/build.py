@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 
 from pyspark.sql import functions as F
 
@@ -11,6 +12,7 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.erasures import keep_forgotten
+from lakehouse.tables.failures import depth_of, failures, fold
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
@@ -54,12 +56,25 @@ def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: b
     clock.lap("plan")
     if todo:
         if table.landing:
-            job = _from_landing(lake, plan, todo, run_id, {} if force else publisher.base.rows_by_day(table.day_column))
+            job = _from_landing(lake, plan, todo, run_id, {} if force else _kept(publisher))
         else:
             job = _from_tables(lake, plan, publisher, todo)
         clock.lap("read")
         publisher.publish(job, result, run_id)
+    if table.rules:
+        clock = Clock(seconds)
+        fold(lake.settings.root, table)
+        result.quarantine = depth_of(failures(lake.settings.root, table), datetime.now(UTC))
+        clock.lap("quarantine")
     return result
+
+
+def _kept(publisher: Publisher) -> dict[date, int]:
+    """Rows by day that are published or in quarantine: what an empty landing zone must not take away."""
+    kept: Counter[date] = Counter()
+    for each in (publisher.base, publisher.side_base):
+        kept.update(each.rows_by_day(publisher.table.day_column) if each else {})
+    return dict(kept)
 
 
 def _report_unchanged(publisher: Publisher, result: BuildResult, days: set[date]) -> None:
@@ -85,7 +100,7 @@ def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, publish
     for day in days:
         if published.get(day) and not rows_in[day]:
             # A landing zone that was tidied up, or an export that came out empty, must not empty the lake.
-            what = f"{published[day]} rows of this day are published, but no line of it is in the landing zone any more"
+            what = f"{published[day]} rows of this day are kept, but no line of it is in the landing zone any more"
             problems[day] = [f"{what}; land its file again, or force the build to publish it empty"]
     frame = None
     if probes:

@@ -31,6 +31,13 @@ FORGET_POINTS = (
     "before-purge",
     "after-purge",
 )
+# Of a replay of quarantined rows, between the days it builds.
+REPLAY_POINTS = (
+    "after-replay-begun",
+    "after-replay-built",
+    "before-replay-end",
+    "after-replay-end",
+)
 
 
 def failpoint(table: str, name: str) -> None:

@@ -22,6 +22,7 @@ from lakehouse.tables.arrivals import note_fields
 from lakehouse.tables.audit import audit
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
+from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import Record, fold, records, standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.late import rules_for
@@ -52,7 +53,10 @@ class DayResult:
 
 @dataclass
 class BuildResult:
-    """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase."""
+    """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase.
+
+    `quarantine` is the whole table's after the build, None where the table has no row rules.
+    """
 
     table: Table
     version: int
@@ -60,6 +64,7 @@ class BuildResult:
     days: dict[date, DayResult] = field(default_factory=dict)
     also_replaced: Sequence[date] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    quarantine: Depth | None = None
 
     def with_status(self, status: str) -> list[date]:
         """The asked days of that status, in order."""

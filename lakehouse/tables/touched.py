@@ -29,12 +29,12 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
         return []
     plan = make_plan(lake, table, looked_at)
     snapshots = [lake.snapshot(table.id)]
-    if table.landing:
-        # A file that was tidied away once its rows were published is no change of them.
-        published = snapshots[0].rows_by_day(table.day_column)
-        looked_at = [day for day in looked_at if plan.landed[day] or not published.get(day)]
     if table.rules:
         snapshots.append(lake.snapshot(table.quarantine_id))
+    if table.landing:
+        # A file that was tidied away once its rows were published or set aside is no change of them.
+        kept = set().union(*(each.rows_by_day(table.day_column) for each in snapshots))
+        looked_at = [day for day in looked_at if plan.landed[day] or day not in kept]
     return [
         day
         for day in looked_at

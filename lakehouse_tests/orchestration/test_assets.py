@@ -1,11 +1,12 @@
 """The assets that follow from the contracts, checked without an engine."""
 
 import re
-from datetime import date
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from dagster import AssetsDefinition, BackfillPolicy, TimeWindowPartitionMapping
+from dagster import AssetCheckSeverity, AssetsDefinition, BackfillPolicy, TimeWindowPartitionMapping
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from pyspark.errors import PySparkException
 
@@ -14,9 +15,17 @@ from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried
-from lakehouse.orchestration.report import asset_key, column_lineage, column_schema
+from lakehouse.orchestration.report import (
+    asset_key,
+    check_results,
+    column_lineage,
+    column_schema,
+    quarantine_metadata,
+)
 from lakehouse.tables.audit import audit, check_names
+from lakehouse.tables.failures import DEPTH_CHECK, Depth
 from lakehouse.tables.metrics import DayMetrics
+from lakehouse.tables.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
 
 DAY = date(2011, 1, 5)
 
@@ -52,7 +61,29 @@ def test_everything_follows_from_the_contract(table: Table) -> None:
 @pytest.mark.parametrize("table", tables().values(), ids=str)
 def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     """A check that Dagster lists but the audit never reports would look passed for ever."""
-    assert {outcome.check for outcome in audit(table, DayMetrics(DAY), {})} == set(check_names(table))
+    outcomes = audit(table, DayMetrics(DAY), {})
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), outcomes)})
+    result.quarantine = Depth(datetime(2011, 1, 6, tzinfo=UTC))
+    assert {outcome.check for outcome in outcomes} == set(check_names(table)) - {DEPTH_CHECK}
+    assert {each.check_name for each in check_results(table, result)} == set(check_names(table))
+
+
+def test_a_full_quarantine_warns_and_is_shown_on_the_asset() -> None:
+    """A depth beyond the bound that failed as an error would make a good day look as if it was not published."""
+    table = tables()["silver.transactions"]
+    result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))})
+    now = datetime(2011, 3, 6, tzinfo=UTC)
+    result.quarantine = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
+    (found,) = [each for each in check_results(table, result) if each.check_name == DEPTH_CHECK]
+    assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)
+    assert "7 rows in quarantine" in str(found.description)
+    assert "currency_known 7" in str(found.description)
+    assert quarantine_metadata(result) == {
+        "quarantine_rows": 7,
+        "quarantine_age_days": 40.0,
+        "quarantine_discarded": 2,
+        "quarantine_rows/currency_known": 7,
+    }
 
 
 def test_the_graph_is_that_of_the_inputs(graph: AssetGraph) -> None:

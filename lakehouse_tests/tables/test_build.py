@@ -276,7 +276,7 @@ def test_published_rows_do_not_go_when_their_file_does(lake: LakeFactory, how: s
         path.with_name("b.jsonl").write_text("")
     result = build(shop, shop.table("bronze.readings"), DAYS[:2], run_id="again")
     assert (result.with_status(FAILED), result.with_status(UNCHANGED)) == (DAYS[:1], DAYS[1:2])
-    assert "source_readable: 2 rows of this day are published, but no line of it" in result.days[DAYS[0]].reason
+    assert "source_readable: 2 rows of this day are kept, but no line of it" in result.days[DAYS[0]].reason
     assert len(rows_of(shop.path("bronze.readings"))) == 2
     assert run(shop, DAYS[:1], force=True) == [{PUBLISHED: [0]}]
     assert rows_of(shop.path("bronze.readings")) == []

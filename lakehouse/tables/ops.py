@@ -1,0 +1,55 @@
+"""Tables of the lakehouse about itself, `ops.…`: appended through the door without an engine, partitioned by table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.tables.commit import Commit, Target, append, ensure_table
+from lakehouse.tables.lake import table_path
+from lakehouse.tables.maintenance import Layout, compact
+from lakehouse.tables.snapshot import Snapshot
+from lakehouse.tables.staged import ROUTE, VALID, read_staged
+
+MOST_FILES = 40  # of one table's rows; more are merged
+
+
+def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
+    """The table `ops.…` as the door sees it; its first column is `table`."""
+    return Target(table_path(root, name), schema, ("table",), description=description)
+
+
+def add_rows(target: Target, table: str, rows: Sequence[Mapping[str, Any]], transactions: Mapping[str, int]) -> None:
+    """Append rows about one table; a repeat of the same transactions is a no-op.
+
+    Args:
+        target: as `ops_target` gives it.
+        table: `layer.name` the rows are about.
+        rows: by column, without `table`; maps as lists of pairs.
+        transactions: see `commit.append`.
+    """
+    base = ensure_table(target)
+    folder = target.path / "staged" / uuid.uuid4().hex
+    path = folder / f"{ROUTE}={VALID}" / f"table={table}" / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
+    append(target, read_staged(folder, target.partition_by), Commit(transactions))
+    if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
+        compact(Layout(target.path, target.schema))
+
+
+def rows_about(snapshot: Snapshot, table: str) -> Iterable[dict[str, Any]]:
+    """The rows about one table, in no order; maps as lists of pairs."""
+    for file in snapshot.files:
+        if file.partition == (table,):
+            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
+                yield from parquet.read().to_pylist()
