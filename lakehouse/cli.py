@@ -13,6 +13,7 @@ from lakehouse import __doc__ as about
 from lakehouse.commands import (
     alerts,
     backfill,
+    candidate,
     demo,
     describe,
     dev,
@@ -59,6 +60,7 @@ FAMILIES = (
     impact,
     schema,
     undo,
+    candidate,
     maintain,
     keys,
     forget,

@@ -48,6 +48,7 @@ class Settings(BaseSettings):
         (), description="Keys before LAKEHOUSE_PII_KEY, as a JSON list, for as long as rows carry their tokens"
     )
     auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
+    undo_days: int = Field(7, ge=1, le=90, description="Days for which any version of a table can be read and restored")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")

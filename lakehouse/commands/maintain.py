@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "vacuum",
         cls=Command,
-        epilog=examples("lakehouse vacuum --dry-run", "lakehouse vacuum --select group:bronze --hours 72"),
+        epilog=examples("lakehouse vacuum --dry-run", "lakehouse vacuum --select group:bronze --hours 720"),
     )(vacuum)
     app.command(
         "compact",
@@ -35,9 +35,16 @@ def add_to(app: typer.Typer) -> None:
 def vacuum(
     selection: Selection = None,
     hours: Annotated[
-        float, typer.Option("--hours", help="Keep what was needed at any time in these hours; at least 24.")
-    ] = 168.0,
+        float | None,
+        typer.Option(
+            "--hours",
+            help="Keep what was needed at any time in these hours; default: LAKEHOUSE_UNDO_DAYS, 7 days. At least 24.",
+        ),
+    ] = None,
     *,
+    shorten_undo: Annotated[
+        bool, typer.Option("--shorten-undo", help="Allow fewer hours than LAKEHOUSE_UNDO_DAYS promises.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -50,10 +57,17 @@ def vacuum(
 
     settings = get_settings()
     quiet_warnings()
+    promised = settings.undo_days * 24.0
+    hours = promised if hours is None else hours
     try:
         check_retention(hours)
     except RetentionError as error:
         raise UsageError(str(error)) from None
+    if hours < promised and not shorten_undo:
+        raise UsageError(
+            f"Versions of the last {settings.undo_days} days (LAKEHOUSE_UNDO_DAYS) can be restored; with --hours "
+            f"{hours:g} some of them no longer could. Leave --hours out, or say --shorten-undo if space matters more."
+        )
     layouts = _layouts(settings, select_tables(selection))
     found = {name: vacuum_table(each.path, hours, dry_run=dry_run) for name, each in layouts.items()}
     if as_json:

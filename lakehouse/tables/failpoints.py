@@ -16,11 +16,14 @@ POINTS = (
     "before-commit",
     "after-commit",
 )
-# Of a restore, which writes no files.
+# Of a restore and of a swap, which write no rows.
 UNDO_POINTS = (
     "before-quarantine-restore",
     "after-quarantine-restore",
     "after-restore",
+    "before-quarantine-swap",
+    "after-quarantine-swap",
+    "after-swap",
 )
 # Of `lakehouse forget`, beside those of the builds it starts.
 FORGET_POINTS = (

@@ -21,7 +21,12 @@ from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 
 
 class Lake:
-    """A lakehouse root together with the engine that computes on it; the engine starts at first use."""
+    """A lakehouse root together with the engine that computes on it; the engine starts at first use.
+
+    `facts` are written into every commit of a build on it, for the history.
+    """
+
+    facts: Mapping[str, str] = {}
 
     def __init__(self, settings: Settings, tables: Mapping[str, Table], engine: Callable[[], SparkSession]) -> None:
         self.settings = settings

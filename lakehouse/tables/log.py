@@ -234,18 +234,23 @@ def days_of(files: Collection[DataFile]) -> set[date]:
     return days
 
 
-def figures_at(path: Path, version: int, days: Collection[date]) -> dict[str, dict[str, Any]]:
-    """What the commits up to a version say of some days, newest first, each with the code version that made the day.
+def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[str, dict[str, Any]]:
+    """What the commits up to a snapshot say of some days, by day as text, each with the code version that made the day.
 
-    Days that no commit speaks of are left out, and so is what was said before the log begins.
+    Of a day that they do not speak of, its rows are given. A commit that brings the days back repeats all of it, so
+    that the history of metrics says what readers see.
     """
-    wanted = {day.isoformat() for day in days}
-    found: dict[str, dict[str, Any]] = {}
-    for number in range(version, max(oldest_entry(path), 0) - 1, -1):
-        if not wanted - found.keys():
+    path, rows = Path(snapshot.uri), snapshot.rows_by_day(column)
+    found: dict[str, dict[str, Any]] = {
+        str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(days)
+    }
+    wanted = {str(day) for day in days if rows.get(day)}
+    for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
+        if not wanted:
             break
         entry = read_entry(path, number, ())
         code = entry.facts.get("lakehouse.code_version", "")
-        for day in wanted & entry.figures.keys() - found.keys():
+        for day in wanted & entry.figures.keys():
             found[day] = {"code_version": code, **entry.figures[day]}
+        wanted -= entry.figures.keys()
     return found

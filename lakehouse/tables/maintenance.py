@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from deltalake import ColumnProperties, CommitProperties, PostCommitHookProperties, WriterProperties
@@ -16,7 +17,8 @@ from filelock import FileLock, Timeout
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError, PublishConflictError
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.log import entries, oldest_entry, version_before
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
 SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
@@ -104,6 +106,9 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
         return Vacuumed()
     delta = snapshot.delta
     found = delta.vacuum(round(hours), dry_run=True, enforce_retention_duration=False, full=True)
+    keep = _versions_in_danger(path, snapshot, hours, found)
+    if keep:
+        found = delta.vacuum(round(hours), True, False, full=True, keep_versions=keep)
     live = {file.path for file in snapshot.files}
     if wrong := [name for name in found if name in live]:
         raise LakehouseError(f"{path}: live files were about to be removed ({wrong[0]}, …); nothing was. Report this.")
@@ -111,8 +116,29 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     if dry_run:
         return Vacuumed(found, size)
     if found:  # two commits are written even where there is nothing to do
-        found = delta.vacuum(round(hours), dry_run=False, enforce_retention_duration=False, full=True)
+        found = delta.vacuum(
+            round(hours), dry_run=False, enforce_retention_duration=False, full=True, keep_versions=keep or None
+        )
     return Vacuumed(found, size, _remove_empty_folders(path, found, time.time() - hours * 3600))
+
+
+def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Collection[str]) -> list[int]:
+    """Versions of the last hours whose files a vacuum would remove; none, as a rule.
+
+    Delta-rs knows when a file was replaced from its entry in the log. A checkpoint forgets those entries after
+    `delta.deletedFileRetentionDuration` (a week, by default), and then only the file's own age counts.
+    """
+    before = version_before(path, datetime.now(UTC) - timedelta(hours=hours))
+    first = max(oldest_entry(path), 0) if before is None else before
+    holders: dict[str, list[int]] = {}
+    live = {file.path for file in open_snapshot(path, first).files}
+    doomed = set(found)
+    for name in live & doomed:
+        holders.setdefault(name, []).append(first)
+    for entry in entries(path, first + 1, snapshot.version, ()):
+        for name in doomed & entry.added.keys():
+            holders.setdefault(name, []).append(entry.version)
+    return sorted({version for versions in holders.values() for version in versions})
 
 
 def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:

@@ -24,7 +24,7 @@ from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import Record, fold, records, standing
-from lakehouse.tables.lake import Lake
+from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
@@ -103,6 +103,7 @@ class Publisher:
         self.base = ensure_table(self.target)
         self.side_base = ensure_table(self._side) if self._side else None
         self._root = lake.settings.root
+        self._facts = lake.facts
         self._kept: dict[str, dict[date, Record]] = {}  # figures of inputs
 
     def is_current(self, day: date, fingerprint: int) -> bool:
@@ -230,6 +231,7 @@ class Publisher:
     ) -> None:
         prints = {day_transaction(day): job.fingerprints[day] for day in good if day in job.fingerprints}
         facts: dict[str, Any] = {
+            **self._facts,
             "lakehouse.run_id": run_id,
             "lakehouse.code_version": self.table.code_version,
             "lakehouse.inputs": dict(result.inputs),
@@ -268,7 +270,10 @@ class Publisher:
         )
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
-        fold(self._root, open_snapshot(self.target.path), self.table.id)
+        if self.target.path == table_path(
+            self._root, self.table.id
+        ):  # a table built beside it has no part in its history
+            fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
 def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:

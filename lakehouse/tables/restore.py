@@ -22,14 +22,13 @@ from lakehouse.tables.log import (
     Entry,
     days_of,
     entries,
-    figures_at,
+    figures_of,
     gone_files,
     read_entry,
     snapshot_at,
     version_before,
     versions,
 )
-from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import targets
 from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import read_file
@@ -145,11 +144,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     for each in (side, main):
         if each is not None:
             _refuse_gone(each)
-    rows = wanted.rows_by_day(table.day_column)
-    figures: dict[str, dict[str, Any]] = {
-        str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(main.touched)
-    }
-    figures |= figures_at(target.path, version, [day for day in main.touched if rows.get(day)])
+    figures = figures_of(wanted, table.day_column, main.touched)
     codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
     return Restore(table, version, main, side, codes, figures)
 
@@ -179,11 +174,11 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
     name = plan.table.id
     if plan.side is not None and not plan.side.nothing:
         failpoint(name, "before-quarantine-restore")
-        _carry_out(plan.side, facts)
+        carry_out(plan.side, facts)
         failpoint(name, "after-quarantine-restore")
     committed = None
     if not plan.main.nothing:
-        committed = _carry_out(plan.main, {**facts, "lakehouse.metrics": dict(plan.figures)})
+        committed = carry_out(plan.main, {**facts, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
         fold(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
@@ -192,13 +187,12 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
 def _exchange(
     target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[Entry], days: Collection[date] | None
 ) -> Exchange:
-    have, want = _of_days(base.files, days), _of_days(wanted.files, days)
-    if days is None:
-        names = sorted({name for entry in between for name in entry.transactions})
-    else:
-        names = [day_transaction(day) for day in sorted(days)]
+    have, want = of_days(base.files, days), of_days(wanted.files, days)
+    # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
+    texts = None if days is None else {day.isoformat() for day in days}
+    set_since = {name for entry in between for name in entry.transactions}
     transactions = {}
-    for name in names:
+    for name in sorted(n for n in set_since if texts is None or n.rpartition("/")[2] in texts):
         then = wanted.transaction(name)
         if then != base.transaction(name):
             transactions[name] = WITHDRAWN if then is None else then
@@ -213,12 +207,14 @@ def _exchange(
     )
 
 
-def _of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:
+def of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:
+    """The files of some days (None: all) by path."""
     texts = None if days is None else {day.isoformat() for day in days}
     return {file.path: file for file in files if texts is None or file.partition[0] in texts}
 
 
-def _carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+    """Commit an exchange whose files are in the table's folder; returns the new version."""
     folder = change.target.path
     added = [
         read_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True))) for f in change.added

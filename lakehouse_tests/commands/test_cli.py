@@ -13,7 +13,7 @@ from lakehouse_tests.commands.conftest import Cli
 
 COMMANDS = [
     ("demo",), ("land", "online_retail"), ("land", "events"), ("materialize",), ("backfill",), ("sql",), ("status",),
-    ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("restore",), ("vacuum",), ("compact",),
+    ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("restore",), ("candidate", "build"), ("candidate", "compare"), ("candidate", "swap"), ("candidate", "drop"), ("vacuum",), ("compact",),
     ("doctor",), ("dev",), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
 ]  # fmt: skip
 

@@ -158,3 +158,27 @@ def test_reading_the_past_and_going_back_to_it(copied: Path) -> None:
     plan = run(copied, "backfill", "--touched", "--select", "silver.transactions+", "--dry-run", "--json").json
     built = {each["table"]: each["build"] for each in plan["tables"]}
     assert str(FIRST) not in built["silver.transactions"], "restored days are current"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_candidate_from_build_to_drop(copied: Path) -> None:
+    """Without it, a new version of a table could not be tried and put in place by the commands that promise it."""
+    name, days = "silver.transactions", ("--from", str(FIRST), "--to", str(FIRST))
+    count = f"SELECT count(*) AS n, count(CASE event_date WHEN '{FIRST}' THEN 1 END) AS first FROM {name}"
+    before = run(copied, "sql", count, "--json").json
+    assert run(copied, "candidate", "compare", name).code == 3
+    built = run(copied, "candidate", "build", name, *days, "--json")
+    assert (built.code, built.json["failed"]) == (0, {}), built.err
+    assert run(copied, "candidate", "build", name, *days, "--json").json["published"] == [], "a repeat builds nothing"
+    same = run(copied, "candidate", "compare", name, "--json")
+    assert (same.code, same.json["same"], same.json["rows_live"]) == (0, True, before[0]["first"]), same.json
+    assert run(copied, "sql", f"SELECT * FROM {name}__candidate").code == 2, "nobody reads it by name"
+    said = run(copied, "candidate", "swap", name, "--reason", "as a test", "--json").json
+    assert said["rows"] == said["rows_before"] == before[0]["first"]
+    assert said["kept"] == [str(LAST)]
+    assert "removed" in run(copied, "candidate", "drop", name).err
+    assert run(copied, "sql", count, "--json").json == before
+    assert run(copied, "history", name, "--json").json[0]["operation"] == "swap"
+    plan = run(copied, "backfill", "--select", name, *days, "--dry-run", "--json").json
+    assert [each["build"] for each in plan["tables"]] == [[]], "the next run finds the swapped day current"

@@ -101,7 +101,9 @@ def test_maintenance_of_selected_tables(cli: Cli, root: Path) -> None:
     assert cli("compact", "--select", "group:silver", "--json").json == []
     assert cli("compact", "--select", "group:gold").code == 0
     assert cli("vacuum", "--json").json == [{"table": "gold.user_features", "files": [], "bytes": 0}]
-    assert "0 files removed" in cli("vacuum", "--hours", "24").err
+    assert "0 files removed" in cli("vacuum", "--hours", "24", "--shorten-undo").err
+    said = cli("vacuum", "--hours", "24")
+    assert (said.code, "LAKEHOUSE_UNDO_DAYS" in said.err) == (2, True)
 
 
 def findings(said: Any) -> dict[str, dict[str, Any]]:

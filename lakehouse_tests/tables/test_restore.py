@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from lakehouse.errors import HistoryGoneError, PublishConflictError, UndoRefused
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
-from lakehouse.tables.maintenance import Layout, compact
+from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.plan import make_plan
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import open_snapshot
@@ -271,3 +273,46 @@ def test_any_order_of_work_gives_what_the_versions_held(tmp_path: Path, seed: in
                 expected += [r for r in states[version][name] if r[0] == str(day)]
                 assert rows == sorted(expected), (seed, version, day, name)
         states[open_snapshot(lake.path("silver.things")).version] = seen(lake)
+
+
+def _age(lake: Lake, hours: float) -> None:
+    moment = time.time() - hours * 3600
+    for path in (lake.settings.root / "tables").rglob("part-*.parquet"):
+        os.utime(path, (moment, moment))
+
+
+def test_a_vacuum_leaves_what_the_undo_window_promises(lake: Lake) -> None:
+    """Without it, the weekly vacuum could end the promise that any version of the last days can be restored."""
+    _age(lake, 5000)
+    for name in ("silver.things", QUARANTINE):
+        assert not vacuum(lake.path(name), 7 * 24).files
+    assert undo(lake, 1).committed == 3
+    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
+
+
+def test_a_vacuum_keeps_files_whose_removal_the_log_has_forgotten(lake: Lake) -> None:
+    """A checkpoint drops what was removed longer ago than Delta's own week; the window may be longer than that."""
+    path = lake.path("silver.things")
+    DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    publish(lake, {THU: "t"}, mark=3)
+    DeltaTable(path).create_checkpoint()
+    _age(lake, 5000)
+    doomed = DeltaTable(path).vacuum(168, dry_run=True, enforce_retention_duration=False, full=True)
+    assert doomed, "else this proves nothing"
+    assert not vacuum(path, 168).files
+    undo(lake, 1)
+    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
+
+
+def test_what_is_older_than_the_window_goes(lake: Lake) -> None:
+    """Without it, files would be kept for ever in the name of undo."""
+    _age(lake, 5000)
+    for log in (lake.path("silver.things") / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {})["timestamp"] = 1
+            line.get("remove", {})["deletionTimestamp"] = 1
+        log.write_text("\n".join(json.dumps(line) for line in lines))
+    assert len(vacuum(lake.path("silver.things"), 7 * 24).files) == 2
+    with pytest.raises(HistoryGoneError):
+        undo(lake, 1)

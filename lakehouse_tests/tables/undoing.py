@@ -5,7 +5,6 @@ Run as a module, it is one restore or swap in a process of its own, which a fail
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
 from lakehouse.settings import Settings
+from lakehouse.tables.candidate import CandidateLake, swap
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction
@@ -31,14 +31,16 @@ DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
 Content = Mapping[date, Sequence[str]]
 
 
-def tables(**policy: Any) -> dict[str, Table]:
-    """`silver.things` with a row rule, and `gold.totals` that reads it."""
+def tables(*, more: Any = None, **policy: Any) -> dict[str, Table]:
+    """`silver.things` with a row rule (and a column `more` of that type), and `gold.totals` that reads it."""
     names: dict[str, Any] = {
         "id": (T.StringType(), pa.Field()),
         "day": (T.DateType(), pa.Field()),
         "token": (T.StringType(), pa.Field(nullable=True)),
         "n": (T.LongType(), pa.Field(ge=0)),
     }
+    if more is not None:
+        names["more"] = (more, pa.Field(nullable=True))
     things = table(
         "silver.things", model("Things", **names), lambda lines: lines, {"lines": Input("bronze.lines")},
         key=("id",), pii=("token",), **policy,
@@ -68,7 +70,7 @@ def publish(
     base, side_base = ensure_table(main), ensure_table(side)
     days = sorted(good)
     prints = {day_transaction(day): mark * 100 + day.day for day in days}
-    facts = {"lakehouse.run_id": f"run {mark}", "lakehouse.code_version": code}
+    facts = {**lake.facts, "lakehouse.run_id": f"run {mark}", "lakehouse.code_version": code}
     rows = [_row(key, day, -1) for day, keys in (bad or {}).items() for key in keys]
     replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
     rows = [_row(key, day, mark) for day, keys in good.items() for key in keys]
@@ -80,6 +82,16 @@ def publish(
 
 def _row(key: str, day: date, n: int) -> dict[str, Any]:
     return {"id": key, "day": day, "token": f"secret {key}", "n": n, "_failed_rules": ["n_at_least_minimum"]}
+
+
+def beside(lake: Lake, good: Content, bad: Content | None = None, **how: Any) -> int:
+    """Build days of the candidate of `silver.things` as `build_candidate` would."""
+    made = CandidateLake(lake, lake.table("silver.things"))
+    made.facts = {
+        "lakehouse.operation": "candidate",
+        "lakehouse.live_version": str(lake.snapshot("silver.things").version),
+    }
+    return publish(made, good, bad, **{"mark": 9, "code": "v9", **how})
 
 
 def seen(lake: Lake, version: int | None = None) -> dict[str, list[tuple[str, str]]]:
@@ -116,8 +128,9 @@ def main(root: str, what: str, *arguments: str) -> None:
     """Carry out one order."""
     lake = lake_at(Path(root))
     if what == "restore":
-        done = undo(lake, int(arguments[0]))
-        sys.stdout.write(json.dumps({"committed": done.committed}))
+        undo(lake, int(arguments[0]))
+    else:
+        swap(lake, lake.table("silver.things"), by="ann")
 
 
 if __name__ == "__main__":
