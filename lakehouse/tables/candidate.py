@@ -26,7 +26,7 @@ from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import Exchange, carry_out, of_days
-from lakehouse.tables.snapshot import DataFile, Snapshot
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 
 _NAMED = 5  # days named in one message
 

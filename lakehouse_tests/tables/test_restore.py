@@ -12,11 +12,13 @@ import pytest
 from deltalake import DeltaTable, Field
 
 from lakehouse.errors import HistoryGoneError, PublishConflictError, UndoRefusedError
+from lakehouse.tables.commit import Commit, append
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
 from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.plan import make_plan
+from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.making import put
@@ -316,3 +318,16 @@ def test_what_is_older_than_the_window_goes(lake: Lake) -> None:
     assert len(vacuum(lake.path("silver.things"), 7 * 24).files) == 2
     with pytest.raises(HistoryGoneError):
         undo(lake, 1)
+
+
+def test_what_was_accepted_late_goes_back_with_its_day(lake: Lake) -> None:
+    """Without it, a restored day would be built again at once, with rows that came in only later."""
+    _, side = targets(lake, lake.table("silver.things"))
+    assert side is not None
+    for day in (MON, TUE):
+        append(side, [], Commit({f"late/{day}": 7}))
+    undo(lake, 1, [MON])
+    snapshot = lake.snapshot(QUARANTINE)
+    assert (snapshot.transaction(f"late/{MON}"), snapshot.transaction(f"late/{TUE}")) == (None, 7)
+    undo(lake, 1)
+    assert lake.snapshot(QUARANTINE).transaction(f"late/{TUE}") is None
