@@ -62,9 +62,11 @@ def checks_of(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[s
 
     A downstream table that must add up to the column names it with its own name: `gold.daily_revenue.reconciliation`.
     """
+    in_a_rule = any(column in each.columns for each in table.rules)
     speaks = {
         "null_rates": column in table.required or column in table.max_null_rate,
-        "row_rules": any(column in each.columns for each in table.rules),
+        "row_rules": in_a_rule,
+        "quarantine_depth": in_a_rule,
         "unique_key": column in table.key,
         "reconciliation": column in table.reconciles,
     }

@@ -32,7 +32,13 @@ def test_an_amount_reaches_revenue_and_features() -> None:
     silver = hit["silver.transactions.amount"]
     assert silver.via == (("bronze.events", "amount"),)
     assert set(silver.rules) == {"amount_within_bounds", "purchase_amount_positive", "cancellation_amount_negative"}
-    assert set(silver.checks) == {"null_rates", "row_rules", "mean_shift", "gold.daily_revenue.reconciliation"}
+    assert set(silver.checks) == {
+        "null_rates",
+        "row_rules",
+        "quarantine_depth",
+        "mean_shift",
+        "gold.daily_revenue.reconciliation",
+    }
     assert hit["gold.daily_revenue.net_revenue"].owner == "team:finance"
     assert "reconciliation" in hit["gold.daily_revenue.net_revenue"].checks
 
@@ -61,7 +67,7 @@ def test_checks_of_columns_are_checks_of_tables(name: str) -> None:
     of_rows = {"row_count", "row_conservation", "source_readable", "schema_drift", "lateness", "volume"}
     told = {check for column in table.columns for check in checks_of(table, column, tables()) if "." not in check}
     assert told <= set(check_names(table))
-    assert set(check_names(table)) - of_rows - told <= {"row_rules"}
+    assert set(check_names(table)) - of_rows - told <= {"row_rules", "quarantine_depth"}
 
 
 def test_rules_know_their_columns(spark: SparkSession) -> None:
