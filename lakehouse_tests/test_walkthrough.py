@@ -49,7 +49,8 @@ def test_the_file_is_about_forty_lines() -> None:
 def test_the_new_table_is_an_asset_with_its_checks() -> None:
     """Nothing but the file makes it one."""
     made = build_asset(tables()["gold.daily_products"])
-    assert {spec.name for spec in made.check_specs} == {"row_count", "null_rates", "row_rules", "unique_key"}
+    checks = {"row_count", "null_rates", "row_rules", "unique_key", "inputs_fresh"}
+    assert {spec.name for spec in made.check_specs} == checks
     names = {rule.name for rule in tables()["gold.daily_products"].rules}
     assert names == {"product_code_present", "pieces_at_least_minimum", "revenue_at_least_minimum"}
 
