@@ -37,7 +37,7 @@ dev: setup ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
 
 .PHONY: test
-test: setup browser ## Run all tests; some of them: ARGS="-k publish"
+test: setup browser database ## Run all tests; some of them: ARGS="-k publish"
 	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-m "not ui")
 	@# A browser on a busy machine gets a second try, on a new server, for what it failed.
 	@$(if $(ARGS),:,$(BIN)/python -m pytest -m ui || $(BIN)/python -m pytest -m ui --last-failed)
@@ -58,6 +58,10 @@ bench: setup ## Measure; choose what with ARGS="--help"
 
 .PHONY: browser
 browser: $(STAMPS)/browser ## Find or install the Chromium that the tests of the web interface drive
+	@:
+
+.PHONY: database
+database: $(STAMPS)/database ## Find or install the PostgreSQL server that the tests start
 	@:
 
 .PHONY: lock
@@ -117,4 +121,17 @@ $(STAMPS)/browser: $(STAMPS)/created
 	if found; then touch $@; else \
 		echo "No Chromium or Chrome: the tests of the web interface need one."; \
 		echo "Debian, Ubuntu: apt-get install chromium; macOS: brew install --cask google-chrome"; \
+		[ -z "$$CI" ]; fi
+
+$(STAMPS)/database: $(STAMPS)/created
+	@found() { command -v initdb || ls -d /usr/lib/postgresql/*/bin/initdb /opt/homebrew/opt/postgresql*/bin/initdb \
+		/usr/local/opt/postgresql*/bin/initdb 2>/dev/null | grep .; }; \
+	if ! found >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing PostgreSQL"; export DEBIAN_FRONTEND=noninteractive; \
+		mkdir -p /etc/postgresql-common/createcluster.d; \
+		echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/lakehouse.conf; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql >/dev/null; fi; \
+	if found >/dev/null; then touch $@; else \
+		echo "No PostgreSQL server: the tests of the incremental intake need one."; \
+		echo "Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql"; \
 		[ -z "$$CI" ]; fi

@@ -10,11 +10,34 @@ from functools import lru_cache
 from lakehouse.contracts import Table
 from lakehouse.contracts.table import LAYERS
 from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse.settings import get_settings
+from lakehouse.tables.lake import table_path
 
 
 @lru_cache(maxsize=1)
 def tables() -> dict[str, Table]:
-    """Every table by `layer.name`, upstream tables first.
+    """Every table in use by `layer.name`, upstream tables first.
+
+    A table that is taken from a database, and what only follows from it, is in use where the database's address is set
+    or rows were taken before: who has no such database has no empty tables either.
+
+    Raises:
+        ContractError: for a file without its table, an unknown input, or a circle of inputs.
+    """
+    settings = get_settings()
+    used: dict[str, Table] = {}
+    for name, table in declared().items():
+        extract = table.extract
+        if extract and settings.source_url(extract.source) is None and not table_path(settings.root, name).exists():
+            continue
+        if all(each.table in used for each in table.upstream.values()):
+            used[name] = table
+    return used
+
+
+@lru_cache(maxsize=1)
+def declared() -> dict[str, Table]:
+    """Every table that has a file by `layer.name`, upstream tables first.
 
     Raises:
         ContractError: for a file without its table, an unknown input, or a circle of inputs.
@@ -41,9 +64,19 @@ def get_table(name: str) -> Table:
     known = tables()
     if name in known:
         return known[name]
+    if name in declared():
+        roots = _roots(declared()[name])
+        addresses = " and ".join(f"LAKEHOUSE_{source.upper()}_URL" for source in sorted(roots))
+        raise UnknownTableError(f"{name} is not in use: set {addresses}, the address of the database it is taken from.")
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
+
+
+def _roots(table: Table) -> set[str]:
+    """The databases that a table, or what it reads, is taken from."""
+    own = {table.extract.source} if table.extract else set()
+    return own.union(*(_roots(declared()[each.table]) for each in table.upstream.values()))
 
 
 def _upstream_first(found: dict[str, Table]) -> list[Table]:

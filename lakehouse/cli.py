@@ -22,6 +22,7 @@ from lakehouse.commands import (
     forget,
     freshness,
     impact,
+    intake,
     keys,
     land,
     late,
@@ -46,6 +47,7 @@ app = typer.Typer(
 FAMILIES = (
     demo,
     land,
+    intake,
     backfill,
     query,
     ready,

@@ -25,7 +25,11 @@ class ContractError(LakehouseError):
 
 
 class SourceError(LakehouseError):
-    """Landed input cannot be found or read."""
+    """Input cannot be found or read: landed files, or a database."""
+
+
+class SourceDownError(SourceError, ConnectionError):
+    """A source cannot be reached at the moment; trying again may help."""
 
 
 class UnknownTableError(LakehouseError):

@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     pii_key: SecretStr | None = Field(None, description="Key of the HMAC that tokenises personal data")
+    orders_url: SecretStr | None = Field(
+        None, description="Database of bronze.orders: postgresql://user:password@host/db"
+    )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
         default_factory=dict, description="Addresses for the alerts of some owners, as JSON by owner"
@@ -73,6 +76,14 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is not a size such as 1500m or 2g")
         return value
 
+    @field_validator("orders_url")
+    @classmethod
+    def _database(cls, value: SecretStr | None) -> SecretStr | None:
+        # The value is not repeated: it holds a password.
+        if value is not None and not re.fullmatch(r"postgres(ql)?://[^\s/]+/[^\s/]+", value.get_secret_value()):
+            raise ValueError("is not an address such as postgresql://user:password@host:5432/database")
+        return value
+
     @field_validator("alert_webhook", "alert_routes")
     @classmethod
     def _web_address(cls, value: SecretStr | dict[str, SecretStr] | None) -> SecretStr | dict[str, SecretStr] | None:
@@ -81,6 +92,20 @@ class Settings(BaseSettings):
             if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
                 raise ValueError("is not an address such as https://host/path")
         return value
+
+    def source_url(self, source: str) -> SecretStr | None:
+        """Address of a database that tables are taken from: the setting `<source>_url`; None where it is not set.
+
+        Raises:
+            SettingsError: where there is no such setting.
+        """
+        name = f"{source}_url"
+        if name not in type(self).model_fields:
+            raise SettingsError(
+                f"A table is taken from {source!r}, but there is no setting {name}: add it to Settings."
+            )
+        url: SecretStr | None = getattr(self, name)
+        return url
 
     @property
     def landing(self) -> Path:

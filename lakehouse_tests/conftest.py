@@ -18,6 +18,8 @@ from lakehouse_tests.tally import lines
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakehouse_tests.postgres import Server
+
 PII_KEY = "a key of the tests"
 _OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TEST_DATA"}
 
@@ -56,6 +58,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The one PostgreSQL server, whose transaction numbers wrap around while the tests run."""
+    from lakehouse_tests.postgres import binaries, serving
+
+    if binaries() is None and not os.environ.get("CI"):
+        pytest.skip("no PostgreSQL server here: make database")
+    with serving(tmp_path_factory.mktemp("postgres")) as started:
+        yield started
 
 
 @pytest.fixture

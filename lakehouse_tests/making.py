@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.contracts import Input, Landing, Table, rule
+from lakehouse.contracts import Extract, Input, Landing, Table, rule
 from lakehouse.contracts import table as declare
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
@@ -44,7 +44,7 @@ def table(
     name: str,
     contract: type[pa.DataFrameModel],
     transform: Callable[..., Any],
-    inputs: Mapping[str, Input | Landing],
+    inputs: Mapping[str, Input | Landing | Extract],
     *,
     code: str = "v1",
     **policy: Any,

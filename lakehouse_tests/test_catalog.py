@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 import lakehouse.gold
 from lakehouse import catalog
-from lakehouse.catalog import _upstream_first, get_table, tables
+from lakehouse.catalog import _upstream_first, declared, get_table, tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import ContractError, UnknownTableError
 from lakehouse_tests.making import model, table
@@ -29,7 +29,7 @@ def made(name: str, *reads: str) -> Table:
 
 def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
     """Without it, a new file could be overlooked, or a table be built before what it reads."""
-    found = tables()
+    found = declared()
     folder = Path(catalog.__file__).parent
     files = {f"{layer}.{p.stem}" for layer in ("bronze", "silver", "gold") for p in (folder / layer).glob("[!_]*.py")}
     assert set(found) == files
@@ -81,9 +81,11 @@ def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that is in the gold layer for the time of a test."""
     monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
     tables.cache_clear()
+    declared.cache_clear()
     yield tmp_path / "made_by_a_test.py"
     sys.modules.pop("lakehouse.gold.made_by_a_test", None)
     tables.cache_clear()
+    declared.cache_clear()
 
 
 def test_a_file_without_its_table_is_refused_by_name(new_file: Path) -> None:

@@ -15,7 +15,7 @@ from lakehouse.commands.console import (
 )
 
 if TYPE_CHECKING:
-    from lakehouse.contracts import Input, Landing, Table
+    from lakehouse.contracts import Extract, Input, Landing, Table
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
@@ -94,11 +94,13 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
     out.print(table(("policy", ""), [(k, _text(v)) for k, v in facts["policy"].items()], title="\nPolicy"))
 
 
-def _input(source: Input | Landing) -> str:
-    from lakehouse.contracts import Input
+def _input(source: Input | Landing | Extract) -> str:
+    from lakehouse.contracts import Extract, Input
 
     if isinstance(source, Input):
         return source.table + (f" ({source.days_before} days before)" if source.days_before else "")
+    if isinstance(source, Extract):
+        return f"table {source.relation} of LAKEHOUSE_{source.source.upper()}_URL, mode {source.mode}"
     return f"landing/{source.source}"
 
 

@@ -31,21 +31,21 @@ def add_to(app: typer.Typer) -> None:
 
 def check(*, as_json: AsJson = False) -> None:
     """Compare every contract with its locked versions; ends with 1 where one does not follow from them."""
-    from lakehouse.catalog import tables
+    from lakehouse.catalog import declared
     from lakehouse.contracts.versions import problems, read_lock, unlocked
 
     held = read_lock()
-    wrong = {each.id: problems(each, held.get(each.id, ())) for each in tables().values()}
-    for text in unlocked(tables().values(), held):
+    wrong = {each.id: problems(each, held.get(each.id, ())) for each in declared().values()}
+    for text in unlocked(declared().values(), held):
         name = text.partition(":")[0]
         if not wrong.get(name):  # what is incompatible cannot be locked
             wrong[name] = [text]
     found = [
         {
             "table": name,
-            "version": tables()[name].schema_version if name in tables() else None,
+            "version": declared()[name].schema_version if name in declared() else None,
             "locked": held[name][-1].number if held.get(name) else None,
-            "compatibility": tables()[name].compatibility if name in tables() else None,
+            "compatibility": declared()[name].compatibility if name in declared() else None,
             "problems": texts,
         }
         for name, texts in wrong.items()
@@ -67,13 +67,13 @@ def check(*, as_json: AsJson = False) -> None:
 
 def lock() -> None:
     """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
-    from lakehouse.catalog import tables
+    from lakehouse.catalog import declared
     from lakehouse.contracts.versions import LOCK, changes, locked, read_lock, write_lock
     from lakehouse.errors import ContractError
 
     held = read_lock()
     try:
-        made = locked(tables().values(), held)
+        made = locked(declared().values(), held)
     except ContractError as error:
         say(str(error))
         raise typer.Exit(CHECKS_FAILED) from None

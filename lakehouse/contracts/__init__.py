@@ -1,7 +1,8 @@
 """The vocabulary of table files."""
 
 from lakehouse.contracts.bronze import BronzeModel
+from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.table import Anomalies, Input, Landing, Table, Volume, table
 
-__all__ = ["Anomalies", "BronzeModel", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]
+__all__ = ["Anomalies", "BronzeModel", "Extract", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]

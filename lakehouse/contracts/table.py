@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.contracts.code import code_version
+from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
 
@@ -134,7 +135,7 @@ class Table:
     name: str
     model: type[pa.DataFrameModel]
     transform: Callable[..., DataFrame]
-    inputs: Mapping[str, Input | Landing]
+    inputs: Mapping[str, Input | Landing | Extract]
     owner: str
     grain: str
     partition_by: tuple[str, ...]
@@ -195,6 +196,11 @@ class Table:
         """The landed source of a bronze table, else None."""
         return next((each for each in self.inputs.values() if isinstance(each, Landing)), None)
 
+    @property
+    def extract(self) -> Extract | None:
+        """The database table that a bronze table takes batches from, else None."""
+        return next((each for each in self.inputs.values() if isinstance(each, Extract)), None)
+
     @cached_property
     def schema(self) -> T.StructType:
         """The Spark schema of the published table, all columns nullable as Delta stores them."""
@@ -249,7 +255,7 @@ def _comment(column: Any) -> dict[str, Any]:
 def table(
     *,
     model: type[pa.DataFrameModel],
-    inputs: Mapping[str, Input | Landing],
+    inputs: Mapping[str, Input | Landing | Extract],
     partition_by: str | tuple[str, ...],
     **policy: Any,
 ) -> Callable[[Callable[..., DataFrame]], Table]:
@@ -332,17 +338,22 @@ def _validate(made: Table, where: str) -> None:
         "schema_version must be 1 or more": made.schema_version >= 1,
         f"compatibility is one of {', '.join(COMPATIBILITY)}": made.compatibility in COMPATIBILITY,
         "days_before must be 0 or more": all(each.days_before >= 0 for each in made.upstream.values()),
-        "a table reads tables, or one landed source and nothing else": made.landing is None or len(made.inputs) == 1,
+        "a table reads tables, one database table, or one landed source and nothing else": len(made.inputs) == 1
+        or len(made.upstream) == len(made.inputs),
         f"the format of a landed source is one of {', '.join(FORMATS)}": made.landing is None
         or made.landing.format in FORMATS,
         f"lineage names {', '.join(sorted(read_from - sources))}, which is no input": read_from <= sources,
     }
+    if made.extract is not None:
+        holds |= made.extract.conditions(known)
+        what = "what was taken from a database cannot be taken again: declare row rules where it is read"
+        holds[what] = not made.rules
     if made.upsert:
         holds |= {
             "upsert needs a key": bool(made.key),
             "upsert needs exactly one input, a table without days_before": len(made.inputs) == 1
             and all(each.days_before == 0 for each in made.upstream.values())
-            and made.landing is None,
+            and len(made.upstream) == 1,
             f"upsert needs a column {EVENT_DAYS}, the dates with events of the row's key": EVENT_DAYS in known
             and made.schema[EVENT_DAYS].dataType == T.ArrayType(T.DateType()),
         }

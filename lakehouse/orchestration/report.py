@@ -100,6 +100,8 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
     if table.landing:
         name = f"{day}.csv.gz" if table.landing.format == "csv" else f"{day}/"
         metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{name}")
+    if result.facts and day == max(result.days):
+        metadata |= result.facts
     if each.sample is not None:
         metadata["preview"] = MetadataValue.md(preview(table, each))
     if each.status == UNCHANGED:

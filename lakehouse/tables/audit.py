@@ -11,12 +11,13 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.extract import EXACT
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.tables.arrivals import schema_drift
 from lakehouse.tables.failures import DEPTH_CHECK
 from lakehouse.tables.late import lateness, percentile
-from lakehouse.tables.metrics import DayMetrics, Outcome, Value
+from lakehouse.tables.metrics import HIDDEN, DayMetrics, Outcome, Value
 
 
 def check_names(table: Table) -> dict[str, str]:
@@ -49,6 +50,8 @@ def check_names(table: Table) -> dict[str, str]:
     if table.allowed_lateness is not None:
         days = table.allowed_lateness.days
         named["lateness"] = f"At most {table.max_late:.0%} of a day's rows arrive more than {days} days after their day"
+    if table.extract:
+        named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
     return named | drift_checks(table)
 
 
@@ -75,6 +78,7 @@ def audit(
         "unique_key": _unique_key,
         "row_conservation": _row_conservation,
         "source_readable": _source_readable,
+        "commit_lag": _commit_lag,
     }
     names = check_names(table)
     outcomes = [run[name](table, metrics) for name in names if name in run]
@@ -194,3 +198,28 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
 
 def _source_readable(_: Table, m: DayMetrics) -> Outcome:
     return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
+
+
+def _commit_lag(table: Table, m: DayMetrics) -> Outcome:
+    assert table.extract is not None
+    lag, source = table.extract.lag.total_seconds(), m.source
+    late, behind, running = (source.get(name) for name in ("late_rows", "late_by_seconds", "open_seconds"))
+    told = []
+    if late:
+        told.append(f"{late} row(s) were committed {behind} s or more after their {table.extract.updated_at}")
+    if isinstance(running, float) and running > lag:
+        told.append(f"a transaction that has written has been open for {running:.1f} s: its rows will be late")
+    if source.get("open_transactions") == HIDDEN:
+        told.append("the role cannot see how long others' transactions run: GRANT pg_read_all_stats")
+    exceeded = bool(late) or (isinstance(running, float) and running > lag)
+    exact = table.extract.mode == EXACT
+    if exceeded:
+        told.append(
+            f"the mode lag with {lag:g} s would rely on luck here; this table's mode, exact, does not"
+            if exact
+            else f"more than the lag of {lag:g} s: what the overlap still found was added, what is later is missed; "
+            "raise lag, or use the mode exact"
+        )
+    text = "; ".join(told) or f"nothing seen that took longer than {lag:g} s"
+    values: dict[str, Value] = {"lag_seconds": lag, **{k: v for k, v in source.items() if v is not None}}
+    return Outcome("commit_lag", m.day, exact or not exceeded, text, blocking=False, values=values)

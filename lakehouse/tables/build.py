@@ -13,6 +13,7 @@ from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.erasures import keep_forgotten
 from lakehouse.tables.failures import depth_of, failures, fold
+from lakehouse.tables.intake import take
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
@@ -24,6 +25,8 @@ from lakehouse.tables.upsert import upsert_frame
 def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force: bool = False) -> BuildResult:
     """Compute and publish some days of a table.
 
+    Of a table that is taken from a database, one batch of what is new there is added, whatever the days.
+
     A day whose inputs and code are what they were when it was published is left alone, unless forced. Days that fail
     their audit are not published; the others are.
 
@@ -32,13 +35,16 @@ def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force:
         table: what to build.
         days: the daily partitions, in any order.
         run_id: recorded in the commit.
-        force: build unchanged days too, and publish a day empty whose landed rows are gone.
+        force: build unchanged days too, and publish a day empty whose landed rows are gone; read a database table
+            from its beginning.
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
         DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
+    if table.extract is not None:
+        return take(lake, table, days, run_id=run_id, whole=force)
     with said_when_full(table.id, lake.path(table.id)):
         return _build(lake, table, sorted(set(days)), run_id, force=force)
 

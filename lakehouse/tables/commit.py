@@ -112,6 +112,26 @@ def replace_days(
     return _land(target, base, None if read_whole else days, texts, commit, write, same_rows=True)
 
 
+def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], commit: Commit) -> int:
+    """Add the files of a batch that goes on where `base` ends; returns the version that holds them.
+
+    Raises:
+        PublishConflictError: where the batch's transactions are not what they are at `base` any more: another batch was
+            added, or the table was restored.
+        StagedFileError, SchemaMismatchError: where a file is not what may be committed.
+    """
+    check_on_disk(files)
+    actions = [add_action(target, file, None) for file in files]
+    commit = _named(commit)
+
+    def write(current: Snapshot) -> None:
+        check_on_disk(files)
+        _write(target, current, actions, "append", None, commit)
+
+    texts = sorted({str(file.partition[target.day_column]) for file in files})
+    return _land(target, base, [], texts, commit, write)
+
+
 def exchange_files(
     target: Target,
     base: Snapshot,

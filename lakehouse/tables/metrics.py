@@ -16,6 +16,7 @@ from lakehouse.tables.profile import Profile, profiles
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile
 
 Value = int | float | str
+HIDDEN = "hidden"  # what a source does not show to the role that reads it
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class DayMetrics:
     unknown_fields: dict[str, int] = field(default_factory=dict)
     missed_columns: dict[str, float] = field(default_factory=dict)
     event_days: dict[date, int] = field(default_factory=dict)
+    source: dict[str, Value | None] = field(default_factory=dict)  # what a database showed of its transactions
 
     @property
     def staged(self) -> int:

@@ -80,7 +80,8 @@ class _DayStates:
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._upsert = table.upsert
+        # Other days' runs replace days of an upsert table; batches add to days of a table taken from a database.
+        self._by_file = table.upsert or table.extract is not None
         self._days_differ = table.content_day_column != table.day_column
         self._identities: dict[date, str] = {}
         self._files = snapshot.by_day(table.content_day_column)
@@ -93,7 +94,7 @@ class _DayStates:
         return self._identities[day]
 
     def _identity(self, day: date) -> str:
-        if self._upsert:  # a run over other days may have replaced this one too
+        if self._by_file:
             return ",".join(sorted(f.path for f in self._files.get(day, [])))
         if not self._days_differ:
             return str(self._snapshot.transaction(day_transaction(day)))

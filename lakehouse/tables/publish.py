@@ -56,6 +56,7 @@ class BuildResult:
     """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase.
 
     `quarantine` is the whole table's after the build, None where the table has no row rules.
+    Of a batch that was taken from a database, `facts` are its figures to show, and `outcomes` its checks.
     """
 
     table: Table
@@ -65,6 +66,8 @@ class BuildResult:
     also_replaced: Sequence[date] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     quarantine: Depth | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    outcomes: Sequence[Outcome] = ()
 
     def with_status(self, status: str) -> list[date]:
         """The asked days of that status, in order."""
@@ -144,7 +147,7 @@ class Publisher:
             self._commit(job, files, good, metrics, result, run_id)
             clock.lap("commit")
         finally:
-            _clear(folder)
+            clear(folder)
 
     def _audit(
         self, job: Job, files: Sequence[StagedFile], metrics: Mapping[date, DayMetrics], result: BuildResult
@@ -308,7 +311,7 @@ def _moved(file: StagedFile, target: Target, side: Target) -> StagedFile:
     return replace(file, path=path)
 
 
-def _clear(folder: Path) -> None:
+def clear(folder: Path) -> None:
     """Remove what is never committed: the folder of the moved quarantine files, Spark's markers.
 
     Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -83,6 +84,14 @@ class Snapshot:
         name, counts = f"null_count.{column}", self._statistics
         found = counts[name].to_pylist() if name in counts.column_names else [None] * counts.num_rows
         return dict(zip(map(unquote, counts["path"].to_pylist()), found, strict=True))
+
+    def high(self, column: str) -> dict[str, Any]:
+        """A bound of a column's values by path of each live file; None where the log has none."""
+        if self.delta is None:
+            return {}
+        name, found = f"max.{column}", self._statistics
+        values = found[name].to_pylist() if name in found.column_names else [None] * found.num_rows
+        return dict(zip(map(unquote, found["path"].to_pylist()), values, strict=True))
 
     @cached_property
     def _statistics(self) -> pa.Table:

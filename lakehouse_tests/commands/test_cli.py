@@ -12,7 +12,7 @@ from lakehouse.errors import EngineError
 from lakehouse_tests.commands.conftest import Cli
 
 COMMANDS = [
-    ("demo",), ("land", "online_retail"), ("land", "events"), ("materialize",), ("backfill",), ("sql",), ("status",),
+    ("demo",), ("land", "online_retail"), ("land", "events"), ("intake",), ("materialize",), ("backfill",), ("sql",), ("status",),
     ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("restore",), ("candidate", "build"), ("candidate", "compare"), ("candidate", "swap"), ("candidate", "drop"), ("vacuum",), ("compact",),
     ("doctor",), ("dev",), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
 ]  # fmt: skip

@@ -1,0 +1,227 @@
+"""A PostgreSQL table through Spark: what its database says of itself, and its rows with the transactions behind them.
+
+Spark asks twice for a batch: first for the moment (clock, snapshot), then, in one statement on one connection and so in
+one snapshot, for the rows. The second snapshot is never older than the first, and it is the first that is kept: a batch
+may hold more than it claims, never less, and a statement that Spark has to repeat does no harm.
+
+A row's `xmin` is the low half of a transaction number that has wrapped around before; the whole number is the highest
+one not yet given out that ends in it. Rows are compared with the lowest transaction still running in a snapshot, and
+not by `pg_visible_in_snapshot`: a snapshot does not list the numbers that savepoints take, so that rows written below
+one would seem to be visible while their transaction still runs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.contracts import Extract
+from lakehouse.errors import SourceDownError, SourceError
+
+FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
+# Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
+_SESSION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TIME ZONE 'UTC'"
+_DOWN = re.compile(
+    r"refused|timed out|unreachable|I/O error|starting up|shutting down|terminating connection|too many (clients|conn)"
+    r"|remaining connection slots|EOFException|Connection reset|UnknownHost",
+    re.IGNORECASE,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A database as a batch is begun.
+
+    Attributes:
+        at: its clock, in microseconds since the epoch.
+        snapshot: `pg_current_snapshot()`.
+        low, high: the lowest transaction still running, and the first not yet given out.
+        identity: cluster, time line, database and table: whether numbers of transactions can be compared.
+        open_seconds: age of the oldest transaction that has written something and still runs; None where none does.
+        sees_all: False where the role may not see other roles' transactions.
+    """
+
+    at: int
+    snapshot: str
+    low: int
+    high: int
+    identity: str
+    open_seconds: float | None
+    sees_all: bool
+
+    @property
+    def day(self) -> date:
+        """The UTC day."""
+        return (_EPOCH + timedelta(microseconds=self.at)).date()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which rows to read: by transaction, from `xid` on; by `updated_at` in microseconds, `[since, until)`; or all."""
+
+    xid: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+def iso(micros: int) -> str:
+    """Microseconds since the epoch as rows are read: ISO 8601, UTC, six digits."""
+    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def micros(text: str) -> int:
+    """The reverse of `iso`."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+class Database:
+    """The source of an `Extract`.
+
+    Args:
+        spark: the engine.
+        url: `postgresql://user:password@host:port/database?parameters`; parameters are those of the JDBC driver.
+        extract: which table, and how.
+    """
+
+    def __init__(self, spark: SparkSession, url: SecretStr, extract: Extract) -> None:
+        parts = urlsplit(url.get_secret_value())
+        self._spark = spark
+        self._extract = extract
+        self._password = unquote(parts.password or "")
+        self._options = {
+            "url": f"jdbc:postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            + (f"?{parts.query}" if parts.query else ""),
+            "user": unquote(parts.username or ""),
+            "password": self._password,
+            "driver": "org.postgresql.Driver",
+            "fetchsize": str(FETCHED),
+            "sessionInitStatement": _SESSION,
+        }
+
+    def moment(self) -> Moment:
+        """What the database says of itself now.
+
+        Raises:
+            SourceDownError: it cannot be reached at the moment.
+            SourceError: it refuses, or lacks what the contract names.
+        """
+        try:
+            row = self._query(moment_sql(self._extract)).first()
+        except Exception as error:
+            raise self.failed(error) from error
+        assert row is not None
+        return Moment(**row.asDict())
+
+    def rows(self, reading: Reading) -> DataFrame:
+        """The rows, tombstones included: the extract's columns as text, `_xid`, and `_tombstone`.
+
+        Raises:
+            SourceDownError, SourceError: as above; reading itself happens later, when the frame is written.
+        """
+        try:
+            return self._query(rows_sql(self._extract, reading))
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> SourceError:
+        """An error of the engine or the driver, in a sentence without credentials."""
+        told = str(error)
+        if self._password:
+            told = told.replace(self._password, "…")
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        said = next((line for line in lines if "PSQLException" in line), lines[0] if lines else type(error).__name__)
+        said = said.rpartition("PSQLException:")[2].strip()
+        name = f"LAKEHOUSE_{self._extract.source.upper()}_URL"
+        kind = SourceDownError if _DOWN.search(told) else SourceError
+        return kind(
+            f"{self._extract.relation} of the database in {name} could not be read: {said}. Nothing was taken, and the "
+            "next intake begins where the last one ended."
+        )
+
+    def _query(self, sql: str) -> DataFrame:
+        return self._spark.read.format("jdbc").options(**self._options, query=sql).load()
+
+
+def moment_sql(extract: Extract) -> str:
+    """One row: a `Moment`. The clock is read before the snapshot is taken."""
+    line = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
+    return f"""
+    SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS at, s::text AS snapshot,
+        pg_snapshot_xmin(s)::text::bigint AS low, pg_snapshot_xmax(s)::text::bigint AS high,
+        (SELECT system_identifier FROM pg_control_system()) || '/'
+        || CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint()) ELSE {line} END || '/'
+        || (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'
+        || {_text(_relation(extract.relation))}::regclass::oid AS identity,
+        (
+            SELECT extract(epoch FROM clock_timestamp() - min(began))::double precision FROM (
+                SELECT xact_start AS began FROM pg_stat_activity
+                WHERE backend_xid IS NOT NULL AND datname = current_database()
+                UNION ALL SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()
+            ) running
+        ) AS open_seconds,
+        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees_all
+    FROM (SELECT pg_current_snapshot() AS s OFFSET 0) snapshot
+    """  # noqa: S608  # names come from contracts and are quoted
+
+
+def rows_sql(extract: Extract, reading: Reading) -> str:
+    """The rows of a reading, from the table and from its tombstones, in one statement."""
+    live = {name: _rendered(extract, name) for name in extract.columns}
+    live.setdefault(extract.deleted_at, "NULL::text")
+    found = [_select(extract.relation, live, extract.updated_at, reading, tombstone=False)]
+    if extract.tombstones is not None:
+        gone = _instant(extract.deleted_at)
+        dead = dict.fromkeys(extract.read, "NULL::text")
+        dead |= {name: _rendered(extract, name) for name in (*extract.key, *extract.carried)}
+        dead |= {extract.updated_at: gone, extract.deleted_at: gone}
+        found.append(_select(extract.tombstones, dead, extract.deleted_at, reading, tombstone=True))
+    return " UNION ALL ".join(found)
+
+
+def whole_xid(xmin: str, following: str) -> str:
+    """SQL for the whole number of the transaction whose low half is `xmin`: the highest below `following`."""
+    return f"({following} - 1 - (({following} - 1 - {xmin}) & 4294967295))"
+
+
+def _select(relation: str, columns: dict[str, str], changed_at: str, reading: Reading, *, tombstone: bool) -> str:
+    # Not correlated, so that the server asks once a statement and not once a row.
+    following = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint)"
+    xid = whole_xid("xmin::text::bigint", following)
+    where = []
+    if reading.xid is not None:
+        where.append(f"{xid} >= {reading.xid}")
+    if reading.since is not None:
+        where.append(f"{_name(changed_at)} >= timestamptz {_text(iso(reading.since))}")
+    if reading.until is not None:
+        where.append(f"{_name(changed_at)} < timestamptz {_text(iso(reading.until))}")
+    shown = ", ".join(f"{sql} AS {_name(name)}" for name, sql in columns.items())
+    shown += f", {xid} AS _xid, {str(tombstone).lower()} AS _tombstone"
+    sql = f"SELECT {shown} FROM {_relation(relation)}"  # noqa: S608  # names come from contracts and are quoted
+    return f"({sql} WHERE {' AND '.join(where)})" if where else f"({sql})"
+
+
+def _rendered(extract: Extract, column: str) -> str:
+    return _instant(column) if column in extract.times else f"{_name(column)}::text"
+
+
+def _instant(column: str) -> str:
+    return f"to_char({_name(column)}::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+
+
+def _relation(name: str) -> str:
+    return ".".join(_name(part) for part in name.split("."))
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("'", "''") + "'"

@@ -1,0 +1,96 @@
+"""`lakehouse intake`, and the same batch through Dagster, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import declared, get_table, tables
+from lakehouse.errors import UnknownTableError
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.settings import Settings
+from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.postgres import Server, Shop
+
+NAMES = {"bronze.orders", "silver.order_status"}
+
+
+@pytest.fixture
+def shop(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A database that the settings name."""
+    made = server.shop()
+    monkeypatch.setenv("LAKEHOUSE_ORDERS_URL", made.url)
+    tables.cache_clear()
+    yield made
+    tables.cache_clear()
+
+
+def places_of(text: str, folder: Path) -> list[str]:
+    """Files below a folder that hold a text."""
+    found = [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return [path.relative_to(folder).as_posix() for path in found]
+
+
+def test_who_has_no_database_has_no_such_tables(cli: Cli) -> None:
+    """Without it, every demo and every daily run would show empty tables that nobody can fill."""
+    assert set(declared()) - set(tables()) == NAMES
+    with pytest.raises(UnknownTableError, match=r"silver\.order_status is not in use: set LAKEHOUSE_ORDERS_URL"):
+        get_table("silver.order_status")
+    told = cli("intake")
+    assert (told.code, "none of their addresses is set" in told.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_batch_by_command(shop: Shop, cli: Cli, root: Path, spark: SparkSession) -> None:
+    """Without it, what is new could be had only once a day, and a failing check would end with success."""
+    assert spark is not None
+    shop.run("SELECT place('a', 'placed', 1, '2026-03-01Z')")
+    (taken,) = cli("intake", "--downstream", "--json").json
+    assert (taken["table"], taken["rows"], taken["event_days"]) == ("bronze.orders", 1, "2026-03-01")
+    assert taken["built"] == {"silver.order_status": ["2026-03-01"]}
+    assert cli("sql", "select order_id, status from silver.order_status", "--json").json == [
+        {"order_id": "a", "status": "placed"}
+    ]
+    shop.run("UPDATE orders SET status = 'paid'")
+    shown = cli("intake", "bronze.orders")
+    assert shown.code == 0
+    assert "Days downstream that this touched: 2026-03-01" in shown.err
+    assert "check commit_lag" in shown.out
+    wrong = cli("intake", "silver.order_status")
+    assert (wrong.code, "not taken from a database" in wrong.err) == (2, True)
+    assert "table orders of LAKEHOUSE_ORDERS_URL, mode exact" in cli("describe", "bronze.orders").out
+    shop.run("DROP TABLE orders")
+    broken = cli("intake")
+    assert broken.code == 3
+    assert 'relation "orders" does not exist' in broken.err
+    assert shop.server.password not in broken.err + shown.out + shown.err
+    assert not places_of(shop.server.password, root)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_batch_through_dagster(shop: Shop, root: Path) -> None:
+    """Without it, the asset might not load, or a run leave the password in logs, events, plans or commits."""
+    day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    shop.run(f"SELECT place('a', 'placed', 1, '{day}Z')")
+    select = "bronze.orders+"
+    command = [sys.executable, "-m", "lakehouse.cli", "materialize", "--from", day, "--to", day, "--select", select]
+    environment = os.environ | {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_URL": "local[2]"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with opened_instance(Settings(root=root)) as instance:
+        event = instance.get_latest_materialization_event(AssetKey(["bronze", "orders"]))
+    assert event is not None
+    assert event.asset_materialization is not None
+    shown = {name: each.value for name, each in event.asset_materialization.metadata.items()}
+    assert (shown["batch/number"], shown["batch/rows"], shown["batch/event_days"]) == (1, 1, day)
+    assert not places_of(shop.server.password, root)
+    assert shop.server.password not in done.stdout + done.stderr

@@ -1,0 +1,219 @@
+"""The statements that read a PostgreSQL table, against a real server and without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+
+from lakehouse.bronze.orders import orders
+from lakehouse.contracts import Extract
+from lakehouse.errors import ContractError, SettingsError, SourceDownError, SourceError
+from lakehouse.settings import Settings
+from lakehouse.sources.postgres import Database, Reading, iso, micros, moment_sql, rows_sql, whole_xid
+from lakehouse_tests.making import model, table
+from lakehouse_tests.postgres import Server, Shop
+
+assert orders.extract is not None
+EXTRACT: Extract = orders.extract
+
+
+@pytest.fixture
+def shop(server: Server) -> Shop:
+    """A database of the test's own."""
+    return server.shop()
+
+
+def read(shop: Shop, reading: Reading, extract: Extract = EXTRACT) -> dict[str, list[str]]:
+    """The rows of a reading by order: status, `_tombstone`; `deleted` stands for a tombstone."""
+    shown = f"SELECT order_id, coalesce(status, 'deleted') FROM ({rows_sql(extract, reading)}) read ORDER BY updated_at"
+    found: dict[str, list[str]] = {}
+    for line in shop.run(shown).splitlines():
+        order, status = line.split("|")
+        found.setdefault(order, []).append(status)
+    return found
+
+
+def low(shop: Shop) -> int:
+    """The lowest transaction still running, as the next batch's reading begins."""
+    return int(shop.run(f"SELECT low FROM ({moment_sql(EXTRACT)}) moment"))
+
+
+@given(following=st.integers(2**33, 2**40), age=st.integers(1, 2**32))
+def test_a_transaction_is_found_again_from_its_low_half(following: int, age: int) -> None:
+    """Without it, rows written after a wrap-around would look older than any snapshot and never be read."""
+    xid = following - age
+    formula = whole_xid(str(xid & 0xFFFFFFFF), str(following))
+    assert eval(formula) == xid  # noqa: S307  # the same arithmetic in both languages
+
+
+def test_numbers_go_on_through_a_wrap_around(shop: Shop) -> None:
+    """Without it, every row written after the wrap-around would be missed: `xmin` begins at 3 again."""
+    before = low(shop)
+    shop.run("".join(f"SELECT place('o{n}', 'placed', 1);\n" for n in range(260)))
+    assert int(shop.run("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")) > 2**32
+    assert len(read(shop, Reading(xid=before))) == 260
+    halfway = shop.run(f"SELECT max(_xid) FROM ({rows_sql(EXTRACT, Reading())}) r WHERE order_id = 'o129'")
+    assert set(read(shop, Reading(xid=int(halfway)))) == {f"o{n}" for n in range(129, 260)}
+
+
+def test_a_savepoint_of_a_running_transaction_is_read_next_time(shop: Shop) -> None:
+    """Without it, rows below a savepoint would be missed: no snapshot lists the number that they carry."""
+    with shop.session() as slow:
+        slow("BEGIN; SELECT place('outer', 'placed', 1); SAVEPOINT s; SELECT place('inner', 'placed', 1); RELEASE s")
+        shop.run("SELECT place('quick', 'placed', 1)")
+        snapshot = shop.run("SELECT pg_current_snapshot()")
+        begin = low(shop)
+        assert set(read(shop, Reading())) == {"quick"}
+        slow("COMMIT")
+    assert set(read(shop, Reading(xid=begin))) >= {"outer", "inner"}
+    # Why not the obvious way: by the snapshot, the inner row seemed visible all along.
+    assert shop.run(
+        f"SELECT pg_visible_in_snapshot(_xid::text::xid8, '{snapshot}') FROM ({rows_sql(EXTRACT, Reading())}) r "
+        "WHERE order_id IN ('outer', 'inner') ORDER BY order_id"
+    ).splitlines() == ["t", "f"]
+
+
+def test_a_rolled_back_change_is_never_read(shop: Shop) -> None:
+    """Without it, an order that never was could be sold."""
+    begin = low(shop)
+    shop.run("BEGIN; SELECT place('never', 'placed', 1); ROLLBACK; SELECT place('ever', 'placed', 1)")
+    assert read(shop, Reading(xid=begin)) == {"ever": ["placed"]}
+
+
+def test_a_deleted_row_is_read_as_its_tombstone(shop: Shop) -> None:
+    """Without it, a deleted order would stay for ever."""
+    shop.run("SELECT place('o', 'placed', 1)")
+    begin = low(shop)
+    shop.run("DELETE FROM orders WHERE order_id = 'o'; SELECT place('o', 'again', 1)")
+    assert read(shop, Reading(xid=begin)) == {"o": ["deleted", "again"]}
+
+
+def test_rows_that_are_only_marked_as_deleted(shop: Shop) -> None:
+    """Without it, a source without tombstones would need another way in."""
+    shop.run("SELECT place('o', 'placed', 1); ALTER TABLE orders ADD COLUMN deleted_at timestamptz")
+    shop.run("UPDATE orders SET deleted_at = '2026-01-02 03:04:05+05:30'")
+    columns = (*EXTRACT.columns, "deleted_at")
+    soft = replace(EXTRACT, columns=columns, times=(*EXTRACT.times, "deleted_at"), tombstones=None)
+    found = shop.run(f"SELECT status, deleted_at, _tombstone FROM ({rows_sql(soft, Reading())}) r")
+    assert found == "placed|2026-01-01T21:34:05.000000Z|f"
+
+
+def test_values_are_read_the_same_whatever_the_server_is_set_to(shop: Shop) -> None:
+    """Without it, a server in another time zone or date style would move orders to other days."""
+    shop.run("INSERT INTO orders VALUES ('o', NULL, 'a|b', 12.50, 'EUR', '2026-03-01 01:00+05:30', '2026-03-01Z')")
+    shown = "amount, created_at, updated_at, user_id IS NULL, deleted_at IS NULL"
+    found = shop.run(f"SET TIME ZONE 'Asia/Kolkata'; SELECT {shown} FROM ({rows_sql(EXTRACT, Reading())}) r")
+    assert found == "12.50|2026-02-28T19:30:00.000000Z|2026-03-01T00:00:00.000000Z|t|t"
+
+
+def test_a_window_of_time_includes_its_beginning_only(shop: Shop) -> None:
+    """Without it, a row on the edge would be read twice or never."""
+    for n in range(3):
+        shop.run(f"INSERT INTO orders VALUES ('o{n}', 'u', 's', 1, 'EUR', now(), '2026-03-01T00:00:00.00000{n}Z')")
+    start = micros("2026-03-01T00:00:00.000000Z")
+    assert set(read(shop, Reading(since=start, until=start + 1))) == {"o0"}
+    assert set(read(shop, Reading(since=start + 1, until=start + 3))) == {"o1", "o2"}
+
+
+@given(st.integers(0, 253_402_300_799_999_999))
+def test_instants_keep_their_microseconds(value: int) -> None:
+    """Without it, watermarks would move by rounding."""
+    assert micros(iso(value)) == value
+
+
+def test_the_moment_says_who_still_writes(shop: Shop) -> None:
+    """Without it, a lag could not be compared with the transactions that there are."""
+    asked = f"SELECT coalesce(round(open_seconds::numeric, 1)::text, 'none'), sees_all FROM ({moment_sql(EXTRACT)}) m"
+    with shop.session() as reader, shop.session() as writer:
+        reader("BEGIN; SELECT count(*) FROM orders")  # may take as long as it likes
+        assert shop.run(asked) == "none|t"
+        writer("BEGIN; SELECT place('o', 'placed', 1); SELECT pg_sleep(0.2)")
+        age, sees = shop.run(asked).split("|")
+        assert float(age) >= 0.2
+        writer("ROLLBACK")
+    prepared = "BEGIN; SELECT place('p', 'placed', 1); PREPARE TRANSACTION 'two-phase'"
+    shop.run(prepared)
+    assert shop.run(asked) != "none|t"
+    shop.run("ROLLBACK PREPARED 'two-phase'")
+    shop.run("DROP ROLE IF EXISTS plain; CREATE ROLE plain; GRANT SELECT ON orders, orders_deleted TO plain")
+    assert shop.run(f"SET ROLE plain; {asked}") == "none|f"
+    shop.run("DROP OWNED BY plain; DROP ROLE plain")
+    assert sees == "t"
+
+
+def test_another_table_or_database_is_noticed(server: Server, shop: Shop) -> None:
+    """Without it, the transaction numbers of one cluster would be compared with those of another."""
+    asked = f"SELECT identity FROM ({moment_sql(EXTRACT)}) moment"
+    first = shop.run(asked)
+    assert server.shop().run(asked) != first
+    shop.run("CREATE TABLE copied (LIKE orders); DROP TABLE orders; ALTER TABLE copied RENAME TO orders")
+    assert shop.run(asked) != first
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "postgresql://u:secret@h", "u:secret@h/d"])
+def test_an_address_of_another_form_is_refused_without_being_repeated(url: str) -> None:
+    """Without it, the password would be in the first error of whoever mistypes the rest."""
+    with pytest.raises(ValidationError, match="is not an address such as") as caught:
+        Settings(orders_url=SecretStr(url))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_source_without_a_setting_is_refused_by_name() -> None:
+    """Without it, a second extract could never be given its address."""
+    with pytest.raises(SettingsError, match="no setting bills_url"):
+        Settings().source_url("bills")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("org.postgresql.util.PSQLException: Connection to h:5432 refused. Check it", SourceDownError),
+        ("Job aborted\nCaused by: org.postgresql.util.PSQLException: FATAL: sorry, too many clients", SourceDownError),
+        ('x\n: org.postgresql.util.PSQLException: ERROR: relation "orders" does not exist', SourceError),
+        ("the URL was h?password=s3cret", SourceError),
+    ],
+)
+def test_errors_say_what_happened_and_no_password(said: str, kind: type[Exception]) -> None:
+    """Without it, what may pass would not be tried again, and logs would hold the password."""
+    database = Database(None, SecretStr("postgresql://u:s3cret@h/d"), EXTRACT)  # type: ignore[arg-type]
+    made = database.failed(RuntimeError(said))
+    assert type(made) is kind
+    assert "s3cret" not in str(made)
+    assert "LAKEHOUSE_ORDERS_URL" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mode": "fast"}, "mode of an extract"),
+        ({"key": ("nothing",)}, "needs a key among its columns"),
+        ({"times": ("created_at",)}, "updated_at of an extract is one of its times"),
+        ({"lag": timedelta(seconds=-1)}, "lag and overlap"),
+        ({"carried": ("total",)}, "times and carried"),
+    ],
+)
+def test_an_extract_that_cannot_work_is_refused(change: dict[str, Any], message: str) -> None:
+    """Without it, a misspelt column would be found by the first batch, in production."""
+    transform: Callable[..., Any] = lambda rows: rows  # noqa: E731
+    with pytest.raises(ContractError, match=message):
+        table(
+            "bronze.taken", orders.model, transform, {"rows": replace(EXTRACT, **change)},
+            partition_by=("_arrival_date", "_event_date"),
+        )  # fmt: skip
+
+
+def test_a_table_of_taken_rows_says_how_they_were_taken() -> None:
+    """Without it, rows that are read again could not be told from new ones."""
+    import pandera.pyspark as pa
+    from pyspark.sql import types as T
+
+    columns = {"order_id": (T.StringType(), pa.Field(nullable=True)), "day": (T.DateType(), pa.Field())}
+    with pytest.raises(ContractError, match="a table of taken rows has the columns _arrival_date, _batch"):
+        table("bronze.taken", model(**columns), lambda rows: rows, {"rows": EXTRACT})
