@@ -2,7 +2,8 @@
 
 from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.rules import Rule, rule
-from lakehouse.contracts.table import Anomalies, Input, Landing, Table, Volume, table
+from lakehouse.contracts.table import Anomalies, Input, Table, Volume, table
 
 __all__ = ["Anomalies", "BronzeModel", "Extract", "Input", "Landing", "Rule", "Table", "Volume", "rule", "table"]

@@ -15,16 +15,11 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts.code import code_version
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.landing import FORMATS, Landing
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
-FORMATS = ("csv", "jsonl")
-PERSONAL_WORDS = (
-    "phone", "telephone", "mobile", "email", "address", "street", "postcode", "zip_code", "ip", "birth", "birthday",
-    "birthdate", "birth_date", "first_name", "last_name", "full_name", "customer_name", "surname", "passport", "ssn",
-    "iban", "card_number", "latitude", "longitude",
-)  # fmt: skip
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound")  # columns that staging adds
@@ -36,20 +31,6 @@ class Input:
 
     table: str
     days_before: int = 0
-
-
-@dataclass(frozen=True)
-class Landing:
-    """Landed files that a bronze transform reads, one arrival day a partition.
-
-    Fields beyond `columns` are kept in `_rescued`, except the values of those that have a word of `personal` in their
-    names: they are left out, in broken lines too.
-    """
-
-    source: str
-    format: str  # "csv" or "jsonl"
-    columns: tuple[str, ...]
-    personal: tuple[str, ...] = PERSONAL_WORDS
 
 
 @dataclass(frozen=True)
