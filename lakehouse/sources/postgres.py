@@ -132,14 +132,16 @@ class Database:
 
     def failed(self, error: Exception) -> SourceError:
         """An error of the engine or the driver, in a sentence without credentials."""
-        told = str(error)
+        # Spark 4.2 tells only itself that it could not connect; why, is in the trace of the JVM.
+        trace = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
+        told = f"{error}\n{trace}"
         if self._password:
             told = told.replace(self._password, "…")
         lines = [line.strip() for line in told.splitlines() if line.strip()]
-        said = next((line for line in lines if "PSQLException" in line), lines[0] if lines else type(error).__name__)
-        said = said.rpartition("PSQLException:")[2].strip()
+        said = next((line for line in lines if "PSQLException:" in line), [*lines, type(error).__name__][0])
+        said = said.rpartition("PSQLException:")[2].strip().rstrip(".")
         name = f"LAKEHOUSE_{self._extract.source.upper()}_URL"
-        kind = SourceDownError if _DOWN.search(told) else SourceError
+        kind = SourceDownError if _DOWN.search(said) else SourceError
         return kind(
             f"{self._extract.relation} of the database in {name} could not be read: {said}. Nothing was taken, and the "
             "next intake begins where the last one ended."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.catalog import tables
+from lakehouse.catalog import declared
 from lakehouse.contracts import versions
 from lakehouse.contracts.versions import Version, read_lock, write_lock
 from lakehouse_tests.commands.conftest import Cli
@@ -26,15 +26,15 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def bumped(monkeypatch: pytest.MonkeyPatch, **policy: object) -> None:
     """The catalogue with the next version of silver.orders."""
-    made = tables()["silver.orders"]
+    made = declared()["silver.orders"]
     changed = replace(made, **{"schema_version": made.schema_version + 1, **policy})
-    monkeypatch.setattr("lakehouse.catalog.tables", lambda: {**tables(), "silver.orders": changed})
+    monkeypatch.setattr("lakehouse.catalog.declared", lambda: {**declared(), "silver.orders": changed})
 
 
 def test_the_project_is_as_locked(cli: Cli) -> None:
     said = cli("schema", "check", "--json")
     assert said.code == 0
-    assert {each["table"] for each in said.json} == set(tables())
+    assert {each["table"] for each in said.json} == set(declared())
     assert not any(each["problems"] for each in said.json)
     assert "contracts as locked" in cli("schema", "check").err
     assert "Nothing to lock" in cli("schema", "lock").err
@@ -53,7 +53,7 @@ def test_a_change_without_a_new_version_is_named_and_not_locked(cli: Cli, lock: 
 
 
 def test_a_new_version_is_locked_and_shown(cli: Cli, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = tables()["silver.orders"].schema_version + 1
+    number = declared()["silver.orders"].schema_version + 1
     bumped(monkeypatch)
     said = cli("schema", "check")
     assert said.code == 1

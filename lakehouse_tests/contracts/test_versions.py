@@ -10,7 +10,7 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.catalog import tables
+from lakehouse.catalog import declared
 from lakehouse.contracts import Input, Table
 from lakehouse.contracts.versions import (
     LOCK,
@@ -52,13 +52,13 @@ def sales(version: int = 2, mode: str = "backward", **columns: Any) -> Table:
 def test_every_contract_follows_from_its_locked_versions() -> None:
     """Without it, a renamed or retyped column would be found by those who read the table, after it went live."""
     held = read_lock()
-    wrong = [text for each in tables().values() for text in problems(each, held.get(each.id, ()))]
+    wrong = [text for each in declared().values() for text in problems(each, held.get(each.id, ()))]
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 def test_every_version_is_locked() -> None:
     """Without it, the lock would stay behind the contracts, and the next change have nothing to be compared with."""
-    missing = unlocked(tables().values(), read_lock())
+    missing = unlocked(declared().values(), read_lock())
     assert not missing, "\n" + "\n".join(missing)
 
 

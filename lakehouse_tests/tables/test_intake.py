@@ -296,7 +296,7 @@ def test_a_source_that_is_down_or_absent(taking: Taking) -> None:
     """Without it, an outage would fail for good or leak the password, and a lake without a database could not run."""
     password = taking.shop.server.password
     taking.point_to(f"postgresql://u:{password}@127.0.0.1:1/shop")
-    with pytest.raises(SourceDownError) as down:
+    with pytest.raises(SourceDownError, match="refused") as down:
         taking.take()
     assert is_transient(down.value)
     taking.point_to(taking.shop.url.replace("/shop_", "/no_such_"))
