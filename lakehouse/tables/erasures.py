@@ -99,6 +99,20 @@ def forgotten(root: Path) -> frozenset[str]:
     return frozenset(mark for each in erasures(root) for mark in each.people)
 
 
+def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
+    """Ids of forgotten people in staged files, by column of a table's `person`."""
+    marks = forgotten(settings.root)
+    if not marks or not table.person:
+        return {}
+    key, found = marks_key(settings), {column: set[str]() for column in table.person}
+    for path in files:
+        read = pq.read_table(path, columns=list(found))
+        for column, ids in found.items():
+            texts = {text for text in read[column].to_pylist() if text is not None}
+            ids |= {text for text in texts if person_mark("user", text, key) in marks}
+    return found
+
+
 def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile]) -> int:
     """Take forgotten people out of landed files before they are read; returns how many files that changed.
 

@@ -12,6 +12,7 @@ key together with the transaction that wrote it.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from lakehouse.contracts.extract import EXACT
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
 from lakehouse.tables.audit import audit
 from lakehouse.tables.commit import Commit, append_batch, ensure_table
+from lakehouse.tables.erasures import forgotten_in
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
@@ -132,10 +134,9 @@ class _Intake:
         try:
             frame = self._frame(database.rows(reading), reading, moment, mark)
             failpoint(self._table.id, "before-stage")
-            self._stage(frame, folder, database)
+            files = self._staged(frame, folder, database)
             failpoint(self._table.id, "after-stage")
             clock.lap("stage")
-            files = read_staged(folder, self._table.partition_by)
             metrics = measure(self._table, files, [moment.day])[moment.day]
             metrics.source = self._delays(files, moment, compared=not why)
             outcomes = audit(self._table, metrics, {})
@@ -154,13 +155,22 @@ class _Intake:
         result.facts |= self._facts(files, metrics, moment, mark, why)
         return result
 
-    def _stage(self, frame: DataFrame, folder: Path, database: Database) -> None:
+    def _staged(self, frame: DataFrame, folder: Path, database: Database) -> list[StagedFile]:
+        """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
         try:
             stage(self._table, frame, folder)
         except Exception as error:
             if "org.postgresql" in str(error):  # the rows are read only now
                 raise database.failed(error) from error
             raise
+        files = read_staged(folder, self._table.partition_by)
+        people = forgotten_in(self._lake.settings, self._table, [file.path for file in files])
+        if not any(people.values()):
+            return files
+        shutil.rmtree(folder)
+        for column, texts in people.items():
+            frame = frame.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
+        return self._staged(frame, folder, database)  # the source is read again, and may name others by now
 
     def _next_mark(self, moment: Moment, *, anew: bool) -> Mark:
         batch = self._mark.batch + 1 if self._mark else 1

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
@@ -18,10 +19,12 @@ from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.silver.order_status import order_status
+from lakehouse.sources.people import person_mark
 from lakehouse.sources.postgres import Database
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.commit import Commit, append_batch
+from lakehouse.tables.erasures import Erasure, marks_key, note
 from lakehouse.tables.intake import _Intake
 from lakehouse.tables.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.tables.publish import BuildResult, targets
@@ -290,6 +293,18 @@ def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
     taking.refresh()
     assert taking.silver() == taking.shop.orders()
     assert set(taking.versions().values()) == {1}
+
+
+def test_a_forgotten_person_does_not_come_back(taking: Taking) -> None:
+    """Without it, the next change of an order would bring back whom the lake has forgotten."""
+    settings = taking.lake.settings
+    note(settings.root, Erasure("e1", "done", (person_mark("user", "ua", marks_key(settings)),)))
+    taking.shop.run("SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
+    assert taking.take().facts["batch/rows"] == 1
+    folder = taking.lake.path("bronze.orders")
+    assert [row["user_id"] for row in rows_of(folder)] == ["ub"]
+    files = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert [user for path in files for user in pq.read_table(path)["user_id"].to_pylist()] == ["ub"]
 
 
 def test_a_source_that_is_down_or_absent(taking: Taking) -> None:
