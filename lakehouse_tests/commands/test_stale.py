@@ -1,0 +1,171 @@
+"""`backfill --outdated` and `--touched` through real runs: exactly the days that have to be built, and no other.
+
+Ten days of the retail shop. The second and third of them are built by an older code of silver.transactions, and then a
+file comes late with events of two old days.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.catalog import tables
+from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.tables.lake import table_path
+from lakehouse.tables.snapshot import open_snapshot
+from lakehouse_tests.commands.conftest import Result, run
+from lakehouse_tests.making import rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+D = [date(2011, 3, 1) + timedelta(days=n) for n in range(10)]
+RANGE = ("--from", str(D[0]), "--to", str(D[-1]))
+OLD = D[1:3]
+Paths = Mapping[str, Mapping[date, frozenset[str]]]
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Path]:
+    """The lake whose second and third day are of older code. To look at only."""
+    root = tmp_path_factory.mktemp("aged") / "root"
+    land_sample_online_retail(root, D[0], len(D), rows=25, seed=7)
+    table = tables()["silver.transactions"]
+    _ = table.code_version
+
+    def build(first: date, last: date) -> None:
+        said = run(root, "backfill", "--from", str(first), "--to", str(last))
+        assert said.code == 0, said.err
+
+    build(D[0], D[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(table.__dict__, "code_version", "of-old")
+        build(OLD[0], OLD[1])
+    build(D[3], D[-1])  # the days of before are left as they are
+    yield root
+    assert spark is not None
+
+
+@pytest.fixture
+def lake(aged: Path, tmp_path: Path) -> Path:
+    """A copy, to change."""
+    shutil.copytree(aged, tmp_path / "root")
+    return tmp_path / "root"
+
+
+def paths(root: Path) -> Paths:
+    """The live files of every table by day: a day that was published again has other files."""
+    found = {}
+    for name, table in tables().items():
+        by_day = open_snapshot(table_path(root, name)).by_day(table.day_column)
+        found[name] = {day: frozenset(file.path for file in files) for day, files in by_day.items()}
+    return found
+
+
+def rebuilt(before: Paths, after: Paths) -> dict[str, list[date]]:
+    days = {n: {*before[n], *after[n]} for n in before}
+    return {n: sorted(day for day in days[n] if before[n].get(day) != after[n].get(day)) for n in before}
+
+
+def published(said: Result) -> dict[str, list[str]]:
+    return {each["table"]: each["published"] for each in said.json["tables"] if each["published"]}
+
+
+def rows(root: Path) -> dict[str, Any]:
+    technical = {"_ingested_run", "_code_version"}
+    return {
+        name: sorted(
+            str({k: v for k, v in row.items() if k not in technical}) for row in rows_of(table_path(root, name))
+        )
+        for name in tables()
+    }
+
+
+def test_days_of_older_code_are_seen_and_built_again(lake: Path) -> None:
+    """Exactly the two days, and what is computed from them: the windows of later days as well, and nothing else."""
+    states = {each["table"]: each for each in run(lake, "status", "--json").json}
+    assert {name: each["older_code"] for name, each in states.items() if each["older_code"]} == {
+        "silver.transactions": {"of-old": 2}
+    }
+    assert "silver.transactions: 2 days of older code (of-old 2 days)" in run(lake, "status").err
+    expected = {
+        "silver.transactions": OLD, "silver.orders": OLD, "gold.daily_revenue": OLD, "gold.user_features": D[1:9],
+    }  # fmt: skip
+    planned = run(lake, "backfill", "--outdated", *RANGE, "--dry-run", "--json").json
+    assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]} == {
+        name: [str(day) for day in days] for name, days in expected.items()
+    }
+    before, content = paths(lake), rows(lake)
+    said = run(lake, "backfill", "--outdated", *RANGE, "--json")
+    assert said.code == 0, said.err
+    assert published(said) == {name: [str(day) for day in days] for name, days in expected.items()}
+    assert {name: days for name, days in rebuilt(before, paths(lake)).items() if days} == expected
+    assert rows(lake) == content, "the code differs in name only, so the rows must not"
+    assert not any(each["older_code"] for each in run(lake, "status", "--json").json)
+    between = paths(lake)
+    again = run(lake, "backfill", "--outdated", *RANGE)
+    assert (again.code, again.out) == (0, "")
+    assert "Nothing to do" in again.err
+    assert paths(lake) == between
+
+
+def test_outdated_leaves_alone_what_is_only_touched(lake: Path) -> None:
+    """A late file is no matter of code: it is for --touched to take in."""
+    land_late(lake)
+    before = paths(lake)
+    said = run(lake, "backfill", "--outdated", *RANGE, "--json")
+    assert said.code == 0, said.err
+    assert "bronze.events" not in published(said)
+    changed = rebuilt(before, paths(lake))
+    assert changed["bronze.events"] == changed["bronze.online_retail"] == []
+    assert changed["silver.transactions"] == OLD
+
+
+def land_late(root: Path) -> None:
+    """A file that arrives on the last day, with events of the fourth and the sixth."""
+    folder = root / "landing" / "events" / str(D[9])
+    folder.mkdir(parents=True)
+    events = [
+        {
+            "event_id": f"late-{day.day}", "schema_version": "1", "user_id": "u1", "event_type": "purchase",
+            "event_time": f"{day}T10:00:00Z", "order_id": f"L{day.day}", "amount": "5.00", "currency": "EUR",
+            "country": "France",
+        }
+        for day in (D[3], D[5])
+    ]  # fmt: skip
+    (folder / "late.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+
+
+def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None:
+    """However late it is, not a day more: the days before, between and after keep their files."""
+    assert run(lake, "backfill", "--outdated", *RANGE).code == 0
+    land_late(lake)
+    before = paths(lake)
+    planned = run(lake, "backfill", "--touched", *RANGE, "--dry-run", "--json").json
+    assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]}["bronze.events"] == [str(D[9])]
+    said = run(lake, "backfill", "--touched", *RANGE, "--json")
+    assert said.code == 0, said.err
+    late = [D[3], D[5]]
+    assert {name: days for name, days in rebuilt(before, paths(lake)).items() if days} == {
+        "bronze.events": [D[9]], "silver.transactions": late, "silver.orders": late, "gold.daily_revenue": late,
+        "gold.user_features": D[3:10],
+    }  # fmt: skip
+    features = [r for r in rows_of(table_path(lake, "gold.user_features")) if r["user_id"] == "u1"]
+    assert {r["feature_date"]: r["rolling_7d_transaction_count"] for r in features} == dict(
+        zip(D[3:10], (1, 1, 2, 2, 2, 2, 2), strict=True)
+    )
+    between = paths(lake)
+    again = run(lake, "backfill", "--touched", *RANGE)
+    assert (again.code, again.out) == (0, "")
+    assert "Nothing to do" in again.err
+    assert paths(lake) == between
+
+
+def test_ways_to_choose_days_exclude_each_other(lake: Path) -> None:
+    """Together it would not be clear which of them holds."""
+    for options in (("--touched", "--outdated"), ("--failed-only", "--touched"), ("--outdated", "--force")):
+        assert run(lake, "backfill", *options).code == 2
