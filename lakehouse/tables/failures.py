@@ -22,6 +22,8 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
+from lakehouse.errors import PublishConflictError
+from lakehouse.tables.commit import MAX_ATTEMPTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import Rules, Wanted, discarded
 from lakehouse.tables.ops import add_rows, ops_target, rows_about
@@ -186,14 +188,19 @@ def fold(root: Path, table: Table) -> int:
 
     Safe at any time and from any process: the same versions are never folded twice.
     """
-    folded = open_snapshot(table_path(root, FAILURES))
-    side = open_snapshot(table_path(root, table.quarantine_id))
-    newer = list(_newer(side, table, folded.transaction(table.id)))
-    if not newer:
-        return 0
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
-    add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version})
-    return len(newer)
+    side = open_snapshot(table_path(root, table.quarantine_id))
+    for _ in range(MAX_ATTEMPTS):
+        folded = open_snapshot(target.path)
+        newer = list(_newer(side, table, folded.transaction(table.id)))
+        if not newer:
+            return 0
+        try:
+            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=folded)
+        except PublishConflictError:
+            continue  # another process folded some of them meanwhile
+        return len(newer)
+    return 0  # others fold all the time; the next build goes on
 
 
 def _records(root: Path, table: Table) -> list[Record]:

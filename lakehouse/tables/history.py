@@ -8,7 +8,6 @@ folded version as its application transaction, so that a crash in between loses 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,16 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.tables.commit import Commit, Target, append, ensure_table
+from lakehouse.errors import PublishConflictError
+from lakehouse.tables.commit import MAX_ATTEMPTS, Target, ensure_table
 from lakehouse.tables.lake import table_path
-from lakehouse.tables.maintenance import Layout, compact
+from lakehouse.tables.ops import add_rows, ops_target
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
-from lakehouse.tables.staged import ROUTE, VALID, read_staged
 
 HISTORY = "ops.partition_metrics"
-MOST_FILES = 40  # of one table's records; more are merged
 
 _LONG = T.LongType()
 _PROFILE = T.StructType(
@@ -148,24 +145,21 @@ def fold(root: Path, snapshot: Snapshot, table: str) -> int:
     Safe at any time and from any process: the same versions are never folded twice.
     """
     target = _target(root)
-    base = ensure_table(target)
-    done = base.transaction(table)
-    newer = _newer(snapshot, table, done)
-    if not newer:
-        return 0
-    folder = target.path / "staged" / uuid.uuid4().hex
-    path = folder / f"{ROUTE}={VALID}" / f"table={table}" / f"part-{snapshot.version:020}.parquet"
-    path.parent.mkdir(parents=True)
-    stored = to_arrow_schema(T.StructType(SCHEMA.fields[1:]), timezone="UTC")
-    pq.write_table(pa.Table.from_pylist([_row(each) for each in newer], schema=stored), path)
-    append(target, read_staged(folder, target.partition_by), Commit({table: snapshot.version}))
-    if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
-        compact(Layout(target.path, SCHEMA))
-    return len(newer)
+    for _ in range(MAX_ATTEMPTS):
+        base = ensure_table(target)
+        newer = _newer(snapshot, table, base.transaction(table))
+        if not newer:
+            return 0
+        try:
+            add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
+        except PublishConflictError:
+            continue  # another process folded some of them meanwhile
+        return len(newer)
+    return 0  # others fold all the time; what is left is read from the log
 
 
 def _target(root: Path) -> Target:
-    return Target(table_path(root, HISTORY), SCHEMA, ("table",), description="What each commit published, by day")
+    return ops_target(root, HISTORY, SCHEMA, "What each commit published, by day")
 
 
 def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:

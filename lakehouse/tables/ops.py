@@ -27,7 +27,14 @@ def ops_target(root: Path, name: str, schema: T.StructType, description: str) ->
     return Target(table_path(root, name), schema, ("table",), description=description)
 
 
-def add_rows(target: Target, table: str, rows: Sequence[Mapping[str, Any]], transactions: Mapping[str, int]) -> None:
+def add_rows(
+    target: Target,
+    table: str,
+    rows: Sequence[Mapping[str, Any]],
+    transactions: Mapping[str, int],
+    *,
+    after: Snapshot | None = None,
+) -> None:
     """Append rows about one table; a repeat of the same transactions is a no-op.
 
     Args:
@@ -35,6 +42,10 @@ def add_rows(target: Target, table: str, rows: Sequence[Mapping[str, Any]], tran
         table: `layer.name` the rows are about.
         rows: by column, without `table`; maps as lists of pairs.
         transactions: see `commit.append`.
+        after: what the rows go on from, likewise.
+
+    Raises:
+        PublishConflictError: where rows of the same transactions came after `after`.
     """
     base = ensure_table(target)
     folder = target.path / "staged" / uuid.uuid4().hex
@@ -42,7 +53,7 @@ def add_rows(target: Target, table: str, rows: Sequence[Mapping[str, Any]], tran
     path.parent.mkdir(parents=True)
     stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
     pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
-    append(target, read_staged(folder, target.partition_by), Commit(transactions))
+    append(target, read_staged(folder, target.partition_by), Commit(transactions), after=after)
     if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
         compact(Layout(target.path, target.schema))
 

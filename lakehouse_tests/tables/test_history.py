@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Anomalies, Input, Table
 from lakehouse.tables import history as module
+from lakehouse.tables import ops
 from lakehouse.tables.build import build
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.history import HISTORY, fold, records, standing
@@ -99,9 +100,29 @@ def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
     assert len(folded(shop)) == 2
 
 
+def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the one that knows more would write again what the other one wrote between its look and its commit."""
+    shop = lake(sales())
+    root = shop.settings.root
+    target = commit(shop, DAYS[0], 5)
+    older = open_snapshot(target.path)
+    commit(shop, DAYS[1], 6)
+    real, raced = module.add_rows, []
+
+    def slow(*args: Any, **kwargs: Any) -> None:
+        if not raced:
+            raced.append(True)
+            assert fold(root, older, "silver.sales") == 1
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(module, "add_rows", slow)
+    assert fold(root, open_snapshot(target.path), "silver.sales") == 1
+    assert sorted(each[1:] for each in folded(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+
+
 def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, reading the figures of a day would slow down with every run."""
-    monkeypatch.setattr(module, "MOST_FILES", 4)
+    monkeypatch.setattr(ops, "MOST_FILES", 4)
     shop = lake(sales())
     for n in range(9):
         target = commit(shop, DAYS[n], n + 1)
@@ -121,7 +142,7 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
         older.setattr(module, "_MAPS", ("nulls", "failures"))
         for n in range(2):
             fold(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
-    monkeypatch.setattr(module, "MOST_FILES", 3)
+    monkeypatch.setattr(ops, "MOST_FILES", 3)
     for n in range(2, 5):
         target = commit(shop, DAYS[n], n + 1)
         fold(root, open_snapshot(target.path), "silver.sales")
