@@ -226,20 +226,14 @@ def _land(
     )
 
 
-def append(target: Target, files: Sequence[StagedFile], commit: Commit, *, after: Snapshot | None = None) -> int:
+def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     """Add staged files without replacing anything; returns the version that holds them.
 
     The versions of an application number its batches: one that is not above the last is a repeat, and a no-op.
 
-    Args:
-        target: the table.
-        files: staged files.
-        commit: transactions and facts.
-        after: what the batch goes on from: a conflict where another batch of the same application came since.
-
     Raises:
         ValueError: without a transaction, since nothing else could tell a repeat.
-        PublishConflictError: where other writers won every attempt, or another batch came after `after`.
+        PublishConflictError: where other writers won every attempt.
         StagedFileError, SchemaMismatchError: where a file is not what may be committed.
     """
     if not commit.transactions:
@@ -247,7 +241,6 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit, *, after
     base = current = ensure_table(target)
     if _passed(current, commit):
         return current.version
-    _goes_on(target, after, current, commit)
     check_on_disk(files)
     actions = [add_action(target, file, None) for file in files]
     commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
@@ -261,15 +254,9 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit, *, after
                 return current.version
             if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
-            _goes_on(target, after, current, commit)
             continue
         return open_snapshot(target.path).version
     raise PublishConflictError(f"{target.path.name}: {MAX_ATTEMPTS} appends in a row lost the race. Run it again.")
-
-
-def _goes_on(target: Target, after: Snapshot | None, current: Snapshot, commit: Commit) -> None:
-    if after is not None and any(after.transaction(k) != current.transaction(k) for k in commit.transactions):
-        raise PublishConflictError(f"{target.path.name}: another batch of {', '.join(commit.transactions)} came first.")
 
 
 def _named(commit: Commit) -> Commit:

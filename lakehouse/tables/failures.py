@@ -23,9 +23,10 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables.commit import MAX_ATTEMPTS
+from lakehouse.tables.commit import MAX_ATTEMPTS, ensure_table
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import Rules, Wanted, discarded
+from lakehouse.tables.log import entries, oldest_entry
 from lakehouse.tables.ops import add_rows, ops_target, rows_about
 from lakehouse.tables.reading import read_file
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
@@ -191,7 +192,7 @@ def fold(root: Path, table: Table) -> int:
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
     for _ in range(MAX_ATTEMPTS):
-        folded = open_snapshot(target.path)
+        folded = ensure_table(target)
         newer = list(_newer(side, table, folded.transaction(table.id)))
         if not newer:
             return 0
@@ -214,13 +215,13 @@ def _records(root: Path, table: Table) -> list[Record]:
 
 def _newer(side: Snapshot, table: Table, done: int | None) -> Iterator[Record]:
     """Records of the log's versions after `done`: the days whose files differ from those of the version before."""
-    count = side.version - (done or 0)
-    if side.delta is None or count < 1:
+    if side.delta is None:
         return
     path = Path(side.uri)
+    first = max((done or 0) + 1, oldest_entry(path))
     before = _at(path, done or 0) or Snapshot(side.uri, -1)
-    for entry in reversed(side.delta.history(count)):
-        version = int(entry["version"])
+    for entry in entries(path, first, side.version, side.partition_by):
+        version, facts = entry.version, entry.facts
         after = side if version == side.version else _at(path, version)
         if after is None:
             continue
@@ -233,14 +234,14 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> Iterator[Record]:
                 rows = _rows(table, after, files)
             except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
                 continue
-            run_id = str(entry.get("lakehouse.run_id", ""))
+            run_id = str(facts.get("lakehouse.run_id", ""))
             yield Record(
                 day,
                 version,
-                datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
+                entry.time,
                 run_id,
-                str(entry.get("lakehouse.code_version", "")),
-                bool(run_id) and entry.get("lakehouse.operation", "publish") == "publish",
+                str(facts.get("lakehouse.code_version", "")),
+                bool(run_id) and facts.get("lakehouse.operation", "publish") == "publish",
                 rows,
             )
         before = after

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 from lakehouse.errors import PublishConflictError
 from lakehouse.tables.commit import MAX_ATTEMPTS, Target, ensure_table
 from lakehouse.tables.lake import table_path
+from lakehouse.tables.log import Entry, entries, oldest_entry
 from lakehouse.tables.ops import add_rows, ops_target
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
@@ -163,30 +164,27 @@ def _target(root: Path) -> Target:
 
 
 def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
-    """Records of the log's versions after `done`."""
-    count = snapshot.version - (0 if done is None else done)
-    if snapshot.delta is None or count < 1:
+    """Records of the log's versions after `done`, up to the snapshot's."""
+    if snapshot.delta is None:
         return []
-    return [
-        record
-        for entry in reversed(snapshot.delta.history(count))
-        if "lakehouse.metrics" in entry
-        for record in _of_commit(table, entry)
-    ]
+    path = Path(snapshot.uri)
+    first = max((done or 0) + 1, oldest_entry(path))
+    # Not delta-rs's history: of a snapshot that is not the newest any more it numbers the entries wrongly.
+    newer = entries(path, first, snapshot.version, snapshot.partition_by)
+    return [record for entry in newer for record in _of_commit(table, entry)]
 
 
-def _of_commit(table: str, entry: Mapping[str, Any]) -> Iterable[Record]:
-    inputs = _loaded(entry.get("lakehouse.inputs"))
-    for day, figures in _loaded(entry["lakehouse.metrics"]).items():
+def _of_commit(table: str, entry: Entry) -> Iterable[Record]:
+    for day, figures in entry.figures.items():
         yield Record(
             table,
             date.fromisoformat(day),
-            int(entry["version"]),
-            datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
-            str(entry.get("lakehouse.run_id", "")),
-            str(figures.get("code_version") or entry.get("lakehouse.code_version", "")),
-            str(entry.get("lakehouse.operation", "publish")),
-            inputs,
+            entry.version,
+            entry.time,
+            str(entry.facts.get("lakehouse.run_id", "")),
+            str(figures.get("code_version") or entry.facts.get("lakehouse.code_version", "")),
+            str(entry.facts.get("lakehouse.operation", "publish")),
+            _loaded(entry.facts.get("lakehouse.inputs")),
             figures,
         )
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.tables.commit import Commit, Target, append, ensure_table
+from lakehouse.tables.commit import Commit, Target, append, append_batch, ensure_table
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import Snapshot
@@ -53,7 +53,11 @@ def add_rows(
     path.parent.mkdir(parents=True)
     stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
     pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
-    append(target, read_staged(folder, target.partition_by), Commit(transactions), after=after)
+    files = read_staged(folder, target.partition_by)
+    if after is None:
+        append(target, files, Commit(transactions))
+    else:
+        append_batch(target, after, files, Commit(transactions))
     if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
         compact(Layout(target.path, target.schema))
 
