@@ -1,0 +1,99 @@
+"""A process that replays a small lake's quarantine and is killed at a point of it. Orders come by standard input.
+
+As in `crashing`, one engine serves all orders: each is carried out by a fork, which dies at the order's failpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pandera.pyspark as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.spark.session import start
+from lakehouse.tables.build import build
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.ledger import Wanted
+from lakehouse.tables.replay import carry_out, plan_replay
+from lakehouse.tables.touched import stale_days
+from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.making import model
+from lakehouse_tests.tables import crashing
+
+REPLAYED = "silver.readings"
+
+
+def tables(loose: bool) -> dict[str, Table]:
+    """The tables of `crashing`; loosened, `silver.readings` takes negative values."""
+    made = crashing.tables()
+    if loose:
+        text = T.StringType()
+        names = {"id": (text, pa.Field()), "sensor": (text, pa.Field()), "day": (T.DateType(), pa.Field())}
+        typed = model("Typed", **names, value=(T.LongType(), pa.Field(ge=-10_000)))
+        made[REPLAYED] = replace(made[REPLAYED], model=typed)
+        made[REPLAYED].__dict__["code_version"] = "loose"
+    return made
+
+
+def run(order: dict[str, Any], engine: SparkSession) -> Any:
+    """Build everything, or replay the quarantine of one table; returns what is to be known of it."""
+    lake = Lake(engine_settings(Path(order["root"])), tables(order["loose"]), lambda: engine)
+    if order["do"] == "build":
+        for name, each in lake.tables.items():
+            if name.startswith(order.get("layer", "")):
+                build(lake, each, crashing.DAYS, run_id="run")
+        return None
+
+    def execute(days: Collection[Any]) -> list[str]:
+        below = False
+        for name, each in lake.tables.items():
+            wanted = days if name == REPLAYED else stale_days(lake, each) if below else ()
+            below = below or name == REPLAYED
+            if wanted:
+                build(lake, each, wanted, run_id="replay")
+        return ["replay"]
+
+    wanted = Wanted(order.get("rule"), date.fromisoformat(order["day"]) if "day" in order else None, order.get("code"))
+    plan = plan_replay(lake, lake.table(REPLAYED), wanted)
+    if plan.nothing_to_do:
+        return None
+    ended = carry_out(lake, plan, execute, who="ann", now=lambda: datetime.now(UTC))
+    return [{"rows": each.rows, "outcome": dict(each.outcome), "still": dict(each.still)} for each in ended]
+
+
+def _child(order: dict[str, Any], engine: SparkSession) -> None:
+    os.environ["LAKEHOUSE_FAILPOINT"] = order["failpoint"]
+    code = 1
+    try:
+        Path(order["answer"]).write_text(json.dumps(run(order, engine)))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    """Serve orders until the input ends."""
+    engine = start(engine_settings(Path(sys.argv[1])))
+    engine.sparkContext.setLogLevel("OFF")
+    engine.range(10).selectExpr("id", "1 AS day").write.partitionBy("day").parquet(f"{sys.argv[1]}/warm")
+    print("ready", flush=True)  # noqa: T201 - the protocol
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _child(json.loads(line), engine)
+        _, status = os.waitpid(child, 0)
+        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        print(json.dumps({"signal": killed_by, "code": status >> 8}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
