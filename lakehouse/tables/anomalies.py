@@ -132,6 +132,7 @@ def _mean_shift(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, t
     found = {}
     for name, each in mine.get("profile", {}).items():
         before = [day["profile"][name] for day in past if name in day.get("profile", {})]
+        before = [kept for kept in before if kept.get("log_mean") is not None]  # figures kept before there were such
         if before:
             means = [day["log_mean"] for day in before]
             usual = statistics.median(means)

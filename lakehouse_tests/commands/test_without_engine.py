@@ -50,7 +50,8 @@ def test_a_dry_run_lists_days_and_writes_nothing(cli: Cli, root: Path) -> None:
     said = cli("backfill", *RANGE, "--dry-run", "--json")
     assert said.json["runs"] == [{"from": "2011-03-01", "to": "2011-03-03", "tables": list(tables())}]
     days = ["2011-03-01", "2011-03-02", "2011-03-03"]
-    assert said.json["tables"] == [{"table": name, "build": days, "unchanged": []} for name in tables()]
+    unknown = {"expected_seconds": None, "expected_rows": None}  # nothing was ever built
+    assert said.json["tables"] == [{"table": name, "build": days, "unchanged": []} | unknown for name in tables()]
     assert "18 partitions would be built in 1 run" in cli("backfill", *RANGE, "--dry-run").err
     assert "0 partitions would be built" in cli("backfill", "--failed-only", "--dry-run").err
     assert tree(root) == before

@@ -114,3 +114,12 @@ def test_too_little_history_claims_nothing() -> None:
     assert {o.check: o.passed for o in outcomes} == {"null_drift": True, "mean_shift": True, "category_mix": True}
     assert all("not enough history: 3 of 4" in o.message for o in outcomes)
     assert drifts(sales(), day_of(MONDAY, rows=0), history())[0].message == "no rows"
+
+
+def test_figures_kept_by_older_code_are_no_baseline() -> None:
+    """Without it, the first run after a change of what is kept would break on each day."""
+    older = history()
+    for figures in older.values():
+        for name in ("log_mean", "log_stddev"):
+            figures["profile"]["amount"][name] = None
+    assert failed(sales(), day_of(MONDAY, log_mean=9.0), older) == {}
