@@ -220,7 +220,7 @@ def _online_retail_transaction(values: Mapping[str, str | None]) -> Transaction:
 
 def _events_transaction(values: Mapping[str, str | None], email_key: bytes | None) -> Transaction:
     email, get = values.get("email"), values.get
-    token = hmac.new(email_key, email.encode(), hashlib.sha256).hexdigest() if email and email_key else None
+    token = _token(email, email_key) if email and email_key else None
     return Transaction(
         event_id=get("event_id"),
         source="events",
@@ -235,6 +235,12 @@ def _events_transaction(values: Mapping[str, str | None], email_key: bytes | Non
         country=get("country"),
         email_token=token,
     )
+
+
+def _token(text: str, key: bytes) -> str:
+    """`<key id>:<HMAC>`; the id is the start of the key's HMAC over a fixed text."""
+    made, name = (hmac.new(key, each, hashlib.sha256).hexdigest() for each in (text.encode(), b"lakehouse key id"))
+    return f"{name[:8]}:{made}"
 
 
 def failed_rules(row: Transaction, latest: datetime, currencies: Collection[str] = ISO_4217) -> tuple[str, ...]:
