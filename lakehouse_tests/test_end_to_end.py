@@ -75,7 +75,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
-    """All the real files, or a stand-in of thirty days, and two weeks of web events with every fault."""
+    """All the real files, or a stand-in of eight weeks, and two weeks of web events with every fault."""
     root = tmp_path_factory.mktemp("end-to-end")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_ROOT", str(root))
@@ -84,8 +84,9 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
             first, last = date(2010, 12, 1), date(2011, 8, 31)
             land_online_retail(REAL, root, first, last)
         else:
-            first, last = date(2011, 1, 3), date(2011, 2, 1)
-            land_sample_online_retail(root, first, 30, rows=300, seed=1)
+            # From before the oldest late event, and for as many weeks as the volume check looks back on.
+            first, last = date(2010, 12, 5), date(2011, 2, 1)
+            land_sample_online_retail(root, first, 59, rows=300, seed=1)
         land_events(root, EVENTS_FROM, EVENT_DAYS, rows=400, seed=7, faults=Faults.all(0.01), files_per_day=2)
         yield Lakehouse(root, first, last)
     get_settings.cache_clear()
