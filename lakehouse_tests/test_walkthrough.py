@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakehouse.gold
-from lakehouse.catalog import tables
+from lakehouse.catalog import declared, tables
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sources.landing import land_sample_online_retail
 from lakehouse.tables.build import build
@@ -33,8 +33,10 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
     importlib.invalidate_caches()
     tables.cache_clear()
+    declared.cache_clear()
     yield
     tables.cache_clear()
+    declared.cache_clear()
     sys.modules.pop("lakehouse.gold.daily_products", None)
     if hasattr(lakehouse.gold, "daily_products"):
         del lakehouse.gold.daily_products
