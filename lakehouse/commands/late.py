@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections import Counter
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,6 +91,7 @@ def apply(
     from lakehouse.commands.runs import run_stale
     from lakehouse.commands.selection import select_tables
     from lakehouse.commands.summary import print_summary
+    from lakehouse.commands.undo import operator
     from lakehouse.tables.late import accept, waiting
 
     settings, contract = get_settings(), get_table(name)
@@ -108,7 +108,7 @@ def apply(
         if as_json:
             print_json([{"day": day, "rows": n, "last_arrival": arrival} for day, (n, arrival) in late.items()])
         return
-    facts = {"lakehouse.reason": reason, "lakehouse.who": getpass.getuser()}
+    facts = {"lakehouse.reason": reason, "lakehouse.who": operator()}
     accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
     say(f"{rows} of {contract.id} are taken in.")
     names = select_tables(f"{contract.id}+")

@@ -75,7 +75,7 @@ def stale_by_table(
         within: first and last day looked at.
         outdated: begin with the days that older code built instead of all stale ones.
     """
-    from lakehouse.tables.history import standing
+    from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import known_days, stale_days
 
     first, last = within
@@ -84,8 +84,8 @@ def stale_by_table(
         contract = lake.table(name)
         days = set(stale_days(lake, contract))
         if outdated:
-            built = standing(lake.settings.root, name)
-            days = {day for day in days if day in built and built[day].code_version != contract.code_version}
+            older = older_code(lake.settings.root, name, contract.code_version)
+            days &= {day for built in older.values() for day in built}
         touched = {
             day + timedelta(days=n)
             for each in contract.upstream.values()

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
 from lakehouse.tables.commit import MAX_ATTEMPTS, Target, ensure_table
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.log import Entry, entries, oldest_entry
-from lakehouse.tables.ops import add_rows, ops_target
+from lakehouse.tables.ops import add_rows, ops_target, rows_about
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
 HISTORY = "ops.partition_metrics"
@@ -119,7 +115,7 @@ def records(root: Path, table: str, days: Collection[date] | None = None) -> lis
         days: only these; None: all.
     """
     folded = open_snapshot(table_path(root, HISTORY))
-    known = [_record(row) for row in _rows(folded, table, days)]
+    known = [_record(table, row) for row in rows_about(folded, table, days)]
     newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
     wanted = None if days is None else set(days)
     known += [each for each in newer if wanted is None or each.day in wanted]
@@ -214,25 +210,13 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def _rows(snapshot: Snapshot, table: str, days: Collection[date] | None) -> Iterable[dict[str, Any]]:
-    for file in snapshot.files:
-        if file.partition != (table,):
-            continue
-        with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-            read = parquet.read()
-        if days is not None:
-            read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
-        for row in read.to_pylist():
-            yield {**row, "table": table}
-
-
-def _record(row: Mapping[str, Any]) -> Record:
+def _record(table: str, row: Mapping[str, Any]) -> Record:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
     figures |= {name: dict(row[name]) for name in _MAPS if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
     figures |= {"categories": {name: dict(each) for name, each in row["categories"]}} if row["categories"] else {}
     figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}
     return Record(
-        row["table"], row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
+        table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row["inputs"] or ()), figures,
     )  # fmt: skip

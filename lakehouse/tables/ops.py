@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -47,7 +49,7 @@ def add_rows(
     Raises:
         PublishConflictError: where rows of the same transactions came after `after`.
     """
-    base = ensure_table(target)
+    base = ensure_table(target) if after is None else after
     folder = target.path / "staged" / uuid.uuid4().hex
     path = folder / f"{ROUTE}={VALID}" / f"table={table}" / "part-0.parquet"
     path.parent.mkdir(parents=True)
@@ -62,9 +64,12 @@ def add_rows(
         compact(Layout(target.path, target.schema))
 
 
-def rows_about(snapshot: Snapshot, table: str) -> Iterable[dict[str, Any]]:
-    """The rows about one table, in no order; maps as lists of pairs."""
+def rows_about(snapshot: Snapshot, table: str, days: Collection[date] | None = None) -> Iterable[dict[str, Any]]:
+    """The rows about one table, of some days or (None) of all, in no order; maps as lists of pairs."""
     for file in snapshot.files:
         if file.partition == (table,):
             with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                yield from parquet.read().to_pylist()
+                read = parquet.read()
+            if days is not None:
+                read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
+            yield from read.to_pylist()

@@ -273,9 +273,8 @@ class Publisher:
         )
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
-        if self.target.path == table_path(
-            self._root, self.table.id
-        ):  # a table built beside it has no part in its history
+        # A candidate, which is built beside the table, has no part in its history.
+        if self.target.path == table_path(self._root, self.table.id):
             fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
