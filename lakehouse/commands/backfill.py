@@ -22,7 +22,7 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.selection import Selection, check_days, last_partition, select_tables
+from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.settings import Settings, get_settings
 
@@ -148,8 +148,7 @@ def _run_stale(
 
     names = select_tables(selection)
     within = (first or settings.first_day, last or last_partition())
-    if within[0] > within[1]:
-        raise UsageError(f"--from {within[0]} is after --to {within[1]}; swap them.")
+    in_order(*within)
     lake = lake_without_engine(settings)
     wanted = stale_by_table(lake, names, within, outdated=outdated)
     if dry_run:
@@ -180,8 +179,7 @@ def _run(settings: Settings, pieces: Sequence[Piece], force: bool, as_json: bool
 def _unfinished(
     settings: Settings, names: Sequence[str], first: date | None, last: date | None
 ) -> dict[str, set[date]]:
-    if first and last and first > last:
-        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    in_order(first, last)
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
     from lakehouse.commands.runs import close_abandoned

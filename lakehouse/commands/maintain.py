@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +49,8 @@ def vacuum(
 ) -> None:
     """Remove files no version of the last hours needs: replaced ones, and what crashed runs left.
 
-    Older versions can then no longer be read. Quarantines are vacuumed with their tables.
+    Older versions can then no longer be read. Quarantines are vacuumed with their tables, and without --select the
+    tables of the lakehouse about itself too (`ops.…`).
     """
     from lakehouse.tables.maintenance import RetentionError, check_retention
     from lakehouse.tables.maintenance import vacuum as vacuum_table
@@ -68,7 +68,7 @@ def vacuum(
             f"Versions of the last {settings.undo_days} days (LAKEHOUSE_UNDO_DAYS) can be restored; with --hours "
             f"{hours:g} some of them no longer could. Leave --hours out, or say --shorten-undo if space matters more."
         )
-    layouts = _layouts(settings, select_tables(selection))
+    layouts = _layouts(settings, selection)
     found = {name: vacuum_table(each.path, hours, dry_run=dry_run) for name, each in layouts.items()}
     if as_json:
         print_json([{"table": name, "files": list(v.files), "bytes": v.size} for name, v in found.items()])
@@ -82,7 +82,10 @@ def vacuum(
 
 
 def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Merge the small files of each partition. A run that publishes meanwhile wins; compaction then starts over."""
+    """Merge the small files of each partition. A run that publishes meanwhile wins; compaction then starts over.
+
+    Quarantines are compacted with their tables, and without --select the tables of the lakehouse about itself too.
+    """
     from lakehouse.errors import PublishConflictError
     from lakehouse.tables.maintenance import Compacted
     from lakehouse.tables.maintenance import compact as compact_table
@@ -91,7 +94,7 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
     quiet_warnings()
     done: dict[str, Compacted] = {}
     lost: dict[str, str] = {}
-    for name, layout in _layouts(settings, select_tables(selection)).items():
+    for name, layout in _layouts(settings, selection).items():
         try:
             done[name] = compact_table(layout, dry_run=dry_run)
         except PublishConflictError as error:
@@ -115,15 +118,18 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
         raise typer.Exit(BROKEN)
 
 
-def _layouts(settings: Settings, names: Sequence[str]) -> dict[str, Layout]:
-    """The selected tables and their quarantines, as far as they were built."""
+def _layouts(settings: Settings, selection: str | None) -> dict[str, Layout]:
+    """The selected tables and their quarantines, as far as they were built; where all are meant, `ops.…` too."""
     from lakehouse.catalog import get_table
+    from lakehouse.tables.evolve import stored_schema
     from lakehouse.tables.lake import table_path
     from lakehouse.tables.maintenance import Layout
+    from lakehouse.tables.ops import ops_tables
+    from lakehouse.tables.snapshot import open_snapshot
     from lakehouse.tables.stage import quarantine_schema
 
     found: dict[str, Layout] = {}
-    for name in names:
+    for name in select_tables(selection):
         contract = get_table(name)
         found[name] = Layout(table_path(settings.root, name), contract.schema, contract.pii)
         if contract.rules:
@@ -131,4 +137,7 @@ def _layouts(settings: Settings, names: Sequence[str]) -> dict[str, Layout]:
             # A quarantined row may hold personal data anywhere in its raw text.
             hidden = (*contract.pii, "_raw", "_error")
             found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), hidden)
+    for name in ops_tables(settings.root) if selection is None else ():
+        path = table_path(settings.root, name)
+        found[name] = Layout(path, stored_schema(open_snapshot(path)))
     return {name: layout for name, layout in found.items() if (layout.path / "_delta_log").exists()}

@@ -74,16 +74,13 @@ def sql(
     from lakehouse.catalog import tables
     from lakehouse.commands.names import resolve_names
     from lakehouse.contracts.table import LAYERS
-    from lakehouse.tables.erasures import ERASURES
-    from lakehouse.tables.failures import FAILURES
-    from lakehouse.tables.history import HISTORY
-    from lakehouse.tables.ledger import LEDGER
+    from lakehouse.tables.ops import OPS, ops_tables
 
     settings = get_settings()
     contracts = tables().values()
     known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules]
-    known += [HISTORY, ERASURES, FAILURES, LEDGER]
-    resolved, uses = resolve_names(statement, known, (*LAYERS, HISTORY.split(".")[0]))
+    known += ops_tables(settings.root)
+    resolved, uses = resolve_names(statement, known, (*LAYERS, OPS))
     _built(settings, uses)
     pinned = _pinned(settings, uses, as_of or (), known)
     most = limit if limit is not None or as_json else 100
@@ -110,7 +107,7 @@ def _built(settings: Settings, uses: Sequence[TableUse]) -> None:
 
     for use in uses:
         if not DeltaTable.is_deltatable(str(table_path(settings.root, use.table))):
-            source = use.table.removesuffix("_quarantine") if not use.table.startswith("ops.") else "*"
+            source = use.table.removesuffix("_quarantine")
             raise UsageError(
                 f"{use.table} was never built in {settings.root}. Land files (lakehouse land --help), then: "
                 f"{program()} backfill --select '+{source}' --from DAY --to DAY"

@@ -14,7 +14,6 @@ from lakehouse.commands.console import (
     AsJson,
     FromDay,
     ToDay,
-    UsageError,
     console,
     counted,
     days_text,
@@ -25,7 +24,7 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.commands.selection import Selection, in_order, select_tables
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def reconcile(
 
     settings = get_settings()
     quiet_warnings()
-    if first and last and first > last:
-        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    in_order(first, last)
     lake = lake_without_engine(settings)
     links = links_of(lake, [lake.table(name) for name in select_tables(selection)], first, last)
     named = _rows(settings, lake, links) if rows else {}

@@ -70,8 +70,7 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
         landed = landed_range(settings)
         there = f" Files have landed for {landed[0]} … {landed[1]}." if landed else " No file has landed yet."
         raise UsageError(f"Which days? Give --from DAY and --to DAY, both inclusive.{there}")
-    if first > last:
-        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    in_order(first, last)
     begin, end = settings.first_day, last_partition()
     if first < begin or last > end:
         raise UsageError(
@@ -79,6 +78,16 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
             "LAKEHOUSE_FIRST_DAY sets the first one."
         )
     return first, last
+
+
+def in_order(first: date | None, last: date | None) -> None:
+    """Refuse a range whose bounds are swapped; one that is open at an end is in order.
+
+    Raises:
+        UsageError: with the bounds.
+    """
+    if first and last and first > last:
+        raise UsageError(f"--from {first} is after --to {last}; swap them.")
 
 
 def last_partition() -> date:

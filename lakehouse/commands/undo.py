@@ -24,6 +24,7 @@ from lakehouse.commands.console import (
     say,
     table,
 )
+from lakehouse.commands.selection import in_order
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -224,8 +225,7 @@ def _days(first: date | None, last: date | None) -> list[date] | None:
         return None
     if first is None or last is None:
         raise UsageError("Give both --from and --to (inclusive), or neither for the whole table.")
-    if first > last:
-        raise UsageError(f"--from {first} is after --to {last}; swap them.")
+    in_order(first, last)
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 

@@ -6,7 +6,6 @@ the person, through the door. Then files and log entries that no reader needs ar
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
@@ -19,13 +18,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.contracts.table import LAYERS
 from lakehouse.sources.landing import content_of, landing_files, rewrite
 from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
 from lakehouse.tables.commit import Commit, Target, exchange_files
+from lakehouse.tables.evolve import stored_schema
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import table_path
@@ -103,7 +102,7 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     named = [file for file in snapshot.files if names_person(path / file.path, person)]
     if not named:
         return 0
-    schema = T.StructType.fromJson(json.loads(snapshot.delta.schema().to_json())) if snapshot.delta else T.StructType()
+    schema = stored_schema(snapshot)
     days = {file.partition[0] for file in named}
     touched = [file for file in snapshot.files if file.partition[0] in days]
     route = QUARANTINED if path.name.endswith("_quarantine") else VALID

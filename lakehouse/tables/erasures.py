@@ -6,26 +6,21 @@ The key of these HMACs is kept beside the others under the root and is never rot
 from __future__ import annotations
 
 import getpass
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.contracts import Table
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, content_of, rewrite
 from lakehouse.sources.people import Lines, Person, person_mark
-from lakehouse.tables.commit import Commit, Target, append
 from lakehouse.tables.lake import table_path
+from lakehouse.tables.ops import add_rows, ops_target, rows_about
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse.tables.staged import ROUTE, VALID, read_staged
 
 ERASURES = "ops.erasures"
 BEGUN, DONE = "begun", "done"
@@ -62,14 +57,9 @@ def marks_key(settings: Settings) -> bytes:
 
 def erasures(root: Path) -> list[Erasure]:
     """The whole ledger, oldest first."""
-    snapshot = open_snapshot(table_path(root, ERASURES))
-    rows: list[dict[str, Any]] = []
-    for file in snapshot.files:
-        with pq.ParquetFile(Path(snapshot.uri) / file.path) as parquet:
-            rows += parquet.read().to_pylist()
     made = [
         Erasure(row["id"], row["state"], tuple(row["people"]), dict(row["counts"] or ()), row["who"], row["at"])
-        for row in rows
+        for row in rows_about(open_snapshot(table_path(root, ERASURES)))
     ]
     return sorted(made, key=lambda each: (str(each.at), each.state))
 
@@ -77,10 +67,6 @@ def erasures(root: Path) -> list[Erasure]:
 def note(root: Path, entry: Erasure) -> None:
     """Append an entry; the same one twice is one."""
     at = datetime.now(UTC)
-    target = Target(table_path(root, ERASURES), SCHEMA, ("day",), description="Who was forgotten, by HMAC")
-    folder = target.path / "staged" / uuid.uuid4().hex
-    path = folder / f"{ROUTE}={VALID}" / f"day={at.date()}" / "part-0.parquet"
-    path.parent.mkdir(parents=True)
     row = {
         "id": entry.id,
         "at": at,
@@ -89,9 +75,8 @@ def note(root: Path, entry: Erasure) -> None:
         "people": list(entry.people),
         "counts": list(entry.counts.items()),
     }
-    stored = to_arrow_schema(T.StructType(SCHEMA.fields[1:]), timezone="UTC")
-    pq.write_table(pa.Table.from_pylist([row], schema=stored), path)
-    append(target, read_staged(folder, target.partition_by), Commit({f"{entry.state}/{entry.id}": 1}))
+    target = ops_target(root, ERASURES, SCHEMA, "Who was forgotten, by HMAC")
+    add_rows(target, str(at.date()), [row], {f"{entry.state}/{entry.id}": 1})
 
 
 def forgotten(root: Path) -> frozenset[str]:

@@ -5,6 +5,7 @@ Files that were written before know nothing of a new column, and every reader ta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,11 @@ def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
     assert snapshot.delta is not None
     if wrong := _retyped(_types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))):
         raise SchemaMismatchError(_text(path, wrong))
+
+
+def stored_schema(snapshot: Snapshot) -> T.StructType:
+    """The columns of a table as its log has them."""
+    return T.StructType.fromJson(json.loads(snapshot.delta.schema().to_json())) if snapshot.delta else T.StructType()
 
 
 def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:

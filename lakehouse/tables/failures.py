@@ -208,9 +208,7 @@ def _records(root: Path, table: Table) -> list[Record]:
     folded = open_snapshot(table_path(root, FAILURES))
     known = [_record(row) for row in rows_about(folded, table.id)]
     side = open_snapshot(table_path(root, table.quarantine_id))
-    known += _newer(side, table, folded.transaction(table.id))
-    # Two processes that folded at once, one of them further than the other, may both have written a version.
-    return list({(each.day, each.version): each for each in known}.values())
+    return [*known, *_newer(side, table, folded.transaction(table.id))]
 
 
 def _newer(side: Snapshot, table: Table, done: int | None) -> Iterator[Record]:

@@ -1,4 +1,7 @@
-"""Tables of the lakehouse about itself, `ops.…`: appended through the door without an engine, partitioned by table."""
+"""Tables of the lakehouse about itself, `ops.…`: appended through the door without an engine.
+
+Each is partitioned by its first column: most by the table that its rows are about.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +24,34 @@ from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import Snapshot
 from lakehouse.tables.staged import ROUTE, VALID, read_staged
 
-MOST_FILES = 40  # of one table's rows; more are merged
+OPS = "ops"
+MOST_FILES = 40  # of one partition; more are merged
 
 
 def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
-    """The table `ops.…` as the door sees it; its first column is `table`."""
-    return Target(table_path(root, name), schema, ("table",), description=description)
+    """The table `ops.…` as the door sees it."""
+    return Target(table_path(root, name), schema, (schema.names[0],), description=description)
+
+
+def ops_tables(root: Path) -> list[str]:
+    """Every table `ops.…` that there is, by name."""
+    return sorted(f"{OPS}.{log.parent.name}" for log in (root / "tables" / OPS).glob("*/_delta_log"))
 
 
 def add_rows(
     target: Target,
-    table: str,
+    about: str,
     rows: Sequence[Mapping[str, Any]],
     transactions: Mapping[str, int],
     *,
     after: Snapshot | None = None,
 ) -> None:
-    """Append rows about one table; a repeat of the same transactions is a no-op.
+    """Append rows of one partition; a repeat of the same transactions is a no-op.
 
     Args:
         target: as `ops_target` gives it.
-        table: `layer.name` the rows are about.
-        rows: by column, without `table`; maps as lists of pairs.
+        about: the value of their first column: as a rule, `layer.name` of a table.
+        rows: by column, without the first; maps as lists of pairs.
         transactions: see `commit.append`.
         after: what the rows go on from, likewise.
 
@@ -51,7 +60,7 @@ def add_rows(
     """
     base = ensure_table(target) if after is None else after
     folder = target.path / "staged" / uuid.uuid4().hex
-    path = folder / f"{ROUTE}={VALID}" / f"table={table}" / "part-0.parquet"
+    path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
     path.parent.mkdir(parents=True)
     stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
     pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
@@ -60,14 +69,16 @@ def add_rows(
         append(target, files, Commit(transactions))
     else:
         append_batch(target, after, files, Commit(transactions))
-    if sum(1 for file in base.files if file.partition == (table,)) >= MOST_FILES:
+    if sum(1 for file in base.files if file.partition == (about,)) >= MOST_FILES:
         compact(Layout(target.path, target.schema))
 
 
-def rows_about(snapshot: Snapshot, table: str, days: Collection[date] | None = None) -> Iterable[dict[str, Any]]:
-    """The rows about one table, of some days or (None) of all, in no order; maps as lists of pairs."""
+def rows_about(
+    snapshot: Snapshot, about: str | None = None, days: Collection[date] | None = None
+) -> Iterable[dict[str, Any]]:
+    """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs."""
     for file in snapshot.files:
-        if file.partition == (table,):
+        if about is None or file.partition == (about,):
             with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
                 read = parquet.read()
             if days is not None:

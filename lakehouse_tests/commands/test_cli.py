@@ -48,6 +48,10 @@ def test_version() -> None:
     [
         (["backfill"], "Which days? Give --from DAY and --to DAY"),
         (["backfill", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["backfill", "--touched", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["backfill", "--failed-only", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["reconcile", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["land", "online_retail", ".", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["backfill", "--from", "1999-01-01", "--to", "1999-01-02"], "There are daily partitions from 2010-12-01 to"),
         (["backfill", "--from", "2011-03-01", "--to", "2999-01-01"], "There are daily partitions from"),
         (["backfill", "--from", "yesterday"], "is not a day; expected YYYY-MM-DD"),

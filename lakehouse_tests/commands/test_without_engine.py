@@ -12,13 +12,17 @@ from typing import Any, NoReturn
 
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import types as T
 from rich.text import Text
 
 from lakehouse.catalog import tables
 from lakehouse.commands import console, dev, doctor
 from lakehouse.settings import Settings
+from lakehouse.tables.erasures import BEGUN, Erasure, note
+from lakehouse.tables.ops import add_rows, ops_target
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
-from lakehouse_tests.commands.test_maintenance import rows
+from lakehouse_tests.commands.test_maintenance import put, rows
+from lakehouse_tests.making import rows_of
 
 EVENTS = ("land", "events", "--days", "2", "--rows", "20", "--seed", "5", "--from", "2011-03-01")
 
@@ -105,6 +109,32 @@ def test_maintenance_of_selected_tables(cli: Cli, root: Path) -> None:
     assert "0 files removed" in cli("vacuum", "--hours", "24", "--shorten-undo").err
     said = cli("vacuum", "--hours", "24")
     assert (said.code, "LAKEHOUSE_UNDO_DAYS" in said.err) == (2, True)
+
+
+def test_maintenance_of_the_lakehouse_s_own_tables(cli: Cli, root: Path) -> None:
+    """Without it, what the lakehouse keeps about itself would grow for ever: no contract names these tables.
+
+    Which they are is read from the disk, so that a new one is tidied and can be queried without being listed anywhere.
+    """
+    note(root, Erasure("id-0", BEGUN, ("aa",)))
+    schema = T.StructType([T.StructField("table", T.StringType()), T.StructField("n", T.LongType())])
+    for n in range(2):
+        add_rows(ops_target(root, "ops.novelties", schema, "New"), "silver.orders", [{"n": n}], {"n": n + 1})
+    orphans = [put(root / "tables" / "ops" / name / "staged" / "part-0", 500) for name in ("erasures", "novelties")]
+    assert cli("vacuum", "--select", "group:gold", "--json").json == []
+    rehearsed = cli("vacuum", "--dry-run", "--json").json
+    assert [(each["table"], each["files"]) for each in rehearsed] == [
+        (f"ops.{name}", ["staged/part-0"]) for name in ("erasures", "novelties")
+    ]
+    assert [orphan.exists() for orphan in orphans] == [True, True]
+    assert cli("vacuum", "--json").json == rehearsed
+    assert [orphan.exists() for orphan in orphans] == [False, False]
+    assert {each["table"]: each["files_after"] for each in cli("compact", "--json").json} == {
+        "ops.erasures": 0,
+        "ops.novelties": 1,
+    }
+    assert [row["n"] for row in rows_of(root / "tables" / "ops" / "novelties")] == [0, 1]
+    assert "ops.novelties" in cli("sql", "select * from ops.novelty").err
 
 
 def findings(said: Any) -> dict[str, dict[str, Any]]:

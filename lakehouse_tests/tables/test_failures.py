@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
+from lakehouse.tables import failures as module
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.failures import FAILURES, depth_of, failures, fold, judge_depth
@@ -23,8 +24,9 @@ from lakehouse.tables.ledger import LEDGER, Entry, Wanted, entries, write
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.publish import Publisher
 from lakehouse.tables.replay import by_rules, discard
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import Row, model, stage_rows, table
+from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NOW = datetime(2026, 3, 9, tzinfo=UTC)
@@ -116,6 +118,34 @@ def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: 
     assert failures(root, made) == before
     set_aside(MONDAY, [bad("a")], "v3")
     assert [each.times for each in failures(root, made)] == [3]
+
+
+def test_two_processes_that_fold_at_once_write_a_version_once(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a version could be there twice, and its rows count as retried: reading takes every record as it is."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")], "v1")
+    side = table_path(root, made.quarantine_id)
+    older = open_snapshot(side)
+    set_aside(MONDAY, [bad("a")], "v2")
+    real, raced = module.add_rows, []
+
+    def earlier(path: Path, *at: int) -> Snapshot:
+        return older if path == side and not at else open_snapshot(path, *at)
+
+    def slow(*args: Any, **kwargs: Any) -> None:
+        if not raced:
+            raced.append(True)
+            with monkeypatch.context() as patch:  # the other one has not seen the second version yet
+                patch.setattr(module, "open_snapshot", earlier)
+                assert fold(root, made) == 1
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(module, "add_rows", slow)
+    assert fold(root, made) == 1
+    assert [row["version"] for row in rows_of(table_path(root, FAILURES))] == [1, 2]
+    assert [each.times for each in failures(root, made)] == [2]
 
 
 def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lake, set_aside: SetAside) -> None:
