@@ -30,7 +30,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
-from lakehouse.orchestration.instance import close_abandoned_runs, days_of_run, partition_tags, table_of
+from lakehouse.orchestration.instance import checks_of, close_abandoned_runs, days_of_run, partition_tags, table_of
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.orchestration.report import asset_key
@@ -243,5 +243,6 @@ def _request(piece: Piece, count: int) -> RunRequest:
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],
+        asset_check_keys=sorted(checks_of(piece.tables)),
         tags={**names, **TAGS},
     )

@@ -6,13 +6,14 @@ import os
 import secrets
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from dagster import (
+    AssetCheckKey,
     AssetKey,
     DagsterEvent,
     DagsterInstance,
@@ -24,8 +25,9 @@ from dagster import (
 )
 
 # Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
-from dagster._core.execution.api import execute_run_iterator
+from dagster._core.execution.api import create_execution_plan, execute_run_iterator
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.snap import snapshot_from_execution_plan
 
 from lakehouse.orchestration.partitions import days_between
 from lakehouse.orchestration.report import asset_key
@@ -69,6 +71,12 @@ def lake_job() -> JobDefinition:
     return defs.resolve_job_def("lakehouse")
 
 
+def checks_of(tables: Collection[str]) -> frozenset[AssetCheckKey]:
+    """The checks of some tables that are about the days of a run; Dagster left to itself takes all of their checks."""
+    checks = lake_job().asset_layer.asset_graph.asset_check_keys
+    return frozenset(check for check in checks if table_of(check.asset_key) in tables)
+
+
 def create_run(
     instance: DagsterInstance,
     tables: Sequence[str],
@@ -89,20 +97,38 @@ def create_run(
         log_level: what Dagster prints to this process's standard error while the run is on.
     """
     job, run_id = lake_job(), str(uuid.uuid4())
-    keys = frozenset(asset_key(table) for table in tables)
-    resources: dict[str, Any] = {"lakehouse": {"config": {"force": True}}} if force else {}
-    return instance.create_run_for_job(
-        job_def=job,
-        run_config={
-            "loggers": {"console": {"config": {"log_level": log_level}}},
-            **({"resources": resources} if resources else {}),
-        },
+    keys, checks = frozenset(asset_key(table) for table in tables), checks_of(tables)
+    some = keys != job.asset_layer.selected_asset_keys
+    if some:
+        job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
+    # A run that is executed again inherits its tags: the run's own id says whose process this is.
+    tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
+    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
+    if force:
+        config["resources"] = {"lakehouse": {"config": {"force": True}}}
+    plan = create_execution_plan(
+        job, config, instance_ref=instance.get_ref() if instance.is_persistent else None, tags=tags
+    )
+    # Public `create_run_for_job` (dagster 1.13) does just this, but takes no selection of checks.
+    return instance.create_run(
+        job_name=job.name,
         run_id=run_id,
-        # A run that is executed again inherits its tags: the run's own id says whose process this is.
-        tags={**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"},
-        asset_selection=keys if keys != job.asset_layer.selected_asset_keys else None,
+        run_config=config,
+        status=None,
+        tags=tags,
+        root_run_id=None,
+        parent_run_id=None,
+        step_keys_to_execute=plan.step_keys_to_execute,
+        execution_plan_snapshot=snapshot_from_execution_plan(plan, job.get_job_snapshot_id()),
+        job_snapshot=job.get_job_snapshot(),
+        parent_job_snapshot=job.get_parent_job_snapshot(),
+        asset_selection=keys if some else None,
+        asset_check_selection=checks if some else None,
+        resolved_op_selection=None,
+        op_selection=None,
         remote_job_origin=_job_origin(job.name),
         job_code_origin=reconstructable(lake_job).get_python_origin(),
+        asset_graph=job.asset_layer.asset_graph,
     )
 
 

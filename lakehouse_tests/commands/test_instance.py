@@ -72,6 +72,21 @@ def test_a_range_is_one_run_that_plans_every_partition(instance: DagsterInstance
     assert len(planned) == 2 * 4
 
 
+def test_a_run_of_some_tables_executes_their_own_checks_only(instance: DagsterInstance) -> None:
+    """Without it, a backfill of old days would also say whether yesterday is complete, and warn or alert about that."""
+    run = create_run(instance, TABLES, FIRST, LAST)
+    assert {check.asset_key.to_user_string() for check in run.asset_check_selection or ()} == {
+        "bronze/events",
+        "silver/transactions",
+    }
+    assert "volume" in {check.name for check in run.asset_check_selection or ()}
+    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED)
+    steps = {entry.step_key for entry in planned}
+    assert steps == {"bronze__events", "silver__transactions"}
+    plan = instance.get_execution_plan_snapshot(str(run.execution_plan_snapshot_id))
+    assert set(plan.step_keys_to_execute) == steps
+
+
 def test_a_day_is_a_run_of_one_partition(instance: DagsterInstance) -> None:
     run = create_run(instance, TABLES, FIRST, FIRST)
     assert run.tags["dagster/partition"] == "2011-03-01"

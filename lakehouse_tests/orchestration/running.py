@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,11 +44,6 @@ class Foretold:
         self.instance = instance
         self._build: Callable[..., BuildResult] | None = None
         patch.setattr("lakehouse.orchestration.assets.build", self._called)
-        # A run of some tables also judges how fresh the data is by the clock, which is not what these runs are about.
-        fresh = SimpleNamespace(
-            met=True, budget_left=1.0, due="", newest="", behind=None, missed=(), judged=(), text=str
-        )
-        patch.setattr("lakehouse.orchestration.freshness.freshness", lambda *_: fresh)
         self.calls = 0
 
     def _called(self, _lake: Lake, table: Table, days: Iterable[date], **kwargs: Any) -> BuildResult:

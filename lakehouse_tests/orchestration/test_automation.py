@@ -17,7 +17,7 @@ from lakehouse.contracts import Input, Landing, Table
 from lakehouse.definitions import defs
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
-from lakehouse.orchestration.instance import create_run
+from lakehouse.orchestration.instance import checks_of, create_run
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
@@ -316,6 +316,8 @@ def test_dagster_gets_requests_it_can_start(evaluated: Any, settings: Settings, 
         for name in tables()
         if name == "bronze.events" or name in automation._below(LakeOfNow(settings, tables()), "bronze.events")
     }
+    assert set(request.asset_check_keys) == checks_of(named)
+    assert "data_fresh" not in {check.name for check in request.asset_check_keys}
     # A run that is waiting for its turn holds back the next look.
     run = create_run(instance, sorted(named), date(2011, 3, 1), date(2011, 3, 2))
     instance.add_run_tags(run.run_id, {AUTOMATIC: "true"})
