@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -121,6 +122,7 @@ def _erase(
     from lakehouse.tables.erase import clean_landing, delta_tables, erase_rows, purge, table_of
     from lakehouse.tables.erasures import BEGUN, DONE, Erasure, erasures, marks_key, note
     from lakehouse.tables.history import fold
+    from lakehouse.tables.key_index import index_folder
     from lakehouse.tables.scan import clean_rest, scan
     from lakehouse.tables.snapshot import open_snapshot
 
@@ -149,6 +151,7 @@ def _erase(
         contract = table_of(root, path, contracts)
         if contract is not None and path.name == contract.name:
             fold(root, open_snapshot(path), contract.id)
+    shutil.rmtree(index_folder(root), ignore_errors=True)  # it knows keys of files that are gone
     purged = [purge(path, person, older_than) for path in delta_tables(root)]
     cleaned = clean_rest(root, contracts, person)
     scanned, hits = scan(root, contracts, person)

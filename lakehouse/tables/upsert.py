@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.tables.key_index import days_of_keys
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import Plan
 from lakehouse.tables.snapshot import Snapshot
@@ -45,9 +46,7 @@ def upsert_frame(
     keys = list(table.key)
     touched = asked.select(*keys).where(F.col(keys[0]).isNotNull()).distinct()
     # The days of the run are read too: a row that lives there may have events on days outside.
-    living = reduce(
-        DataFrame.unionByName, [lake.read_files(table, s, s.files).select(*keys, EVENT_DAYS) for s in stores]
-    )
+    living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
     marked = touched.withColumn("_hit", F.lit(True))
     joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
@@ -63,7 +62,7 @@ def upsert_frame(
     carried = lake.read(table, extra, stores[0]).join(all_touched, keys, "left_anti")
     for quarantine in stores[1:]:
         # A day that failed its audit left the rows of its attempt here; those that are published come first.
-        published = lake.read_files(table, stores[0], stores[0].files).select(*keys)
+        published = days_of_keys(lake, table, stores[0]).select(*keys)
         rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
         carried = carried.unionByName(rows.join(published, keys, "left_anti"))
     return recomputed.unionByName(carried.select(*recomputed.columns)), sorted(run | set(extra))
