@@ -129,10 +129,18 @@ def standing(root: Path, table: str, days: Collection[date] | None = None) -> di
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
     """The published days that code other than the current one built, by code version, the newest of them first."""
+    folded = open_snapshot(table_path(root, HISTORY))
+    kept = rows_about(
+        folded, table, days, ("day", "version", "code_version")
+    )  # a part of what the figures cost to read
+    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in kept]
+    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
+    built += [(each.version, each.day, each.code_version) for each in newer if days is None or each.day in set(days)]
+    newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
-    for each in sorted(standing(root, table, days).values(), key=lambda record: (-record.version, record.day)):
-        if each.code_version != current:
-            found.setdefault(each.code_version, []).append(each.day)
+    for day, (_, code) in sorted(newest.items(), key=lambda each: (-each[1][0], each[0])):
+        if code != current:
+            found.setdefault(code, []).append(day)
     return found
 
 

@@ -22,7 +22,7 @@ from lakehouse.tables.commit import Commit, Target, append, append_batch, ensure
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import Snapshot
-from lakehouse.tables.staged import ROUTE, VALID, read_staged
+from lakehouse.tables.staged import ROUTE, VALID, StagedFile, read_staged
 
 OPS = "ops"
 MOST_FILES = 40  # of one partition; more are merged
@@ -51,7 +51,7 @@ def add_rows(
     Args:
         target: as `ops_target` gives it.
         about: the value of their first column: as a rule, `layer.name` of a table.
-        rows: by column, without the first; maps as lists of pairs.
+        rows: by column, without the first; maps as lists of pairs. Without any, only the transactions are set.
         transactions: see `commit.append`.
         after: what the rows go on from, likewise.
 
@@ -60,11 +60,13 @@ def add_rows(
     """
     base = ensure_table(target) if after is None else after
     folder = target.path / "staged" / uuid.uuid4().hex
-    path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
-    path.parent.mkdir(parents=True)
-    stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
-    files = read_staged(folder, target.partition_by)
+    files: list[StagedFile] = []
+    if rows:
+        path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
+        files = read_staged(folder, target.partition_by)
     if after is None:
         append(target, files, Commit(transactions))
     else:
@@ -74,13 +76,23 @@ def add_rows(
 
 
 def rows_about(
-    snapshot: Snapshot, about: str | None = None, days: Collection[date] | None = None
+    snapshot: Snapshot,
+    about: str | None = None,
+    days: Collection[date] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterable[dict[str, Any]]:
-    """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs."""
+    """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs.
+
+    Args:
+        snapshot: the table of the rows.
+        about: the partition.
+        days: only these.
+        columns: what is read of the rows; with `days`, `day` is one of them. None: all.
+    """
     for file in snapshot.files:
         if about is None or file.partition == (about,):
             with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                read = parquet.read()
+                read = parquet.read(None if columns is None else list(columns))
             if days is not None:
                 read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
             yield from read.to_pylist()

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -108,9 +108,9 @@ class Snapshot:
         for position in range(len(self.partition_by)):
             days: dict[date, list[DataFile]] = defaultdict(list)
             for file in self.files:
-                value = file.partition[position]
-                if value is not None and _is_date(value):
-                    days[date.fromisoformat(value)].append(file)
+                day = _date(file.partition[position])
+                if day is not None:
+                    days[day].append(file)
             indexes.append(dict(days))
         return indexes
 
@@ -161,8 +161,11 @@ def _texts(actions: pa.Table, column: str) -> list[str | None]:
     return [None if value is None else str(value) for value in actions[column].to_pylist()]
 
 
-def _is_date(value: str) -> bool:
-    return re.fullmatch(r"\d{4}-\d{2}-\d{2}", value) is not None
+@lru_cache(maxsize=100_000)  # the same few thousand days are read of every table, several times a run
+def _date(value: str | None) -> date | None:
+    if value is None or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+        return None
+    return date.fromisoformat(value)
 
 
 def _refuse_features(delta: DeltaTable, path: Path) -> None:

@@ -71,7 +71,8 @@ def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
     found: dict[date, str] = {}
     for each in table.upstream.values():
         source = lake.table(each.table)
-        read = {day for wanted in days for day in window(each, wanted)} & known_days(lake, source)
+        read = {day for wanted in days for day in window(each, wanted)}
+        read &= known_days(lake, source, between=(min(read), max(read))) if read else read
         late = {
             day: f"{each.table} {day} is not published from its newest input"
             for day in changed_days(lake, source, read)
@@ -90,11 +91,11 @@ def _as_built_by(table: Table, code: str) -> Table:
     return made
 
 
-def known_days(lake: Lake, table: Table) -> set[date]:
-    """The days of a table that have input or published rows."""
+def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | None] = (None, None)) -> set[date]:
+    """The days of a table that have input or published rows; those outside of `between` may be missing."""
     known = set(lake.snapshot(table.id).by_day(table.day_column))
     if table.landing is not None:
-        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing.source)}
+        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing.source, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)

@@ -278,3 +278,26 @@ def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_p
         assert f"amount_at_least_minimum {len(rows)}" in text
         assert "lakehouse quarantine show silver.sales" in text
     assert by_rules(found) == {MONDAY: {("amount_at_least_minimum",): [each.row for each in found]}}
+
+
+def test_days_without_bad_rows_are_not_looked_at_for_ever(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each build would open every version since the last bad row: more with every day that is sound."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")])
+    assert fold(root, made) == 1
+    opened: list[int | None] = []
+    real = module._at
+    monkeypatch.setattr(module, "_at", lambda path, version: opened.append(version) or real(path, version))
+    monkeypatch.setattr(module, "MOST_BEHIND", 5)
+    for number in range(12):
+        version = set_aside(TUESDAY + timedelta(days=number), [])
+        assert fold(root, made) == 0
+        done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
+        assert done is not None
+        assert version - done < 5
+    assert opened == []
+    set_aside(TUESDAY, [bad("b")])
+    assert fold(root, made) == 1
+    assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
