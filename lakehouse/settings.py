@@ -34,6 +34,14 @@ class Settings(BaseSettings):
     )
     spark_memory: str = Field("", description="Memory of a local engine, such as 2g; empty: an eighth of the machine")
     spark_config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as JSON")
+    backfill_spark_url: str = Field("", description="Where Spark runs for backfills; empty: where live runs' does")
+    backfill_spark_memory: str = Field("", description="Memory of a local engine of a backfill; empty: a live run's")
+    backfill_spark_config: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings of backfills, beside those of live runs, as JSON"
+    )
+    backfill_days: int = Field(
+        0, ge=0, description="Most days in one run of a backfill that Dagster's daemon runs; 0: the whole range"
+    )
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     pii_key: SecretStr | None = Field(None, description="Key of the HMAC that tokenises personal data")
@@ -62,14 +70,14 @@ class Settings(BaseSettings):
             raise ValueError(f"{path} has brackets or an escape such as %20 in it, which table paths cannot hold")
         return path
 
-    @field_validator("spark_url")
+    @field_validator("spark_url", "backfill_spark_url")
     @classmethod
     def _known_engine(cls, value: str) -> str:
-        if not _SPARK_URL.match(value):
+        if value and not _SPARK_URL.match(value):
             raise ValueError(f"{value!r} is none of local[N], sc://host:port, spark://host:port, yarn, k8s://host:port")
         return value
 
-    @field_validator("spark_memory")
+    @field_validator("spark_memory", "backfill_spark_memory")
     @classmethod
     def _memory(cls, value: str) -> str:
         if value and not re.fullmatch(r"\d+[mg]", value):
@@ -92,6 +100,16 @@ class Settings(BaseSettings):
             if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
                 raise ValueError("is not an address such as https://host/path")
         return value
+
+    def for_backfill(self) -> Settings:
+        """The settings as runs of backfills use them: with their own engine as far as one is set."""
+        return self.model_copy(
+            update={
+                "spark_url": self.backfill_spark_url or self.spark_url,
+                "spark_memory": self.backfill_spark_memory or self.spark_memory,
+                "spark_config": {**self.spark_config, **self.backfill_spark_config},
+            }
+        )
 
     def source_url(self, source: str) -> SecretStr | None:
         """Address of a database that tables are taken from: the setting `<source>_url`; None where it is not set.

@@ -59,6 +59,9 @@ def test_the_environment_comes_before_the_file_and_empty_is_unset(configure: Con
         ("first_day", "01.12.2010", "LAKEHOUSE_FIRST_DAY: .*date"),
         ("spark_url", "http://spark:4040", r"LAKEHOUSE_SPARK_URL: .*is none of local\[N\], sc://"),
         ("spark_url", "local[2", "LAKEHOUSE_SPARK_URL"),
+        ("backfill_spark_url", "local[2", "LAKEHOUSE_BACKFILL_SPARK_URL"),
+        ("backfill_spark_memory", "2 GB", "LAKEHOUSE_BACKFILL_SPARK_MEMORY"),
+        ("backfill_days", "-1", "LAKEHOUSE_BACKFILL_DAYS: .*greater than or equal to 0"),
         ("spark_memory", "2 GB", "LAKEHOUSE_SPARK_MEMORY: .*'2 GB' is not a size such as 1500m or 2g"),
         ("root", "lake[1]", r"LAKEHOUSE_ROOT: .*lake\[1\].*cannot hold"),
         ("root", "a%20b", "LAKEHOUSE_ROOT: .*a%20b.*cannot hold"),
@@ -71,6 +74,15 @@ def test_a_value_that_cannot_work_is_refused_by_its_variable(
     """Without it, a wrong value would show as an error of Spark or Dagster, somewhere, later."""
     with pytest.raises(SettingsError, match=message):
         configure(**{name: value})
+
+
+def test_backfills_have_the_engine_of_live_runs_unless_told(configure: Configure) -> None:
+    """Without it, a laptop would need settings for backfills, or a cluster's backfills take the engine of live runs."""
+    plain = configure(spark_url="local[2]", spark_memory="2g", spark_config='{"a": "1", "b": "2"}')
+    assert plain.for_backfill() == plain
+    own = configure(backfill_spark_url="spark://there:7077", backfill_spark_config='{"b": "3"}').for_backfill()
+    assert (own.spark_url, own.spark_memory, own.spark_config) == ("spark://there:7077", "2g", {"a": "1", "b": "3"})
+    assert configure(backfill_spark_memory="1g").for_backfill().spark_memory == "1g"
 
 
 def test_all_wrong_values_are_named_at_once(configure: Configure) -> None:

@@ -129,7 +129,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         if as_json:
             print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
         return
-    _run(settings, pieces, force, as_json, verbose)
+    _run(settings, pieces, force, as_json, verbose, backfill=True)
 
 
 def _run_stale(
@@ -154,7 +154,8 @@ def _run_stale(
     if dry_run:
         _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json)
         return
-    report = run_stale(settings, names, within=within, only=wanted if outdated else None, verbose=verbose)
+    only = wanted if outdated else None
+    report = run_stale(settings, names, within=within, only=only, backfill=True, verbose=verbose)
     if as_json:
         print_json(report.as_json())
     elif not report.runs:
@@ -164,11 +165,19 @@ def _run_stale(
     raise typer.Exit(report.exit_code)
 
 
-def _run(settings: Settings, pieces: Sequence[Piece], force: bool, as_json: bool, verbose: bool) -> None:
+def _run(
+    settings: Settings,
+    pieces: Sequence[Piece],
+    force: bool,
+    as_json: bool,
+    verbose: bool,
+    *,
+    backfill: bool = False,
+) -> None:
     from lakehouse.commands.runs import run_pieces
     from lakehouse.commands.summary import print_summary
 
-    report = run_pieces(settings, pieces, force=force, verbose=verbose)
+    report = run_pieces(settings, pieces, force=force, backfill=backfill, verbose=verbose)
     if as_json:
         print_json(report.as_json())
     else:

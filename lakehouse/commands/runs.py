@@ -23,13 +23,21 @@ if TYPE_CHECKING:
 WIDEST_BRIDGE = 7  # days; a longer gap is two runs
 
 
-def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = False, verbose: bool = False) -> Report:
+def run_pieces(
+    settings: Settings,
+    pieces: Sequence[Piece],
+    *,
+    force: bool = False,
+    backfill: bool = False,
+    verbose: bool = False,
+) -> Report:
     """Execute one Dagster run for each piece, in this process and on one Spark session, with a progress bar.
 
     Args:
         settings: where the lakehouse is.
         pieces: what to run, in this order.
         force: build days again whose inputs and code have not changed.
+        backfill: these are no live runs, which decides their engine.
         verbose: show the log instead of the progress bar.
     """
     quiet_warnings()
@@ -46,7 +54,15 @@ def run_pieces(settings: Settings, pieces: Sequence[Piece], *, force: bool = Fal
             with bars:
                 for piece in pieces:
                     level = "INFO" if verbose else "CRITICAL"
-                    run = create_run(instance, piece.tables, piece.first, piece.last, force=force, log_level=level)
+                    run = create_run(
+                        instance,
+                        piece.tables,
+                        piece.first,
+                        piece.last,
+                        force=force,
+                        backfill=backfill,
+                        log_level=level,
+                    )
                     follower = Follower(RunReport(run.run_id, piece), report.tables, tables(), bars.step)
                     report.runs.append(follower.run)
                     began = time.perf_counter()
@@ -70,6 +86,7 @@ def run_stale(
     *,
     within: tuple[date, date] | None = None,
     only: Mapping[str, Collection[date]] | None = None,
+    backfill: bool = False,
     verbose: bool = False,
 ) -> Report:
     """Build, table by table, the days that are stale by the time their turn comes: what runs before them decides.
@@ -82,6 +99,7 @@ def run_stale(
         names: tables, upstream first.
         within: first and last day to build; None: from the first day of the settings to yesterday.
         only: by table, the days that may be built at all; a table that is missing here is not limited.
+        backfill: these are no live runs, which decides their engine.
         verbose: show the log instead of the progress bar.
     """
     from lakehouse.commands.plans import lake_without_engine
@@ -99,7 +117,7 @@ def run_stale(
             days &= set(only[name])
         if days:
             pieces = pieces_of({name: bridged(days, leave=stale - days)}, [name])
-            report.add(run_pieces(settings, pieces, verbose=verbose))
+            report.add(run_pieces(settings, pieces, backfill=backfill, verbose=verbose))
         if report.interrupted or any(each.broken for each in report.tables.values()):
             break
     return report

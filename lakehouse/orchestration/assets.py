@@ -13,7 +13,6 @@ from dagster import (
     AssetExecutionContext,
     AssetMaterialization,
     AssetsDefinition,
-    BackfillPolicy,
     BetaWarning,
     Failure,
     FreshnessPolicy,
@@ -31,7 +30,7 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
 from lakehouse.orchestration.instance import claim_run
-from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
 from lakehouse.orchestration.report import (
     INPUTS_FRESH,
     asset_key,
@@ -103,8 +102,8 @@ def _build_asset(table: Table) -> AssetsDefinition:
             "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
         },
         freshness_policy=FreshnessPolicy.time_window(fail_window=table.fresh_within),
-        backfill_policy=BackfillPolicy.single_run(),
-        pool=f"{table.layer}_{table.name}",
+        backfill_policy=backfill_policy(),
+        pool=pool_of(table),
         op_tags={"lakehouse/table": table.id},
         dagster_type=Nothing,
     )
@@ -113,6 +112,15 @@ def _build_asset(table: Table) -> AssetsDefinition:
 
     made: AssetsDefinition = compute
     return made
+
+
+def pool_of(table: Table) -> str | None:
+    """The pool, of one step at a time, of a table whose runs exclude each other; None where they do not.
+
+    Replacing days is safe beside other runs, and a run that loses a race for the same days tries again. But an upsert
+    reads the whole table it replaces days of, and of two intakes one would always be in vain.
+    """
+    return f"{table.layer}_{table.name}" if table.upsert or table.extract is not None else None
 
 
 def _described(check: str, text: str) -> str:

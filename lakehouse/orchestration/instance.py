@@ -35,6 +35,9 @@ from lakehouse.settings import Settings
 
 EVENT_BATCH_SIZE = "200"
 OWNER_TAG = "lakehouse/process"
+BACKFILL_TAG = "lakehouse/backfill"
+"""Runs of `lakehouse backfill` in its own process; those of Dagster's backfills have Dagster's tag."""
+DAGSTER_BACKFILL_TAG = "dagster/backfill"
 CODE_LOCATION = "lakehouse.definitions"
 
 
@@ -84,6 +87,7 @@ def create_run(
     last: date,
     *,
     force: bool = False,
+    backfill: bool = False,
     log_level: str = "CRITICAL",
 ) -> DagsterRun:
     """Record one run over a gapless range of days; nothing is executed yet.
@@ -94,6 +98,7 @@ def create_run(
         first: first partition.
         last: last partition, inclusive.
         force: build days again whose inputs and code have not changed.
+        backfill: it is part of a backfill and no live run, which decides its engine.
         log_level: what Dagster prints to this process's standard error while the run is on.
     """
     job, run_id = lake_job(), str(uuid.uuid4())
@@ -103,6 +108,7 @@ def create_run(
         job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
     # A run that is executed again inherits its tags: the run's own id says whose process this is.
     tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
+    tags |= {BACKFILL_TAG: "true"} if backfill else {}
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
     if force:
         config["resources"] = {"lakehouse": {"config": {"force": True}}}
@@ -171,6 +177,11 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
     owner = f"{_this_process()}/{run.run_id}"
     if run.tags.get(OWNER_TAG) != owner:
         instance.add_run_tags(run.run_id, {OWNER_TAG: owner})
+
+
+def is_backfill(tags: Mapping[str, str]) -> bool:
+    """Whether a run is part of a backfill, by its tags."""
+    return DAGSTER_BACKFILL_TAG in tags or BACKFILL_TAG in tags
 
 
 def days_of_run(tags: Mapping[str, str]) -> list[date]:

@@ -1,10 +1,10 @@
-"""Daily partitions, shared by every table."""
+"""Daily partitions, shared by every table, and how a backfill groups them into runs."""
 
 from __future__ import annotations
 
 from datetime import date, timedelta
 
-from dagster import DailyPartitionsDefinition
+from dagster import BackfillPolicy, DailyPartitionsDefinition
 
 from lakehouse.settings import get_settings
 
@@ -12,6 +12,12 @@ from lakehouse.settings import get_settings
 def daily_partitions() -> DailyPartitionsDefinition:
     """One partition a UTC day, from the first day of the settings up to yesterday."""
     return DailyPartitionsDefinition(start_date=get_settings().first_day.isoformat(), timezone="UTC")
+
+
+def backfill_policy() -> BackfillPolicy:
+    """A gapless range of a backfill as one run, or as runs of at most `LAKEHOUSE_BACKFILL_DAYS` days."""
+    days = get_settings().backfill_days
+    return BackfillPolicy.multi_run(days) if days else BackfillPolicy.single_run()
 
 
 def days_between(first: date, last: date) -> list[date]:

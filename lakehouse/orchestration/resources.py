@@ -3,24 +3,33 @@
 from datetime import date
 from typing import Any
 
-from dagster import ConfigurableResource, ResourceDependency
+from dagster import ConfigurableResource, InitResourceContext, ResourceDependency
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from lakehouse.catalog import tables
+from lakehouse.orchestration.instance import is_backfill
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
 from lakehouse.tables.lake import Lake
 
 
 class SparkEngine(LazyPySparkResource):
-    """dagster-pyspark's lazy resource on the engine of `LAKEHOUSE_SPARK_URL`; nothing starts before first use."""
+    """dagster-pyspark's lazy resource on the engine of the settings; nothing starts before first use.
+
+    Runs of backfills use the engine of `LAKEHOUSE_BACKFILL_SPARK_URL` and its like, where these are set.
+    """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Further Spark settings of this run")
+    _of_backfill: bool = PrivateAttr(default=False)
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        """Take note of what kind of run this is."""
+        self._of_backfill = context.run is not None and is_backfill(context.run.tags)
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            settings = get_settings()
+            settings = get_settings().for_backfill() if self._of_backfill else get_settings()
             extra = {**settings.spark_config, **{k: str(v) for k, v in self.spark_config.items()}}
             self._spark_session = start(settings.model_copy(update={"spark_config": extra}))
 

@@ -1,4 +1,7 @@
-"""Which errors pass by themselves, so that a step is tried again: of the network, the disk and the engine, no others.
+"""Which errors pass by themselves, so that a step is tried again: of network, disk and engine, and lost races.
+
+A run that lost a race to another one plans anew from the newest inputs: days that are published from these are left
+alone, so a second attempt costs what is still to do.
 
 A mistake in a transform, data that fails its audit and an interrupt are none of these: trying again would only take
 longer to say so, or start again what a person has stopped.
@@ -12,6 +15,8 @@ import re
 from collections.abc import Iterator
 
 from pyspark.errors import PySparkException
+
+from lakehouse.errors import PublishConflictError
 
 MAX_RETRIES = 2
 FIRST_WAIT = 5.0  # seconds; it doubles
@@ -42,7 +47,7 @@ def wait_before(retry: int) -> float:
 
 
 def _passes(error: BaseException) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, ConnectionError | TimeoutError | PublishConflictError):
         return True
     if isinstance(error, OSError):
         return error.errno in _OF_THE_SYSTEM

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,8 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
-from lakehouse.orchestration.assets import _retried
+from lakehouse.orchestration.assets import _retried, build_asset
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.report import (
     asset_key,
     check_results,
@@ -22,6 +24,7 @@ from lakehouse.orchestration.report import (
     column_schema,
     quarantine_metadata,
 )
+from lakehouse.settings import Settings, get_settings
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.failures import DEPTH_CHECK, Depth
 from lakehouse.tables.metrics import DayMetrics
@@ -52,7 +55,7 @@ def test_everything_follows_from_the_contract(table: Table) -> None:
     assert made.partitions_def is not None
 
     assert made.backfill_policy == BackfillPolicy.single_run()
-    assert made.op.pool == f"{table.layer}_{table.name}"
+    assert made.op.pool == (f"{table.layer}_{table.name}" if table.upsert or table.extract else None)
     assert made.op.retry_policy is None  # it would retry mistakes and interrupts too; see retries.py
     fresh = {"inputs_fresh"} if table.upstream else set()
     assert {check.name for check in made.check_specs} == set(check_names(table)) | fresh
@@ -126,6 +129,31 @@ def test_one_run_serves_a_range_of_all_tables() -> None:
     assert len(partitions) == 1
     job = defs.resolve_job_def("lakehouse")
     assert {".".join(key.path) for key in job.asset_layer.selected_asset_keys} == set(tables())
+
+
+@pytest.mark.parametrize(("days", "policy"), [(0, BackfillPolicy.single_run()), (5, BackfillPolicy.multi_run(5))])
+def test_a_long_backfill_can_be_many_runs(monkeypatch: pytest.MonkeyPatch, days: int, policy: BackfillPolicy) -> None:
+    """Without it, a backfill of years would be one run that can neither be paused nor be on several engines at once."""
+    monkeypatch.setenv("LAKEHOUSE_BACKFILL_DAYS", str(days))
+    get_settings.cache_clear()
+    try:
+        made = build_asset(tables()["gold.user_features"])
+    finally:
+        monkeypatch.undo()
+        get_settings.cache_clear()
+    assert made.backfill_policy == policy
+
+
+def test_live_runs_always_have_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a backfill of many runs would fill the queue's slots, and yesterday would wait for it."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):  # set on the way; taken back at the end
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    with opened_instance(Settings(root=tmp_path / "root")) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+    assert queue is not None
+    (limit,) = [each["limit"] for each in queue.tag_concurrency_limits if each["key"] == DAGSTER_BACKFILL_TAG]
+    assert 1 < limit < queue.max_concurrent_runs
 
 
 def test_an_engine_error_tells_no_value_of_a_row() -> None:

@@ -36,6 +36,7 @@ PASSING = [
     TimeoutError("timed out"),
     OSError(errno.EIO, "Input/output error"),
     OSError(errno.ESTALE, "Stale file handle"),
+    PublishConflictError("another run published it"),
     PySparkException(LOST),
     PySparkException('<_InactiveRpcError status = StatusCode.UNAVAILABLE details = "failed to connect">'),
     _from(ConnectionRefusedError("refused"), EngineError("The Spark engine did not start")),
@@ -48,7 +49,6 @@ LASTING = [
     PermissionError(errno.EACCES, "denied"),
     PySparkException("[DIVIDE_BY_ZERO] Division by zero"),
     SourceError("landing/events: cannot be read"),
-    PublishConflictError("another run published it"),
     MemoryError(),
 ]
 
