@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lakehouse.errors import DamagedLogError, UnsupportedTableError
 from lakehouse.tables.damage import damage
+from lakehouse.tables.transactions import read_transactions
 
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
@@ -72,10 +73,9 @@ class Snapshot:
         """The last version committed under an application id; None where there is none, or it was withdrawn."""
         if self.delta is None:
             return None
-        if app_id not in self._transactions:  # each look-up costs about half a millisecond
-            found = self.delta.transaction_version(app_id)
-            self._transactions[app_id] = None if found == WITHDRAWN else found
-        return self._transactions[app_id]
+        known = self._transactions
+        found = self.delta.transaction_version(app_id) if known is None else known.get(app_id)
+        return None if found == WITHDRAWN else found
 
     def nulls(self, column: str) -> dict[str, int | None]:
         """Nulls in a column by path of each live file; None where the log does not say, as for an older file."""
@@ -99,8 +99,8 @@ class Snapshot:
         return pa.table(self.delta.get_add_actions(flatten=True))
 
     @cached_property
-    def _transactions(self) -> dict[str, int | None]:
-        return {}
+    def _transactions(self) -> dict[str, int] | None:
+        return read_transactions(Path(self.uri), self.version)
 
     @cached_property
     def _days(self) -> list[dict[date, list[DataFile]]]:

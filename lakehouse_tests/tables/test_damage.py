@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from lakehouse.errors import DamagedLogError
 from lakehouse.tables.commit import Commit, Target, append
 from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.transactions import read_transactions
 from lakehouse_tests.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, ids, row
 
@@ -115,3 +116,16 @@ def test_a_broken_checkpoint_without_its_entries_is_not_called_harmless(long: Ta
         _halve(checkpoint)
     with pytest.raises(DamagedLogError, match=r"the entries it sums up are gone .*from a backup"):
         open_snapshot(long.path)
+
+
+def test_transactions_are_those_of_the_version_or_left_to_the_library(long: Target) -> None:
+    """Without it, a look that missed a log entry would take a published batch for a new one, and double it."""
+    for version in (0, 1, 19, 20, 21, 40, VERSIONS):
+        found = read_transactions(long.path, version)
+        assert found == ({"stream": version} if version else {})
+    snapshot = open_snapshot(long.path)
+    (long.path / "_delta_log" / f"{VERSIONS - 1:020}.json").unlink()
+    assert read_transactions(long.path, VERSIONS) is None
+    assert snapshot.transaction("stream") == VERSIONS
+    _halve(_checkpoints(long)[1])
+    assert read_transactions(long.path, 42) is None
