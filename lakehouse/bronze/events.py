@@ -16,6 +16,8 @@ COLUMNS = (
     "event_id", "schema_version", "user_id", "event_type", "event_time", "order_id", "amount", "currency",
     "payment_method", "email", "country",
 )  # fmt: skip
+# `web-shop-0001.jsonl` is from `web-shop`; `part-0000.jsonl` names nobody: then the source is one producer.
+PRODUCER = r"(?!part-)(.+?)(?:-\d+)?\.jsonl(?:\.gz)?"
 
 
 class Events(BronzeModel):
@@ -36,7 +38,7 @@ class Events(BronzeModel):
 
 @table(
     model=Events,
-    inputs={"lines": Landing("events", "jsonl", COLUMNS)},
+    inputs={"lines": Landing("events", "jsonl", COLUMNS, time="event_time", producer=PRODUCER)},
     partition_by=("_arrival_date", "_event_date"),
     owner="team:web-shop",
     grain="one line of a landed file",

@@ -27,7 +27,7 @@ class OnlineRetail(BronzeModel):
 
 @table(
     model=OnlineRetail,
-    inputs={"lines": Landing("online_retail", "csv", COLUMNS)},
+    inputs={"lines": Landing("online_retail", "csv", COLUMNS, time="InvoiceDate")},
     partition_by=("_arrival_date", "_event_date"),
     owner="team:data-platform",
     grain="one line of a landed file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,9 +22,13 @@ from lakehouse.commands.console import (
     say,
     table,
 )
+from lakehouse.commands.lookback import print_rewritten
 from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.tables.lookback import Rewritten
 
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
@@ -145,6 +149,7 @@ def _run_stale(
     from lakehouse.commands.plans import lake_without_engine, stale_by_table
     from lakehouse.commands.runs import run_stale
     from lakehouse.commands.summary import print_summary
+    from lakehouse.tables.lookback import versions, would_write, written_since
 
     names = select_tables(selection)
     within = (first or settings.first_day, last or last_partition())
@@ -152,16 +157,21 @@ def _run_stale(
     lake = lake_without_engine(settings)
     wanted = stale_by_table(lake, names, within, outdated=outdated)
     if dry_run:
-        _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json)
+        would = None if outdated else would_write(lake, wanted)
+        _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json, would)
         return
-    only = wanted if outdated else None
+    only, before = wanted if outdated else None, versions(lake, names)
     report = run_stale(settings, names, within=within, only=only, backfill=True, verbose=verbose)
+    runs = {run.run_id for run in report.runs}
+    written = None if outdated else written_since(lake_without_engine(settings), before, runs)
     if as_json:
-        print_json(report.as_json())
+        print_json(report.as_json() | ({"rewritten": written.as_json()} if written else {}))
     elif not report.runs:
         say("Nothing to do: every day is published from the inputs and the code that are there now.")
     else:
         print_summary(report, settings)
+        if written:
+            print_rewritten(written, "rewritten")
     raise typer.Exit(report.exit_code)
 
 
@@ -206,6 +216,7 @@ def _print_plan(
     pieces: Sequence[Piece],
     force: bool,
     as_json: bool,
+    would: Rewritten | None = None,
 ) -> None:
     from lakehouse.commands.plans import plan_days
 
@@ -217,7 +228,7 @@ def _print_plan(
             | {"expected_seconds": p.estimate.seconds, "expected_rows": p.estimate.rows}
             for p in plans
         ]
-        print_json({"runs": runs, "tables": days})
+        print_json({"runs": runs, "tables": days} | ({"to_rewrite": would.as_json()} if would else {}))
         return
     rows = [
         (
@@ -232,6 +243,8 @@ def _print_plan(
     ]
     columns = ("table", "to build", "unchanged", "rows, about", "sec, about", "days to build")
     console().print(table(columns, rows, right=columns[1:-1]))
+    if would:
+        print_rewritten(would, "to rewrite")
     total = sum(len(p.build) for p in plans)
     known = [p.estimate.seconds for p in plans if p.build and p.estimate.seconds is not None]
     takes = f", in about {sum(known):.0f} s as builds before it went" if known else ""

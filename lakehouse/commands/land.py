@@ -48,6 +48,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "lakehouse land events --days 14 --rows 1000 --seed 7 --from 2011-03-01",
             "lakehouse land events --days 3 --rows 500 --seed 7 --faults default,late=0.1",
+            "lakehouse land events --days 3 --rows 900 --seed 7 --producers web,app=+20m,till=epoch",
         ),
     )(events)
     app.add_typer(family, name="land")
@@ -86,15 +87,25 @@ def events(
             help="none, default, all, or rates: duplicates=0.01,late=0.02; a preset may come first.",
         ),
     ] = "none",
-    files: Annotated[int, typer.Option("--files", min=1, help="Files a day.")] = 1,
+    files: Annotated[int, typer.Option("--files", min=1, help="Files a day, of each producer.")] = 1,
+    producers: Annotated[
+        str,
+        typer.Option(
+            metavar="PRODUCERS",
+            help="Who shares a day's lines, in files of their own; a wrong clock after =: +20m, -3h, +1d, epoch, 2038, "
+            "seconds, milliseconds, mixed.",
+        ),
+    ] = "",
     *,
     as_json: AsJson = False,
 ) -> None:
     """Generate web-shop events, the same ones for the same arguments, with faults on request."""
+    from lakehouse.sources.clocks import parse_producers
     from lakehouse.sources.faults import Faults
     from lakehouse.sources.landing import land_events
 
-    landed = land_events(get_settings().root, first, days, rows, seed, Faults.parse(faults), files)
+    who = parse_producers(producers)
+    landed = land_events(get_settings().root, first, days, rows, seed, Faults.parse(faults), files, producers=who)
     _report(landed, as_json)
 
 

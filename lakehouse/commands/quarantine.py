@@ -139,6 +139,10 @@ def show(
             out.print(table(("", ""), [(c, row[c]) for c in columns if row[c] is not None]), end="\n\n")
     else:
         out.print(table(columns, [[row[c] for c in columns] for row in rows]))
+    broken = {name for row in rows for name in row["_failed_rules"].split(", ")}
+    for each in contract.rules:
+        if each.name in broken:
+            say(f"{each.name}: {each.describes}")
     total = total_rows(settings, contract)
     say(f"{counted(len(rows), 'row')} of {total:,} in {contract.quarantine_id}. Personal data is never shown.")
 

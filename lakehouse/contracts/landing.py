@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 FORMATS = ("csv", "jsonl")
@@ -12,15 +13,42 @@ PERSONAL_WORDS = (
 )  # fmt: skip
 
 
+_NAME = r"[A-Za-z][\w.-]{0,39}"
+
+
 @dataclass(frozen=True)
 class Landing:
     """Landed files that a bronze transform reads, one arrival day a partition.
 
     Fields beyond `columns` are kept in `_rescued`, except the values of those that have a word of `personal` in their
     names: they are left out, in broken lines too.
+
+    A **producer** is whoever writes files and dates events by a clock of its own. What it controls is the name of its
+    files within a day, so that is what names it.
+
+    Attributes:
+        source: names the folder of the landing zone.
+        format: `csv` or `jsonl`.
+        columns: the fields that become columns, as text.
+        personal: words of field names whose values are never kept.
+        time: the column with the event time.
+        producer: a pattern for a file's name, whose first group is the producer's; None, or where it does not match:
+            the source is one producer.
     """
 
     source: str
     format: str  # "csv" or "jsonl"
     columns: tuple[str, ...]
     personal: tuple[str, ...] = PERSONAL_WORDS
+    time: str | None = None
+    producer: str | None = None
+
+    def producer_of(self, path: str) -> str:
+        """Whose file it is: `source/producer`, or the source alone.
+
+        Names end up in figures and messages: one that does not look like a name is not told.
+        """
+        found = re.fullmatch(self.producer, path.rpartition("/")[2]) if self.producer else None
+        if found is None:
+            return self.source
+        return f"{self.source}/{found[1] if re.fullmatch(_NAME, found[1], re.ASCII) else '(other)'}"

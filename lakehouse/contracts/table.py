@@ -13,6 +13,7 @@ import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import code_version
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.landing import FORMATS, Landing
@@ -94,6 +95,7 @@ class Table:
             day are set aside as late (rule `not_too_late`) until `lakehouse late apply` takes them in. Of a landed
             table: what its check `lateness` measures against. None: any lateness is allowed.
         max_late: share of a day's rows that may be later than allowed before the check `lateness` fails (it only says).
+        clock: the event time, bounded against the arrival of the row; its row rules and the check `clocks` follow.
         known_events: days that are unusual for a known reason, by that reason; no baseline holds them, and what is
             unusual about them is said but fails no check.
         reconciles: own numeric column → `(table, column)` of an input whose sum over the same day it must equal. Of an
@@ -135,6 +137,7 @@ class Table:
     anomalies: Anomalies | None = None
     allowed_lateness: timedelta | None = None
     max_late: float = 0.01
+    clock: Clock | None = None
     known_events: Mapping[date, str] = field(default_factory=dict)
     reconciles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fresh_within: timedelta = timedelta(hours=36)
@@ -207,8 +210,9 @@ class Table:
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The compiled row rules, the one on lateness included."""
+        """The compiled row rules, those on clocks and lateness included."""
         compiled = compile_rules(self.model, skip=frozenset(self.partition_by))
+        compiled += self.clock.rules if self.clock else ()
         if self.allowed_lateness is None or self.landing:
             return compiled
         return (*compiled, lateness_rule(self.day_column, self.allowed_lateness.days))
@@ -282,6 +286,7 @@ def _validate(made: Table, where: str) -> None:
         "partition_by": made.partition_by,
         "key": made.key,
         # Beside its columns a table may order by where its rows come from: `_source_file` and the like.
+        "clock": (made.clock.column,) if made.clock else (),
         "keep_first_by": tuple(c for c in made.keep_first_by if not c.startswith("_")),
         "max_null_rate": tuple(made.max_null_rate),
         "pii": made.pii,

@@ -33,6 +33,7 @@ from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
 from lakehouse.orchestration.report import (
     INPUTS_FRESH,
+    JUDGED_AFTER,
     asset_key,
     check_results,
     column_lineage,
@@ -50,7 +51,6 @@ from lakehouse.settings import get_settings
 from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
-from lakehouse.tables.failures import DEPTH_CHECK
 from lakehouse.tables.history import older_code
 from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.publish import FAILED, BuildResult
@@ -124,7 +124,7 @@ def pool_of(table: Table) -> str | None:
 
 
 def _described(check: str, text: str) -> str:
-    return f"{text}." if check == DEPTH_CHECK else f"{text}. {AUDITED}"
+    return f"{text}." if check in JUDGED_AFTER else f"{text}. {AUDITED}"
 
 
 def _dep(each: Input) -> AssetDep:

@@ -24,8 +24,10 @@ from dagster import (
 )
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.lineage import sources
 from lakehouse.tables.audit import check_names
+from lakehouse.tables.clocks import judge_clocks
 from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
 from lakehouse.tables.metrics import Outcome
 from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
@@ -34,6 +36,7 @@ PREVIEW_ROWS = 5
 MOST_DAYS_SHOWN = 100
 LONGEST_CELL = 40
 INPUTS_FRESH = "inputs_fresh"
+JUDGED_AFTER = (DEPTH_CHECK, CLOCKS_CHECK)  # publishing, which they never block
 SUMS_UP = "days_checked"  # metadata of a check result that speaks of several days, whose failures are evaluations too
 
 
@@ -100,6 +103,7 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
     if table.landing:
         name = f"{day}.csv.gz" if table.landing.format == "csv" else f"{day}/"
         metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{name}")
+    metadata |= clock_metadata(result, day)
     if result.facts and day == max(result.days):
         metadata |= result.facts
     if each.sample is not None:
@@ -137,8 +141,8 @@ def _cell(value: Any) -> str:
 
 def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:
     """One result a check over all days of the run; days that failed are listed."""
-    judged = [_summary(table, result, name) for name in check_names(table) if name != DEPTH_CHECK]
-    return judged + _depth_check(table, result)
+    judged = [_summary(table, result, name) for name in check_names(table) if name not in JUDGED_AFTER]
+    return judged + _depth_check(table, result) + _clocks_check(table, result)
 
 
 def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
@@ -166,6 +170,37 @@ def _depth_check(table: Table, result: BuildResult) -> list[AssetCheckResult]:
             severity=AssetCheckSeverity.WARN,
             description=text,
             metadata=quarantine_metadata(result),
+        )
+    ]
+
+
+def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
+    """How the clocks of the day's producers are; numbers are plotted over time by the UI."""
+    shown: dict[str, Any] = {}
+    for each in result.producers:
+        if each.day == day:
+            shown[f"clock/{each.producer}/rows_ahead"] = each["ahead"] + each["far_ahead"]
+            shown[f"clock/{each.producer}/minutes_ahead"] = round(max(each["ahead_p50"], each["far_ahead_p50"]) / 60, 1)
+            shown[f"clock/{each.producer}/rows_impossible"] = sum(each.wrong.values())
+    return shown
+
+
+def _clocks_check(table: Table, result: BuildResult) -> list[AssetCheckResult]:
+    if table.clock is None:
+        return []
+    passed, text = judge_clocks(table.clock, result.producers)
+    return [
+        AssetCheckResult(
+            passed=passed,
+            asset_key=asset_key(table.id),
+            check_name=CLOCKS_CHECK,
+            severity=AssetCheckSeverity.WARN,
+            description=text,
+            metadata={
+                "producers": len({each.producer for each in result.producers}),
+                "rows_ahead": sum(each["ahead"] + each["far_ahead"] for each in result.producers),
+                "rows_impossible": sum(sum(each.wrong.values()) for each in result.producers),
+            },
         )
     ]
 

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Anomalies, Input, Volume, rule, table
-from lakehouse.transforms.columns import money, utc_timestamp
+from lakehouse.contracts import Anomalies, Clock, Input, Volume, rule, table
+from lakehouse.transforms.columns import money, unread_time, utc_timestamp
 
 # ISO 4217 codes of the currencies that the shops sell in.
 CURRENCIES = [
@@ -44,19 +44,6 @@ class Transactions(pa.DataFrameModel):
     email_token: T.StringType() = pa.Field(nullable=True, description="HMAC of the e-mail address; web shop only")
 
     @rule
-    def event_time_not_in_future(cls) -> Column:
-        """The event is at most 15 minutes (clock skew) after its arrival, the end of the arrival date for files."""
-        arrived = F.date_add("_arrival_date", 1).cast("timestamp")
-        return F.col("event_time").isNull() | (F.col("event_time") <= arrived + F.expr("INTERVAL 15 MINUTES"))
-
-    @rule
-    def event_time_not_too_old(cls) -> Column:
-        """The event is at most 400 days older than its arrival; epoch zero and dead clocks are no event times."""
-        return F.col("event_time").isNull() | (
-            F.col("event_time") >= F.date_sub("_arrival_date", 400).cast("timestamp")
-        )
-
-    @rule
     def purchase_amount_positive(cls) -> Column:
         """A purchase has an amount above zero."""
         return F.coalesce(F.col("event_type") != "purchase", F.lit(True)) | (F.col("amount") > 0)
@@ -78,6 +65,7 @@ class Transactions(pa.DataFrameModel):
     grain="one event",
     max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},
     max_quarantined=0.4,
+    clock=Clock("event_time"),
     # Numbers of a closed month do not move by themselves; `lakehouse late apply` takes later rows in.
     allowed_lateness=timedelta(days=45),
     max_quarantine_rows=5_000,  # the daily exports of nine months leave 1,800
@@ -137,6 +125,7 @@ def _from_retail(lines: DataFrame) -> DataFrame:
         quantity.alias("quantity"),
         price.alias("unit_price"),
         F.lit(None).cast("string").alias("email_token"),
+        unread_time(F.col("InvoiceDate")).alias("_raw"),
         *ORIGIN,
     )
 
@@ -158,5 +147,6 @@ def _from_events(events: DataFrame) -> DataFrame:
         F.lit(None).cast("bigint").alias("quantity"),
         F.lit(None).cast("decimal(18,4)").alias("unit_price"),
         "email_token",
+        unread_time(F.col("event_time")).alias("_raw"),
         *ORIGIN,
     )

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from lakehouse.errors import SourceError
+from lakehouse.sources.clocks import Producer, redated
 from lakehouse.sources.faults import Faults, GeneratorError
 from lakehouse.sources.generator import generate_events
 from lakehouse.sources.retail_sample import generate_online_retail
@@ -46,7 +47,7 @@ SOURCES = tuple(_DAY_NAME)
 """The sources that land as files."""
 
 _EVENT_FILE = re.compile(r"[^._].*\.jsonl(\.gz)?")
-_PART_FILE = re.compile(r"part-\d{4,}\.jsonl(\.gz)?", re.ASCII)
+_PART_FILE = re.compile(r"(.+)-\d{4,}\.jsonl(?:\.gz)?", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -145,7 +146,7 @@ def land_sample_online_retail(root: Path, start: date, days: int, rows: int, see
     ]
 
 
-def land_events(
+def land_events(  # noqa: PLR0913 - what generated data can vary in
     root: Path,
     start: date,
     days: int,
@@ -154,10 +155,13 @@ def land_events(
     faults: Faults | None = None,
     files_per_day: int = 1,
     compress: bool = True,
+    *,
+    producers: Sequence[Producer] = (),
 ) -> list[Landed]:
     """Land generated web-shop events, `rows` lines for each of `days` arrival days, by day and file.
 
-    A day's parts from an earlier landing that this one does not have are removed once the new ones are there.
+    A day's parts from an earlier landing that this one does not have are removed once the new ones are there; files of
+    producers that are not named here stay.
 
     Args:
         root: Lakehouse root.
@@ -168,6 +172,7 @@ def land_events(
         faults: Share of faulty lines, none by default.
         files_per_day: Files that share a day's lines evenly, earlier lines first.
         compress: Write `.jsonl.gz` instead of `.jsonl`.
+        producers: Who shares a day's lines, each with files of its own and by its own clock; none: nobody is named.
 
     Raises:
         GeneratorError: A number or a day is out of bounds.
@@ -178,18 +183,28 @@ def land_events(
     for day in _days(start, days):
         folder = root / "landing" / "events" / day.isoformat()
         lines = generate_events(day, rows, seed, faults).lines
-        ends = [len(lines) * part // files_per_day for part in range(files_per_day + 1)]
         parts: set[str] = set()
-        for part, (first, last) in enumerate(pairwise(ends)):
-            content = b"".join(line + b"\n" for line in lines[first:last])
-            name = f"part-{part:04d}.jsonl" + ".gz" * compress
-            parts.add(name)
-            landed.append(_land("events", day, folder / name, _gzipped(content) if compress else content))
-        for name in sorted(entry.name for entry in _scan(folder) if _PART_FILE.fullmatch(entry.name)):
-            if name not in parts:
+        for prefix, share in _shares(lines, producers):
+            ends = [len(share) * part // files_per_day for part in range(files_per_day + 1)]
+            for part, (first, last) in enumerate(pairwise(ends)):
+                content = b"".join(line + b"\n" for line in share[first:last])
+                name = f"{prefix}-{part:04d}.jsonl" + ".gz" * compress
+                parts.add(name)
+                landed.append(_land("events", day, folder / name, _gzipped(content) if compress else content))
+        ours = {"part", *(each.name for each in producers)}
+        for name in sorted(entry.name for entry in _scan(folder)):
+            if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
                 (folder / name).unlink()
                 landed.append(Landed("events", day, folder / name, 0, "removed"))
     return landed
+
+
+def _shares(lines: Sequence[bytes], producers: Sequence[Producer]) -> Iterator[tuple[str, Sequence[bytes]]]:
+    """The lines of each producer, in turns so that each has some of all hours, dated by its clock."""
+    if not producers:
+        yield "part", lines
+    for number, each in enumerate(producers):
+        yield each.name, [redated(line, each.clock) for line in lines[number :: len(producers)]]
 
 
 def _land(source: str, day: date, path: Path, content: bytes) -> Landed:

@@ -11,6 +11,7 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.extract import EXACT
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.tables.anomalies import Figures, drift_checks, drifts, volume
@@ -50,6 +51,13 @@ def check_names(table: Table) -> dict[str, str]:
     if table.allowed_lateness is not None:
         days = table.allowed_lateness.days
         named["lateness"] = f"At most {table.max_late:.0%} of a day's rows arrive more than {days} days after their day"
+    if table.clock:
+        minutes = table.clock.ahead.total_seconds() / 60
+        named[CLOCKS_CHECK] = (
+            f"No producer's clock is wrong: at most {table.clock.max_wrong:.1%} of its rows of a day have an "
+            f"impossible time, or are ahead of their arrival by up to more than {minutes:g} minutes; "
+            "judged after publishing, which it never blocks"
+        )
     if table.extract:
         named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
     return named | drift_checks(table)

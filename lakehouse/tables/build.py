@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
+from lakehouse.tables.clocks import producer_days
 from lakehouse.tables.erasures import keep_forgotten
 from lakehouse.tables.failures import depth_of, failures, fold
 from lakehouse.tables.intake import take
@@ -71,6 +72,9 @@ def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: b
         clock = Clock(seconds)
         fold(lake.settings.root, table)
         result.quarantine = depth_of(failures(lake.settings.root, table), datetime.now(UTC))
+        if table.clock:
+            built = {day: each.metrics for day, each in result.days.items() if each.status != UNCHANGED}
+            result.producers = producer_days(lake, table, asked, built)
         clock.lap("quarantine")
     return result
 
@@ -99,7 +103,9 @@ def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, publish
     probes = probe([file for day in days for file in plan.landed[day]], landing, later)
     rows_in = dict.fromkeys(days, 0)
     problems: dict[date, list[str]] = {}
+    lines: dict[date, Counter[str]] = {day: Counter() for day in days}
     for found in probes:
+        lines[found.file.arrival_date][landing.producer_of(found.file.path.name)] += found.lines
         rows_in[found.file.arrival_date] += 1 if found.problem else found.lines
         if found.problem:
             problems.setdefault(found.file.arrival_date, []).append(found.problem)
@@ -110,9 +116,9 @@ def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, publish
             problems[day] = [f"{what}; land its file again, or force the build to publish it empty"]
     frame = None
     if probes:
-        lines = read_lines(lake.spark, probes, landing, lake.settings.root, run_id, plan.table.code_version)
-        frame = plan.table.transform(**{parameter: lines})
-    return Job(frame, days, (), plan.fingerprints, rows_in, problems)
+        frame = read_lines(lake.spark, probes, landing, lake.settings.root, run_id, plan.table.code_version)
+        frame = plan.table.transform(**{parameter: frame})
+    return Job(frame, days, (), plan.fingerprints, rows_in, problems, lines)
 
 
 def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date]) -> Job:

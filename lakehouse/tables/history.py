@@ -69,10 +69,16 @@ SCHEMA = T.StructType(
         T.StructField(
             "event_days", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by event day, of landed tables"}
         ),
+        T.StructField(
+            "clocks",
+            T.MapType(T.StringType(), T.MapType(T.StringType(), _LONG)),
+            metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.tables.clocks)"},
+        ),
         T.StructField("inputs", T.MapType(T.StringType(), _LONG), metadata={"comment": "Version read of each input"}),
     ]
 )
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
+_NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
 
 
@@ -214,7 +220,7 @@ def _row(record: Record) -> dict[str, Any]:
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
-        "categories": [(name, list(each.items())) for name, each in figures.get("categories", {}).items()],
+        **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
     }
 
 
@@ -222,7 +228,7 @@ def _record(table: str, row: Mapping[str, Any]) -> Record:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
     figures |= {name: dict(row[name]) for name in _MAPS if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
-    figures |= {"categories": {name: dict(each) for name, each in row["categories"]}} if row["categories"] else {}
+    figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
     figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}
     return Record(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],

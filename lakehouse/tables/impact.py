@@ -67,6 +67,7 @@ def checks_of(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[s
         "null_rates": column in table.required or column in table.max_null_rate,
         "row_rules": in_a_rule,
         "quarantine_depth": in_a_rule,
+        "clocks": table.clock is not None and column == table.clock.column,
         "unique_key": column in table.key,
         "reconciliation": column in table.reconciles,
     }

@@ -38,7 +38,7 @@ class DayMetrics:
     `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
     output is not a row of the input. Of a landed table, `event_days` are rows by the day that downstream tables see
     them in, `unknown_fields` rows by field without a column, and `missed_columns` columns that are null throughout,
-    with the share of rows they used to be filled in.
+    with the share of rows they used to be filled in. `clocks` are figures by producer (`lakehouse.tables.clocks`).
     """
 
     day: date
@@ -55,6 +55,7 @@ class DayMetrics:
     unknown_fields: dict[str, int] = field(default_factory=dict)
     missed_columns: dict[str, float] = field(default_factory=dict)
     event_days: dict[date, int] = field(default_factory=dict)
+    clocks: dict[str, dict[str, int]] = field(default_factory=dict)
     source: dict[str, Value | None] = field(default_factory=dict)  # what a database showed of its transactions
 
     @property
@@ -76,6 +77,7 @@ class DayMetrics:
             "files": self.files,
             "bytes": self.size,
             "event_days": {day.isoformat(): rows for day, rows in sorted(self.event_days.items())},
+            "clocks": {name: figures for name, figures in self.clocks.items() if figures},
             **self.profile.as_json(),
         }
         return {k: v for k, v in named.items() if v}

@@ -20,6 +20,7 @@ from lakehouse.errors import StagedFileError
 from lakehouse.tables.anomalies import Figures
 from lakehouse.tables.arrivals import note_fields
 from lakehouse.tables.audit import audit
+from lakehouse.tables.clocks import ProducerDay, note_clocks
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
@@ -55,7 +56,8 @@ class DayResult:
 class BuildResult:
     """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase.
 
-    `quarantine` is the whole table's after the build, None where the table has no row rules.
+    `quarantine` is the whole table's after the build, None where the table has no row rules; `producers` are those of
+    the asked days, of a table with a clock.
     Of a batch that was taken from a database, `facts` are its figures to show, and `outcomes` its checks.
     """
 
@@ -66,6 +68,7 @@ class BuildResult:
     also_replaced: Sequence[date] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     quarantine: Depth | None = None
+    producers: Sequence[ProducerDay] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     outcomes: Sequence[Outcome] = ()
 
@@ -85,6 +88,7 @@ class Job:
         fingerprints: by day, the number that makes a repeat a no-op; a day without one is always built again.
         rows_in: by day, rows counted at the input, where rows are conserved.
         problems: by day, why its source could not be read.
+        lines: by day and producer, lines of landed files.
         accepted: by day, the last arrival date whose late rows were accepted.
     """
 
@@ -94,6 +98,7 @@ class Job:
     fingerprints: Mapping[date, int] = field(default_factory=dict)
     rows_in: Mapping[date, int] | None = None
     problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
+    lines: Mapping[date, Mapping[str, int]] = field(default_factory=dict)
     accepted: Mapping[date, date] = field(default_factory=dict)
 
 
@@ -105,6 +110,7 @@ class Publisher:
         self.target, self._side = targets(lake, table)
         self.base = ensure_table(self.target)
         self.side_base = ensure_table(self._side) if self._side else None
+        self._lake = lake
         self._root = lake.settings.root
         self._facts = lake.facts
         self._kept: dict[str, dict[date, Record]] = {}  # figures of inputs
@@ -142,6 +148,7 @@ class Publisher:
                 self._refuse_strays(job, files)
             metrics = measure(self.table, files, [*job.days, *job.also])
             note_fields(self.table, self.base, files, metrics)
+            note_clocks(self._lake, self.table, files, job.lines, metrics)
             good = self._audit(job, files, metrics, result)
             clock.lap("audit")
             self._commit(job, files, good, metrics, result, run_id)

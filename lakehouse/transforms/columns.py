@@ -15,6 +15,9 @@ PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
 # Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name.
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
+# What stands in place of a time where units were mixed up: a number, or a time in a year of five or more digits.
+_NUMBER = r"[+-]?\d{1,20}(\.\d{1,9})?([eE][+-]?\d{1,3})?"
+_LONG_YEAR = r"[+-]?\d{5,9}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?"
 # A sign for "at" (also escaped as in JSON or a URL) between what names can hold. It starts only where no name is under
 # way: a long text then costs its length, not its square. Java matches a repeated group by recursion unless it is
 # possessive (`++`): a line of many signs would overflow the stack, which ends the engine.
@@ -31,6 +34,11 @@ def money(value: Column) -> Column:
 def utc_timestamp(text: Column) -> Column:
     """ISO-8601 date and time as an instant; null for any other text. Without an offset it is UTC, as the session is."""
     return F.when(text.rlike(_INSTANT), text).try_cast("timestamp")
+
+
+def unread_time(text: Column) -> Column:
+    """The text of a time that cannot be read but shows what was meant, a number or a far too long year; else null."""
+    return F.when(text.rlike(rf"^({_NUMBER}|{_LONG_YEAR})$"), text)
 
 
 def day_of(moment: Column) -> Column:

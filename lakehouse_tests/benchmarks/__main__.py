@@ -1,4 +1,4 @@
-"""Benchmarks: `pipeline` (the default) against the plain script in turns, `publish`, `anomalies`, `growth`."""
+"""Benchmarks: `pipeline` (the default) against the plain script in turns, `publish`, `anomalies`, `growth`, `late`."""
 
 import argparse
 import json
@@ -19,7 +19,8 @@ THEN_DAYS = 5
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["pipeline", "publish", "anomalies", "growth"], nargs="?", default="pipeline")
+    known = ["pipeline", "publish", "anomalies", "growth", "late"]
+    parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
     given, rest = parser.parse_known_args()
@@ -35,6 +36,10 @@ def main() -> int:
         from lakehouse_tests.benchmarks.anomalies import main as anomalies
 
         return anomalies([*rest, *(["--source", str(given.source)] if given.source else [])])
+    if given.what == "late":
+        from lakehouse_tests.benchmarks.late import main as late
+
+        return late([*rest, *(["--source", str(given.source)] if given.source else [])])
     report = pipeline(given.source, given.rounds)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0

@@ -147,9 +147,16 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
     before = paths(lake)
     planned = run(lake, "backfill", "--touched", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]}["bronze.events"] == [str(D[9])]
+    # Which days the file touches is known only once it is in bronze: the arrival day of the four tables downstream.
+    assert (planned["to_rewrite"]["newest_arrival"], planned["to_rewrite"]["days"]) == (str(D[9]), 4)
     said = run(lake, "backfill", "--touched", *RANGE, "--json")
     assert said.code == 0, said.err
     late = [D[3], D[5]]
+    rewritten = said.json["rewritten"]
+    assert (rewritten["newest_arrival"], rewritten["days"]) == (str(D[9]), 3 * 2 + 7), "tables in the same order"
+    (needed,) = rewritten["beside"]
+    assert (needed["look_back"], needed["days"], needed["missed_days"]) == (6, 4 * 7, 0)
+    assert 0 < rewritten["bytes"] < needed["bytes"]
     assert {name: days for name, days in rebuilt(before, paths(lake)).items() if days} == {
         "bronze.events": [D[9]], "silver.transactions": late, "silver.orders": late, "gold.daily_revenue": late,
         "gold.user_features": D[3:10],

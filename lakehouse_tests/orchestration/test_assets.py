@@ -13,19 +13,24 @@ from pyspark.errors import PySparkException
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried, build_asset
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.report import (
+    JUDGED_AFTER,
     asset_key,
     check_results,
+    clock_metadata,
     column_lineage,
     column_schema,
+    day_metadata,
     quarantine_metadata,
 )
 from lakehouse.settings import Settings, get_settings
 from lakehouse.tables.audit import audit, check_names
+from lakehouse.tables.clocks import ProducerDay
 from lakehouse.tables.failures import DEPTH_CHECK, Depth
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
@@ -67,7 +72,7 @@ def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     outcomes = audit(table, DayMetrics(DAY), {})
     result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), outcomes)})
     result.quarantine = Depth(datetime(2011, 1, 6, tzinfo=UTC))
-    assert {outcome.check for outcome in outcomes} == set(check_names(table)) - {DEPTH_CHECK}
+    assert {outcome.check for outcome in outcomes} == set(check_names(table)) - set(JUDGED_AFTER)
     assert {each.check_name for each in check_results(table, result)} == set(check_names(table))
 
 
@@ -87,6 +92,30 @@ def test_a_full_quarantine_warns_and_is_shown_on_the_asset() -> None:
         "quarantine_discarded": 2,
         "quarantine_rows/currency_known": 7,
     }
+
+
+def test_a_producer_with_a_wrong_clock_is_named_and_plotted() -> None:
+    """As an error it would make good rows look unpublished; unnamed, nobody would know whose clock to set."""
+    table = tables()["silver.transactions"]
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY))})
+    result.producers = [
+        ProducerDay(DAY, "events/app", {"rows": 900, "ahead": 40, "ahead_p50": 600, "ahead_most": 1200, "number": 9}),
+        ProducerDay(DAY, "events/web", {"rows": 900}),
+        ProducerDay(DAY + timedelta(days=1), "events/app", {"rows": 900}),
+    ]
+    (found,) = [each for each in check_results(table, result) if each.check_name == CLOCKS_CHECK]
+    assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)
+    assert str(found.description).startswith("the clock of events/app is wrong on 1 day(s), last 2011-01-05: 40 of 900")
+    assert "events/web" not in str(found.description)
+    assert clock_metadata(result, DAY) == {
+        "clock/events/app/rows_ahead": 40,
+        "clock/events/app/minutes_ahead": 10.0,
+        "clock/events/app/rows_impossible": 9,
+        "clock/events/web/rows_ahead": 0,
+        "clock/events/web/minutes_ahead": 0.0,
+        "clock/events/web/rows_impossible": 0,
+    }
+    assert day_metadata(table, result, DAY, "uri", 0).items() >= clock_metadata(result, DAY).items()
 
 
 def test_the_graph_is_that_of_the_inputs(graph: AssetGraph) -> None:

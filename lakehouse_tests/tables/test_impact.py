@@ -75,5 +75,5 @@ def test_rules_know_their_columns(spark: SparkSession) -> None:
     for table in tables().values():
         for rule in table.rules:
             named = set(re.findall(r"\w+", str(rule.holds())))
-            columns = {*table.columns, "_arrival_date", "_error"}
+            columns = {*table.columns, "_arrival_date", "_error", "_raw"}
             assert rule.columns == named & columns, f"{table.id}.{rule.name}"
