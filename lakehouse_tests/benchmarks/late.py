@@ -89,8 +89,7 @@ def arrivals(
     """The figures over the days after the history, each built on its own."""
     root = lake.settings.root
     _land(root, {day: exports[day] for day in days[:history]})
-    for name in NAMES:
-        build(lake, tables()[name], stale_days(lake, tables()[name]), run_id="history")
+    _build_stale(lake, days[history - 1], "history")
     exact: Counter[str] = Counter()
     fixed: dict[int, Counter[str]] = {n: Counter() for n in look_backs}
     missed: dict[int, set[date]] = {n: set() for n in look_backs}
@@ -98,8 +97,7 @@ def arrivals(
     for day in days[history:]:
         _land(root, {day: exports[day]})
         before = versions(lake, NAMES)
-        for name in NAMES:
-            build(lake, tables()[name], stale_days(lake, tables()[name]), run_id=str(day))
+        _build_stale(lake, day, str(day))
         found = written_since(lake, before, {str(day)})
         exact.update(table_days=found.days, bytes=found.bytes)
         kept = standing(root, LANDED, [day])[day].figures["event_days"]
@@ -111,7 +109,7 @@ def arrivals(
             fixed[n].update(table_days=written, bytes=size, late_rows_missed=sum(older.values()))
             missed[n] |= set(older)
         sys.stderr.write(f"{day}: {found.days} days of tables, {found.bytes / 1e3:.0f} kB; {len(late)} late days\n")
-    left = {name: len(stale_days(lake, tables()[name])) for name in NAMES}
+    left = {name: len(_stale(lake, name, days[-1])) for name in NAMES}
     if any(left.values()):
         sys.exit(f"days are left over, which the touched days should have covered: {left}")
     exact["late_rows_missed"] = exact["days_missed"] = 0
@@ -126,6 +124,16 @@ def arrivals(
             for n in look_backs
         },
     }
+
+
+def _build_stale(lake: Lake, until: date, run_id: str) -> None:
+    for name in NAMES:
+        build(lake, tables()[name], _stale(lake, name, until), run_id=run_id)
+
+
+def _stale(lake: Lake, name: str, until: date) -> list[date]:
+    """Not beyond the newest arrival, where windows over it begin that are not over yet."""
+    return [day for day in stale_days(lake, tables()[name]) if day <= until]
 
 
 def _land(root: Path, files: dict[date, bytes]) -> None:
