@@ -21,7 +21,7 @@ from lakehouse.tables.anomalies import Figures
 from lakehouse.tables.arrivals import note_fields
 from lakehouse.tables.audit import audit
 from lakehouse.tables.clocks import ProducerDay, note_clocks
-from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.tables.commit import Commit, Target, ensure_table, exchange_files, replace_days
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import Record, fold, records, standing
@@ -29,7 +29,7 @@ from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
@@ -251,6 +251,15 @@ class Publisher:
             # these rows are not the published ones', so that the day is built again even if its inputs change back.
             tried = {day_transaction(day): job.fingerprints[day] for day in job.days if day in job.fingerprints}
             replaced = [*job.days, *(job.also if good else ())]
+            # A forced build may have the fingerprints of the published rows, which then say nothing: a failed day keeps
+            # none beside its rows, and a good one none in the table until its new rows are there, so that a kill shows.
+            same = {name for name, mark in tried.items() if self.base.transaction(name) == mark}
+            tried |= dict.fromkeys(same - prints.keys(), WITHDRAWN)
+            if forced := dict.fromkeys(sorted(same & prints.keys()), WITHDRAWN):
+                watched = None if self.table.upsert else job.days
+                begun = Commit(forced, {**facts, "lakehouse.operation": "force"})
+                version = exchange_files(self.target, self.base, (), (), begun, days=watched)
+                self.base = open_snapshot(self.target.path, version)
             known = {day.isoformat() for day in replaced}
             moved = [
                 _moved(f, self.target, self._side)

@@ -1,7 +1,11 @@
-"""A table behind the whole publish door, without an engine: rows are staged by Arrow, all else is the code that runs."""
+"""A table behind the whole publish door, without an engine: rows are staged by Arrow, all else is the code that runs.
+
+Run as a module it publishes one generation under a fingerprint: root, generation and fingerprint are its arguments.
+"""
 
 from __future__ import annotations
 
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.publish import PUBLISHED, BuildResult, DayResult, Job, Publisher
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse.tables.stage import quarantine_schema
-from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.conftest import LakeFactory, engine_settings
 from lakehouse_tests.making import model, rows_of, stage_rows, table, target_of
 from lakehouse_tests.tally import tally
 
@@ -62,16 +66,16 @@ class Door:
         stage_rows(target_of(self.path, quarantine_schema(made)), [bad] * self.bad, "quarantined", folder)
         self.paused = False
 
-    def publish(self, generation: int) -> None:
+    def publish(self, generation: int, mark: int = 0) -> None:
         """One run of one day, which passes its audit."""
-        result = self.attempt(generation)
+        result = self.attempt(generation, mark)
         assert result.status == PUBLISHED, result.reason
 
-    def attempt(self, generation: int) -> DayResult:
-        """One run of one day."""
+    def attempt(self, generation: int, mark: int = 0) -> DayResult:
+        """One run of one day; where its fingerprint is not the generation's, it is `mark`."""
         publisher = Publisher(self.lake, self.table)
         result = BuildResult(self.table, publisher.base.version, {})
-        publisher.publish(Job(generation, [MONDAY], (), {MONDAY: generation}), result, "run")  # type: ignore[arg-type]
+        publisher.publish(Job(generation, [MONDAY], (), {MONDAY: mark or generation}), result, "run")  # type: ignore[arg-type]
         return result.days[MONDAY]
 
     def done(self, generation: int) -> bool:
@@ -108,3 +112,9 @@ def door(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Door:
     made.publish(1)
     made.check(1)
     return made
+
+
+if __name__ == "__main__":
+    made = Lake(engine_settings(Path(sys.argv[1])), {"silver.sales": sales()}, lambda: None)  # type: ignore[arg-type,return-value]
+    with pytest.MonkeyPatch.context() as patched:
+        Door(made, patched).publish(int(sys.argv[2]), int(sys.argv[3]))

@@ -162,5 +162,6 @@ def test_what_is_written_may_be_torn_anywhere(door: Door) -> None:
         assert door.done(generation)
         count(cases=1)
     assert failed > 3
-    assert open_snapshot(door.path).version > 20
-    assert not list(log.glob("*.checkpoint.parquet")), "the checkpoint is among what was torn"
+    due = set(range(19, open_snapshot(door.path).version + 1, 20))
+    there = {int(path.name.split(".")[0]) for path in log.glob("*.checkpoint.parquet")}
+    assert due - there, "a checkpoint is among what was torn"

@@ -1,0 +1,74 @@
+"""A forced build of the same inputs and code: its fingerprints are those of the rows that it replaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from lakehouse.tables.log import versions
+from lakehouse.tables.publish import FAILED
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.making import rows_of
+from lakehouse_tests.tables.publisher import Door, door, sales
+
+__all__ = ["door"]
+
+OLD, NEW, LATER = ["1-0", "1-1", "1-2"], ["2-0", "2-1", "2-2"], ["3-0", "3-1", "3-2"]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("point", "rows", "quarantined", "done"),
+    [
+        ("before-quarantine-commit", OLD, ["1-bad"], False),
+        ("after-quarantine-commit", OLD, ["2-bad"], False),
+        ("before-commit", OLD, ["2-bad"], False),
+        ("after-commit", NEW, ["2-bad"], True),
+    ],
+)
+def test_a_killed_forced_build_never_looks_current_by_halves(
+    door: Door, point: str, rows: list[str], quarantined: list[str], done: bool
+) -> None:
+    """Without it, the quarantine of one attempt could stand beside the rows of another for ever: no run mends it."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "lakehouse_tests.tables.publisher", str(door.lake.settings.root), "2", "1"],
+        env={**os.environ, "LAKEHOUSE_FAILPOINT": point}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    assert (door.seen(door.path), door.seen(door.side)) == (rows, quarantined)
+    assert door.done(1) == done
+    door.publish(3, mark=1)
+    assert (door.seen(door.path), door.seen(door.side)) == (LATER, ["3-bad"])
+    assert door.done(1)
+
+
+def test_a_forced_build_that_fails_its_audit_does_not_look_current(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the quarantine of the failed attempt would pass for that of the published rows."""
+    made = Door(lake(sales(max_quarantined=0.4)), monkeypatch)
+    made.publish(1)
+    made.bad = 50
+    assert made.attempt(2, mark=1).status == FAILED
+    assert (made.seen(made.path), made.seen(made.side)) == (OLD, ["2-bad"] * 50)
+    assert not made.done(1)
+    made.bad = 1
+    made.publish(3, mark=1)
+    assert made.done(1)
+
+
+def test_only_a_forced_build_commits_once_more(door: Door) -> None:
+    """Without it, each build would cost a third commit, or the history not say what the additional one is."""
+    door.publish(2)
+    assert len(rows_of(door.path)) == 3
+    assert [each.entry.operation for each in versions(door.path)] == ["publish", "publish", "create table"]
+    door.publish(3, mark=2)
+    told: list[Mapping[str, object]] = [each.entry.transactions for each in versions(door.path)[:2]]
+    assert told == [{"day/2026-03-02": 2}, {"day/2026-03-02": -1}]
+    assert [each.entry.operation for each in versions(door.path)[:2]] == ["publish", "force"]
+    assert not versions(door.path)[1].entry.changes_rows
