@@ -34,11 +34,11 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.metrics import HIDDEN, DayMetrics, Value, measure
-from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, Clock, DayResult, clear, targets
+from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, Clock, DayResult, targets
 from lakehouse.tables.snapshot import Snapshot, fingerprint, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import stage
-from lakehouse.tables.staged import StagedFile, read_staged
+from lakehouse.tables.staged import StagedFile, clear, read_staged
 
 _MICROSECOND = timedelta(microseconds=1)
 

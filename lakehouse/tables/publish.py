@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 import uuid
 from collections import Counter
@@ -32,7 +31,7 @@ from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
-from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, read_staged
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, read_staged
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -324,20 +323,6 @@ def _moved(file: StagedFile, target: Target, side: Target) -> StagedFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     file.path.rename(path)
     return replace(file, path=path)
-
-
-def clear(folder: Path) -> None:
-    """Remove what is never committed: the folder of the moved quarantine files, Spark's markers.
-
-    Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.
-    """
-    if not folder.exists():
-        return
-    for child in folder.iterdir():
-        if child.is_dir() and child.name != f"route={VALID}":
-            shutil.rmtree(child, ignore_errors=True)
-        elif child.is_file():
-            child.unlink(missing_ok=True)
 
 
 class Clock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,6 +51,20 @@ def read_staged(folder: Path, partition_by: Sequence[str]) -> list[StagedFile]:
     paths = sorted(p for p in _walk(folder) if p.suffix == ".parquet")
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         return list(pool.map(lambda path: _read(path, folder, partition_by), paths))
+
+
+def clear(folder: Path) -> None:
+    """Remove what is never committed: the folder of the moved quarantine files, Spark's markers.
+
+    Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.
+    """
+    if not folder.exists():
+        return
+    for child in folder.iterdir():
+        if child.is_dir() and child.name != f"route={VALID}":
+            shutil.rmtree(child, ignore_errors=True)
+        elif child.is_file():
+            child.unlink(missing_ok=True)
 
 
 def _walk(folder: Path) -> list[Path]:
