@@ -198,7 +198,7 @@ def prepare(server: Server, calm: dict[str, Any]) -> None:
     segment.write_bytes(bytes(2**18))
     owner = (server.data / "pg_xact").stat()
     os.chown(segment, owner.st_uid, owner.st_gid)
-    reset = [server.bin / "pg_resetwal", "-x", str(first), "-u", str(first), "-D", server.data]
+    reset: list[str | Path] = [server.bin / "pg_resetwal", "-x", str(first), "-u", str(first), "-D", server.data]
     subprocess.run(reset, check=True, timeout=60, **calm)
 
 

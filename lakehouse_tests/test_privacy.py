@@ -107,7 +107,7 @@ def test_nothing_personal_is_in_tables_logs_checks_previews_or_events(lived: Pat
         if top != "tables" or "_delta_log" in path.parts or "ops" in path.parts:
             searched[top] += 1
             found = people.search(content)
-            assert found is None or path.suffix == ".parquet", f"{path} names {found and found[0]!r}"
+            assert found is None or path.suffix == ".parquet", f"{path} names {found[0]!r}"
     assert min(searched[top] for top in ("tables", "dagster", "logs")) > 0
     rows = [row for name in tables() for row in rows_of(table_path(lived, name))]
     assert any(row.get("email_token") for row in rows)

@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
@@ -146,7 +146,7 @@ def _metrics(day: date, rows: pa.Table, table: Table, folder: Path) -> DayMetric
     return DayMetrics(day, rows=rows.num_rows, nulls=nulls, profile=profiles([path], table.profiled)[0])
 
 
-def _alarms(table: Table, metrics: DayMetrics, history: dict[date, Figures]) -> set[str] | None:
+def _alarms(table: Table, metrics: DayMetrics, history: Mapping[date, Figures]) -> set[str] | None:
     """Checks that fail; None where there is too little history to judge by."""
     assert table.volume is not None
     outcomes = drifts(table, metrics, history)

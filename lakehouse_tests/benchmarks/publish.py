@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 
 import pandera.pyspark as pa
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made.__dict__["code_version"] = "bench"
         ways: dict[str, Callable[[], object]] = {"plain Delta write": lambda: _plain(frame, Path(folder) / "plain")}
         for n, made in tables.items():
-            ways[f"publish, {n} rules"] = lambda made=made: _publish(lake, made, frame, days)
+            ways[f"publish, {n} rules"] = partial(_publish, lake, made, frame, days)
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         jobs: dict[str, int] = {}
         for turn in range(given.rounds + 1):

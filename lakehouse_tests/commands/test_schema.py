@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "schemas.json"
 
 
-def bumped(monkeypatch: pytest.MonkeyPatch, **policy: object) -> None:
+def bumped(monkeypatch: pytest.MonkeyPatch, **policy: Any) -> None:
     """The catalogue with the next version of silver.orders."""
     made = declared()["silver.orders"]
     changed = replace(made, **{"schema_version": made.schema_version + 1, **policy})

@@ -138,7 +138,13 @@ def test_column_names_that_staging_uses_are_refused(name: str) -> None:
 
 def test_file_function_and_layer_belong_together() -> None:
     """Without it, a table could be looked for under a name that is not its file's."""
-    made = {"model": model("Sales", **SALES), "inputs": INPUT, "partition_by": "day", "owner": "team:x", "grain": "row"}
+    made: dict[str, Any] = {
+        "model": model("Sales", **SALES),
+        "inputs": INPUT,
+        "partition_by": "day",
+        "owner": "team:x",
+        "grain": "row",
+    }
     for module in ("lakehouse.silver.sale", "lakehouse.platinum.sales", "sales"):
         sales.__module__ = module
         with pytest.raises(ContractError, match="the function 'sales' must be named after its file, in one of bronze"):

@@ -69,7 +69,7 @@ def test_the_lock_is_as_the_command_writes_it(tmp_path: Path) -> None:
 
 
 # What a change does, and the modes under which a new version may make it.
-CHANGES = {
+CHANGES: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "add nullable": (
         {"note": (TEXT, pa.Field(nullable=True))},
         "note is new (string)",

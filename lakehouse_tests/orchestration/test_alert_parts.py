@@ -20,7 +20,7 @@ from lakehouse.errors import SettingsError
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, WARN, Message, sentence
 from lakehouse.orchestration.alerts.problems import Failure, Key, News, Observed, Problem, judge
 from lakehouse.orchestration.alerts.sensor import Look, _send, store_path
-from lakehouse.orchestration.alerts.sinks import LogSink, SinkError, WebhookSink, log_path, signature
+from lakehouse.orchestration.alerts.sinks import LogSink, Sink, SinkError, WebhookSink, log_path, signature
 from lakehouse.orchestration.alerts.store import Pending, opened_store
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.orchestration.receiver import SLOW, Receiver
@@ -190,7 +190,10 @@ def test_a_kill_between_sending_and_remembering_sends_the_same_message_again(
     assert subprocess.run(command, check=False, timeout=120, env=dict(os.environ)).returncode == -signal.SIGKILL
     assert len(receiver.bodies) == 1
     with opened_store(file) as store:
-        sinks = {"log": LogSink(file.with_suffix(".jsonl")), "webhook": WebhookSink(SecretStr(receiver.url()), {})}
+        sinks: dict[str, Sink] = {
+            "log": LogSink(file.with_suffix(".jsonl")),
+            "webhook": WebhookSink(SecretStr(receiver.url()), {}),
+        }
         _send(store, sinks, Look(), time.monotonic() + 60)
     assert [m["id"] for m in receiver.bodies] == [MESSAGE.id, MESSAGE.id, *[each.id for each in others]]
     lines = [json.loads(line)["id"] for line in file.with_suffix(".jsonl").read_text().splitlines()]

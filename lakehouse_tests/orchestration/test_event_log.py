@@ -51,7 +51,7 @@ def test_a_batch_reads_back_like_single_events(tmp_path: Path) -> None:
             seen.append(
                 (
                     storage.get_materialized_partitions(KEY),
-                    newest.asset_materialization.partition,
+                    newest and newest.asset_materialization and newest.asset_materialization.partition,
                     storage.get_event_tags_for_asset(KEY),
                     len(storage.get_logs_for_run("r1")),
                 )

@@ -65,7 +65,7 @@ def tables() -> dict[str, Table]:
 
     day = {"day": (T.DateType(), pa.Field())}
     names = {"id": (text, pa.Field()), "sensor": (text, pa.Field()), **day, "value": (long, pa.Field(ge=0))}
-    sums = {"sensor": (text, pa.Field()), **day, "total": (long, pa.Field(le=LIMIT))}
+    sums: dict[str, Any] = {"sensor": (text, pa.Field()), **day, "total": (long, pa.Field(le=LIMIT))}
     window = dict(sums)
     sums["_event_days"] = (T.ArrayType(T.DateType()), pa.Field(nullable=True))
     landing = Landing("events", "jsonl", ("id", "sensor", "at", "value"))

@@ -197,7 +197,7 @@ def test_what_may_be_chance_is_not_told(shop: Lake, filled: int, rows: int, miss
 
 def test_days_of_the_same_run_are_the_days_before(shop: Lake) -> None:
     """Without it, a first backfill could not see that a field ended in the middle of it."""
-    before = {day: [{}] * 10 for day in DAYS[:3]}
+    before: dict[date, list[dict[str, Any]]] = {day: [{}] * 10 for day in DAYS[:3]}
     after = {day: [{"country": None}] * 10 for day in DAYS[3:11]}
     metrics = noted(shop, *staged(shop, before | after))
     told = [day for day in sorted(metrics) if metrics[day].missed_columns]

@@ -214,7 +214,13 @@ def test_each_check_blocks_its_own_day(lake: LakeFactory) -> None:
     columns |= {"day": (DAY, pa.Field()), "_source_row": (LONG, pa.Field(nullable=True))}
     raw = table("bronze.rows", model(**columns), lambda: None, {})
     typed = model(**{**columns, "value": (LONG, pa.Field(ge=0))})
-    policy = {"key": ("id",), "conserves_rows": True, "min_rows": 5, "max_rows": 150, "max_quarantined": 0.1}
+    policy: dict[str, Any] = {
+        "key": ("id",),
+        "conserves_rows": True,
+        "min_rows": 5,
+        "max_rows": 150,
+        "max_quarantined": 0.1,
+    }
     made = table(
         "silver.rows", typed, _checked, {"rows": Input("bronze.rows")}, volume=Volume(min_ratio=0.2),
         max_null_rate={"note": 0.1}, **policy,

@@ -161,7 +161,7 @@ def test_a_lost_answer_is_looked_up_and_a_real_error_is_told(target: Target, mon
             def __getattr__(self, name: str) -> Any:
                 return getattr(snapshot.delta, name)
 
-        return replace(snapshot, delta=Delta())
+        return replace(snapshot, delta=Delta())  # type: ignore[arg-type]
 
     wider = with_fields(target, NOTE)
     monkeypatch.setattr("lakehouse.tables.commit.open_snapshot", lambda path: broken(real=False))

@@ -129,7 +129,7 @@ def test_two_processes_that_fold_at_once_write_a_version_once(
     side = table_path(root, made.quarantine_id)
     older = open_snapshot(side)
     set_aside(MONDAY, [bad("a")], "v2")
-    real, raced = module.add_rows, []
+    real, raced = module.add_rows, list[bool]()
 
     def earlier(path: Path, *at: int) -> Snapshot:
         return older if path == side and not at else open_snapshot(path, *at)

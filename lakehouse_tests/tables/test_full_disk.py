@@ -43,7 +43,7 @@ def test_a_full_disk_publishes_nothing_by_halves(
             door.publish(generation)
         except EXPECTED as caught:
             error = caught
-        publishing.stage = real
+        publishing.stage = real  # type: ignore[assignment]
         door.check(*([generation - 1, generation] if error else [generation]))
         if error:
             failed += 1

@@ -296,7 +296,7 @@ def test_any_history_of_a_table_leaves_the_rows_it_should(seed: int, cases: Call
         suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
     try:
-        run_state_machine_as_test(hypothesis.seed(seed)(Histories), settings=settings)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(hypothesis.seed(seed)(Histories), settings=settings)
     finally:
         counts = dict.fromkeys(("histories", "steps", "commits", "lost", "doubled"), 0) | Histories.counted
         tally("histories of a table", SAID, **counts)

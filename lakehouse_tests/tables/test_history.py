@@ -107,7 +107,7 @@ def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monke
     target = commit(shop, DAYS[0], 5)
     older = open_snapshot(target.path)
     commit(shop, DAYS[1], 6)
-    real, raced = module.add_rows, []
+    real, raced = module.add_rows, list[bool]()
 
     def slow(*args: Any, **kwargs: Any) -> None:
         if not raced:

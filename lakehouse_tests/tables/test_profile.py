@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from lakehouse.tables.profile import MOST_CATEGORIES, OTHER, Numbers, merged, pr
 AMOUNTS = st.lists(st.decimals(-1_000_000, 1_000_000, places=2, allow_nan=False), min_size=1, max_size=40)
 
 
-def numbers(folder: Path, values: list[Decimal | None]) -> Numbers:
+def numbers(folder: Path, values: Sequence[Decimal | None]) -> Numbers:
     """The profile of a column, through a file."""
     path = folder / "part.parquet"
     pq.write_table(pa.table({"amount": pa.array(values, pa.decimal128(18, 2))}), path)

@@ -50,7 +50,7 @@ class RawWithCoupon(Raw):
 def shops(version: int, kind: str = "jsonl") -> tuple[Table, Table, Table]:
     """bronze.sales, silver.sales (typed, with rules) and silver.buyers (an upsert) before and after the promotion."""
     later = ("coupon",) if version > 1 else ()
-    policy = {"schema_version": version, "code": f"v{version}"}
+    policy: dict[str, Any] = {"schema_version": version, "code": f"v{version}"}
 
     def raw(lines: DataFrame) -> DataFrame:
         return with_event_date(lines, "at")
@@ -67,7 +67,7 @@ def shops(version: int, kind: str = "jsonl") -> tuple[Table, Table, Table]:
 
     added = {name: (TEXT, pa.Field(nullable=True, str_matches="[A-Z]+")) for name in later}
     sales = model("Sales", id=(TEXT, pa.Field(ne="bad")), buyer=(TEXT, NULL), day=(DAY, pa.Field()), **added)
-    homes = {"buyer": (TEXT, pa.Field(ne="x")), "day": (DAY, pa.Field()), **added}
+    homes: dict[str, Any] = {"buyer": (TEXT, pa.Field(ne="x")), "day": (DAY, pa.Field()), **added}
     homes["_event_days"] = (T.ArrayType(DAY), NULL)
     landing = Landing("events" if kind == "jsonl" else "online_retail", kind, ("id", "at", *later))
     return (

@@ -126,7 +126,7 @@ def test_only_the_days_of_chosen_rows_are_built(process: Process, strict: Path, 
     """Without it, a replay of one day would quietly rebuild others by code that is not released for them."""
     root = copy(strict, tmp_path)
     base = open_snapshot(table_path(root, REPLAYED))
-    chosen = {"rule": "value_at_least_minimum", "code": "v1", "day": DAYS[1].isoformat()}
+    chosen: dict[str, Any] = {"rule": "value_at_least_minimum", "code": "v1", "day": DAYS[1].isoformat()}
     assert process.run(root, "replay", **{**chosen, "code": "v0"}) is None
     assert process.run(root, "replay", **chosen)[0]["outcome"] == {"published": 1}
     after = open_snapshot(table_path(root, REPLAYED))

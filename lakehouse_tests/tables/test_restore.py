@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from lakehouse.errors import HistoryGoneError, PublishConflictError, UndoRefusedError
 from lakehouse.tables.commit import Commit, append
@@ -142,7 +143,7 @@ def test_a_version_whose_files_are_gone_is_refused_before_anything_is_written(la
         undo(lake, 9)
 
 
-def _files(lake: Lake, version: int) -> list:  # type: ignore[type-arg]
+def _files(lake: Lake, version: int) -> list:
     return list(open_snapshot(lake.path("silver.things"), version).files)
 
 
@@ -197,7 +198,7 @@ def test_an_upsert_table_is_not_torn(tmp_path: Path) -> None:
 
 def _widen(lake: Lake) -> None:
     for name in ("silver.things", QUARANTINE):
-        DeltaTable(lake.path(name)).alter.add_columns([Field("more", "string")])
+        DeltaTable(lake.path(name)).alter.add_columns([Field("more", PrimitiveType("string"))])
 
 
 def test_columns_go_back_with_a_whole_table(lake: Lake) -> None:
