@@ -8,6 +8,7 @@ import pkgutil
 from functools import lru_cache
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.slices import check_slices
 from lakehouse.contracts.table import LAYERS
 from lakehouse.errors import ContractError, UnknownTableError
 from lakehouse.settings import get_settings
@@ -40,7 +41,8 @@ def declared() -> dict[str, Table]:
     """Every table that has a file by `layer.name`, upstream tables first.
 
     Raises:
-        ContractError: for a file without its table, an unknown input, or a circle of inputs.
+        ContractError: for a file without its table, an unknown input, a circle of inputs, or slices by a column that an
+            input does not have.
     """
     found: dict[str, Table] = {}
     for layer in LAYERS:
@@ -95,6 +97,7 @@ def _upstream_first(found: dict[str, Table]) -> list[Table]:
                 hint = f" Did you mean {near[0]}?" if near else ""
                 raise ContractError(f"{table.id} reads {each.table!r}, which is no table.{hint}")
             visit(found[each.table], (*path, table.id))
+        check_slices(table, found)
         state[table.id] = "done"
         ordered.append(table)
 

@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from lakehouse.sources.landing import land_events, land_online_retail, land_samp
 from lakehouse.tables import publish
 from lakehouse.tables.build import build
 from lakehouse.tables.failpoints import POINTS
+from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake, table_path
+from lakehouse.tables.slices import Slicing
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import rows_of
@@ -116,7 +118,7 @@ def key() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def wanted(landed: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, str]:
+def ranged(landed: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Shop:
     """Everything landed, then built in one range."""
     from lakehouse_tests.conftest import engine_settings
 
@@ -128,7 +130,13 @@ def wanted(landed: Path, tmp_path_factory: pytest.TempPathFactory, request: pyte
     early = shop.settle()  # late events of days before the range, and nothing else
     assert all(day < FIRST for name, days in early.items() if "transactions" in name for day in days)
     assert shop.settle() == {}
-    found = shop.hashes()
+    return shop
+
+
+@pytest.fixture(scope="module")
+def wanted(ranged: Shop) -> dict[str, str]:
+    """What every way of building has to give."""
+    found = ranged.hashes()
     assert not any(text.endswith("(0 rows)") for name, text in found.items() if "quarantine" not in name)
     return found
 
@@ -157,6 +165,34 @@ def test_shuffled_with_random_reruns(lake: LakeFactory, tmp_path: Path, landed: 
     shop.settle()
     assert shop.settle() == {}
     assert shop.hashes() == wanted, f"seed {SEED}"
+
+
+def test_in_slices(lake: LakeFactory, tmp_path: Path, landed: Path, ranged: Shop, wanted: dict[str, str]) -> None:
+    """Without it, a table could declare slices that together are not the table, or that count its rows otherwise."""
+    told: list[str] = []
+    shop = Shop(lake, tmp_path / "slices", landed, DAYS)
+    shop.build(DAYS, slicing=Slicing(3, told.append))
+    sliced = {name for name, table in shop.lake.tables.items() if table.slice_by}
+    assert {text.split(":")[0] for text in told if ": slice " in text} == sliced
+    assert {text.split(":")[0] for text in told if ": built whole" in text} == set(shop.lake.tables) - sliced
+    shop.settle()
+    assert shop.hashes() == wanted
+    for name in sliced:
+        ours, theirs = (standing(each.lake.settings.root, name, DAYS) for each in (shop, ranged))
+        assert ours.keys() == theirs.keys()
+        for day, record in ours.items():
+            assert _counted(record.figures) == _counted(theirs[day].figures), (name, day)
+
+
+def _counted(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a day without those of its files; means are rounded, for slices add them up in another order."""
+    whole = {k: v for k, v in figures.items() if k not in ("files", "bytes", "seconds", "profile")}
+    means = {c: {k: _rounded(v) for k, v in each.items()} for c, each in figures.get("profile", {}).items()}
+    return whole | {"profile": means}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 9) if isinstance(value, float) else value
 
 
 class CrashError(Exception):

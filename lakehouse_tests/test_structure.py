@@ -16,7 +16,7 @@ import pytest
 import lakehouse
 from lakehouse.catalog import declared, tables
 from lakehouse.contracts.table import LAYERS
-from lakehouse.tables.failpoints import FORGET_POINTS, POINTS, REPLAY_POINTS, UNDO_POINTS
+from lakehouse.tables.failpoints import FORGET_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
 
 PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent
@@ -166,6 +166,7 @@ def test_every_failpoint_is_somewhere() -> None:
     text = "".join(path.read_text() for module, path in modules() if module != "tables.failpoints")
     assert set(re.findall(r'failpoint\([^)"]*"([a-z-]+)"\)', text)) == {
         *POINTS,
+        *SLICE_POINTS,
         *UNDO_POINTS,
         *FORGET_POINTS,
         *REPLAY_POINTS,

@@ -5,6 +5,7 @@ from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.rules import Rule, rule
+from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import Anomalies, Input, Table, Volume, table
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Input",
     "Landing",
     "Rule",
+    "SliceBy",
     "Table",
     "Volume",
     "rule",

@@ -18,6 +18,7 @@ from lakehouse.contracts.code import code_version
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.landing import FORMATS, Landing
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
+from lakehouse.contracts.slices import SliceBy
 from lakehouse.errors import ContractError
 
 LAYERS = ("bronze", "silver", "gold")
@@ -104,6 +105,7 @@ class Table:
             last materialization breaks Dagster's freshness policy.
         fresh_budget: share of days that may miss that in a month.
         files_per_day: files one day is spread over; raise it for days that outgrow one task.
+        slice_by: how a build that outgrows the engine may be cut (`backfill --slices`); None: it is always built whole.
         pii: columns that are personal data or identify a person: never shown, with no statistics kept.
         person: those of `pii` that hold the id of the person a row is about; `lakehouse forget` looks there.
         tokens: those of `pii` that hold tokens; a new key (`lakehouse keys rotate`) makes every day of the table stale.
@@ -143,6 +145,7 @@ class Table:
     fresh_within: timedelta = timedelta(hours=36)
     fresh_budget: float = 0.05
     files_per_day: int = 1
+    slice_by: SliceBy | None = None
     pii: tuple[str, ...] = ()
     person: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
@@ -334,12 +337,12 @@ def _validate(made: Table, where: str) -> None:
         holds |= made.extract.conditions(known)
         what = "what was taken from a database cannot be taken again: declare row rules where it is read"
         holds[what] = not made.rules
+    holds |= made.slice_by.conditions(made) if made.slice_by else {}
     if made.upsert:
         holds |= {
             "upsert needs a key": bool(made.key),
             "upsert needs exactly one input, a table without days_before": len(made.inputs) == 1
-            and all(each.days_before == 0 for each in made.upstream.values())
-            and len(made.upstream) == 1,
+            and [each.days_before for each in made.upstream.values()] == [0],
             f"upsert needs a column {EVENT_DAYS}, the dates with events of the row's key": EVENT_DAYS in known
             and made.schema[EVENT_DAYS].dataType == T.ArrayType(T.DateType()),
         }

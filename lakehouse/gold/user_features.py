@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, table
+from lakehouse.contracts import Input, SliceBy, table
 
 WINDOW_DAYS = 7
 
@@ -33,6 +33,8 @@ class UserFeatures(pa.DataFrameModel):
     inputs={"transactions": Input("silver.transactions", days_before=WINDOW_DAYS - 1)},
     partition_by="feature_date",
     key=("user_id", "feature_date"),
+    # An order may be of several users, and is cancelled for all of them: each slice reads all cancellations.
+    slice_by=SliceBy(("user_id",), reads={"transactions": "event_type <> 'purchase'"}),
     owner="team:ml",
     grain="user × day",
     volume=None,

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Anomalies, Clock, Input, Volume, rule, table
+from lakehouse.contracts import Anomalies, Clock, Input, SliceBy, Volume, rule, table
 from lakehouse.transforms.columns import money, unread_time, utc_timestamp
 
 # ISO 4217 codes of the currencies that the shops sell in.
@@ -61,6 +61,7 @@ class Transactions(pa.DataFrameModel):
     key=("event_id",),
     keep_first_by=ORIGIN,
     conserves_rows=True,
+    slice_by=SliceBy(("event_id",)),
     owner="team:sales",
     grain="one event",
     max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},

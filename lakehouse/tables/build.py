@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Landing, Table
@@ -19,11 +20,21 @@ from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
 from lakehouse.tables.publish import UNCHANGED, BuildResult, Clock, DayResult, Job, Publisher
+from lakehouse.tables.slices import FanOut, Slicing
+from lakehouse.tables.snapshot import fingerprint
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.upsert import upsert_frame
 
 
-def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force: bool = False) -> BuildResult:
+def build(
+    lake: Lake,
+    table: Table,
+    days: Iterable[date],
+    *,
+    run_id: str,
+    force: bool = False,
+    slicing: Slicing | None = None,
+) -> BuildResult:
     """Compute and publish some days of a table.
 
     Of a table that is taken from a database, one batch of what is new there is added, whatever the days.
@@ -38,19 +49,26 @@ def build(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, force:
         run_id: recorded in the commit.
         force: build unchanged days too, and publish a day empty whose landed rows are gone; read a database table
             from its beginning.
+        slicing: stage the rows slice by slice, where the contract says how (`slice_by`); what was staged outlives a
+            kill. Forced builds begin anew.
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
         DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
+    if slicing is not None and table.slice_by is None:
+        slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
+        slicing = None
     if table.extract is not None:
         return take(lake, table, days, run_id=run_id, whole=force)
     with said_when_full(table.id, lake.path(table.id)):
-        return _build(lake, table, sorted(set(days)), run_id, force=force)
+        return _build(lake, table, sorted(set(days)), run_id, force, slicing)
 
 
-def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: bool) -> BuildResult:
+def _build(
+    lake: Lake, table: Table, asked: list[date], run_id: str, force: bool, slicing: Slicing | None
+) -> BuildResult:
     seconds: dict[str, float] = {}
     clock = Clock(seconds)
     publisher = Publisher(lake, table)
@@ -65,7 +83,7 @@ def _build(lake: Lake, table: Table, asked: list[date], run_id: str, *, force: b
         if table.landing:
             job = _from_landing(lake, plan, todo, run_id, {} if force else _kept(publisher))
         else:
-            job = _from_tables(lake, plan, publisher, todo)
+            job = _from_tables(lake, plan, publisher, todo, slicing, anew=force)
         clock.lap("read")
         publisher.publish(job, result, run_id)
     if table.rules:
@@ -121,7 +139,9 @@ def _from_landing(lake: Lake, plan: Plan, days: list[date], run_id: str, publish
     return Job(frame, days, (), plan.fingerprints, rows_in, problems, lines)
 
 
-def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date]) -> Job:
+def _from_tables(
+    lake: Lake, plan: Plan, publisher: Publisher, days: list[date], slicing: Slicing | None, *, anew: bool
+) -> Job:
     table = plan.table
     rows_in: Mapping[date, int] | None = plan.rows_in
     if table.upsert:
@@ -133,10 +153,44 @@ def _from_tables(lake: Lake, plan: Plan, publisher: Publisher, days: list[date])
         return Job(None, days, (), plan.fingerprints, rows_in)
     frames = {}
     for name, each in table.upstream.items():
-        wanted = sorted({read for day in days for read in window(each, day)})
-        frames[name] = lake.read(lake.table(each.table), wanted, plan.inputs[name])
+        frames[name] = lake.read(lake.table(each.table), _read_days(plan, name, days), plan.inputs[name])
+    if slicing is None:
+        made, fan_out = _rows(table, frames, days), None
+    else:
+        made, fan_out = None, _fan_out(lake, plan, frames, days, slicing, anew)
+    return Job(made, days, (), plan.fingerprints, rows_in, accepted=plan.accepted, fan_out=fan_out)
+
+
+def _read_days(plan: Plan, parameter: str, days: Iterable[date]) -> list[date]:
+    return sorted({read for day in days for read in window(plan.table.upstream[parameter], day)})
+
+
+def _rows(table: Table, frames: Mapping[str, DataFrame], days: Sequence[date]) -> DataFrame:
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
-    return Job(frame, days, (), plan.fingerprints, rows_in, accepted=plan.accepted)
+    return frame
+
+
+def _fan_out(
+    lake: Lake, plan: Plan, frames: Mapping[str, DataFrame], days: Sequence[date], slicing: Slicing, anew: bool
+) -> FanOut:
+    """The build in slices, named by all that decides its rows: these very files of the inputs, and the code."""
+    table, of = plan.table, slicing.number
+    assert table.slice_by is not None
+    cut = table.slice_by
+
+    def slice_of(number: int) -> DataFrame:
+        return _rows(table, cut.cut(frames, number, of), days).where(cut.mine(number, of))
+
+    if anew:
+        return FanOut(slicing, slice_of, None)
+    parts = [table.code_version, f"{of} slices", repr(cut)]
+    parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
+    for name, each in table.upstream.items():
+        source = lake.table(each.table)
+        files = plan.inputs[name].by_day(source.content_day_column)
+        parts += [f"{name} {source.code_version}"]
+        parts += sorted({file.path for day in _read_days(plan, name, days) for file in files.get(day, [])})
+    return FanOut(slicing, slice_of, f"{fingerprint(parts):016x}")

@@ -6,8 +6,6 @@ reader knows by name. It serves for whatever is too risky to do in place: change
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,8 @@ from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import Exchange, carry_out, of_days
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.staged import second_name
 
 _NAMED = 5  # days named in one message
 
@@ -189,7 +188,8 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         side = _exchange(side_target, side_live, candidate.side, candidate, days)
     for each in (side, main):
         if each is not None:
-            _link(Path(each.wanted.uri), each.target.path, each.added)
+            for file in each.added:
+                second_name(Path(each.wanted.uri) / file.path, each.target.path / file.path)
     facts = {
         **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
         "lakehouse.inputs": candidate.facts.get("lakehouse.inputs", "{}"),
@@ -260,24 +260,6 @@ def _exchange(
         {name: value for name, value in prints.items() if value is not None and value != live.transaction(name)},
         days,
     )
-
-
-def _link(source: Path, folder: Path, files: Iterable[DataFile]) -> None:
-    """The files under the same names in another table's folder: a second name of the same file, where that can be."""
-    for file in files:
-        old, new = source / file.path, folder / file.path
-        new.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(old, new)
-        except FileExistsError:
-            pass  # linked by a swap that was killed
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-                raise
-            draft = new.with_name(f".{new.name}")
-            shutil.copyfile(old, draft)
-            draft.replace(new)
-        os.utime(new)  # a vacuum takes it for young until the commit
 
 
 def _paths_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:

@@ -16,6 +16,12 @@ POINTS = (
     "before-commit",
     "after-commit",
 )
+# Of each slice of a build that is fanned out.
+SLICE_POINTS = (
+    "before-slice",
+    "before-slice-noted",
+    "after-slice",
+)
 # Of a restore and of a swap, which write no rows.
 UNDO_POINTS = (
     "before-quarantine-restore",

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -28,10 +29,11 @@ from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
 from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
-from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, read_staged
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, moved, read_staged
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -81,7 +83,7 @@ class Job:
     """The rows to publish and what is known of them.
 
     Attributes:
-        frame: the transform's rows; None where there is no input and so no row.
+        frame: the transform's rows; None where there is no input and so no row, or where they come in slices.
         days: the days asked for, in order.
         also: further days whose full content the frame holds (an upsert's).
         fingerprints: by day, the number that makes a repeat a no-op; a day without one is always built again.
@@ -89,6 +91,7 @@ class Job:
         problems: by day, why its source could not be read.
         lines: by day and producer, lines of landed files.
         accepted: by day, the last arrival date whose late rows were accepted.
+        fan_out: the transform's rows in slices.
     """
 
     frame: DataFrame | None
@@ -99,6 +102,7 @@ class Job:
     problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[date, Mapping[str, int]] = field(default_factory=dict)
     accepted: Mapping[date, date] = field(default_factory=dict)
+    fan_out: FanOut | None = None
 
 
 class Publisher:
@@ -135,15 +139,13 @@ class Publisher:
 
     def _publish(self, job: Job, result: BuildResult, run_id: str) -> None:
         clock = Clock(result.seconds)
-        folder = self.target.path / "staged" / uuid.uuid4().hex
-        try:
+        with ExitStack() as stack:
             files: list[StagedFile] = []
-            if job.frame is not None:
+            if job.frame is not None or job.fan_out is not None:
                 failpoint(self.table.id, "before-stage")
-                stage(self.table, job.frame, folder, rules_for(self.table, job.accepted))
+                files = self._staged(job, result, stack)
                 failpoint(self.table.id, "after-stage")
                 clock.lap("stage")
-                files = read_staged(folder, self.table.partition_by)
                 self._refuse_strays(job, files)
             metrics = measure(self.table, files, [*job.days, *job.also])
             note_fields(self.table, self.base, files, metrics)
@@ -152,8 +154,21 @@ class Publisher:
             clock.lap("audit")
             self._commit(job, files, good, metrics, result, run_id)
             clock.lap("commit")
-        finally:
-            clear(folder)
+
+    def _staged(self, job: Job, result: BuildResult, stack: ExitStack) -> list[StagedFile]:
+        """The rows on disk; the stack clears away what of it is not committed."""
+        rules = rules_for(self.table, job.accepted)
+        if job.fan_out is not None:
+            live = {file.path for file in self.base.files}
+            slices = stack.enter_context(Slices(self.table, self.target.path, job.fan_out, live))
+            files = slices.stage(rules)
+            result.facts |= slices.facts
+            return files
+        assert job.frame is not None
+        folder = self.target.path / "staged" / uuid.uuid4().hex
+        stack.callback(clear, folder)
+        stage(self.table, job.frame, folder, rules)
+        return read_staged(folder, self.table.partition_by)
 
     def _audit(
         self, job: Job, files: Sequence[StagedFile], metrics: Mapping[date, DayMetrics], result: BuildResult
@@ -260,14 +275,16 @@ class Publisher:
                 version = exchange_files(self.target, self.base, (), (), begun, days=watched)
                 self.base = open_snapshot(self.target.path, version)
             known = {day.isoformat() for day in replaced}
-            moved = [
-                _moved(f, self.target, self._side)
+            # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
+            folder = self._side.path / "staged" / uuid.uuid4().hex
+            quarantined = [
+                moved(f, folder, keep=job.fan_out is not None)
                 for f in files
                 if f.route == QUARANTINED and f.partition[self.table.day_column] in known
             ]
             failpoint(self.table.id, "before-quarantine-commit")
             replace_days(
-                self._side, self.side_base, moved, replaced, Commit(tried, facts), read_whole=self.table.upsert
+                self._side, self.side_base, quarantined, replaced, Commit(tried, facts), read_whole=self.table.upsert
             )
             failpoint(self.table.id, "after-quarantine-commit")
         if not good:
@@ -315,14 +332,6 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         description=f"Rows of {table.id} that broke a row rule",
     )
     return target, side
-
-
-def _moved(file: StagedFile, target: Target, side: Target) -> StagedFile:
-    """The quarantine file inside its own table's folder, where that table's vacuum finds it."""
-    path = side.path / file.path.relative_to(target.path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file.path.rename(path)
-    return replace(file, path=path)
 
 
 class Clock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -179,3 +180,30 @@ def _bound(value: Any, up: bool) -> Any:
         case str():
             return value if len(value) <= _LONGEST_STATISTIC else None
     return None
+
+
+def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
+    """The file in another stage folder; where it is to be kept, it stays where it was too."""
+    path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
+    if keep:
+        second_name(file.path, path)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.rename(path)
+    return replace(file, path=path)
+
+
+def second_name(old: Path, new: Path) -> None:
+    """Give a file a second name in another folder; where a file cannot have two, it is copied."""
+    new.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(old, new)
+    except FileExistsError:
+        pass  # by an attempt that was killed
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+            raise
+        draft = new.with_name(f".{new.name}")
+        shutil.copyfile(old, draft)
+        draft.replace(new)
+    os.utime(new)  # a vacuum takes it for young until the commit

@@ -2,13 +2,15 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse.contracts import SliceBy
 from lakehouse.gold.user_features import user_features
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.silver.test_orders import transaction
@@ -69,10 +71,7 @@ _EVENTS = st.lists(
 @given(_EVENTS)
 def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int, str, str, str, int]]) -> None:
     """Spreading orders over days must give what looking back from each day gives."""
-    rows = [
-        transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", f"{_SIGN[kind] * cents / 100:.2f}", user)
-        for n, (day, user, order, kind, cents) in enumerate(drawn)
-    ]  # fmt: skip
+    rows = [_row(n, *each) for n, each in enumerate(drawn)]
     expected = {}
     for user in {r["user_id"] for r in rows}:
         for offset in range(18):
@@ -89,3 +88,40 @@ def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int,
                     max(r["event_time"] for r in seen),
                 )
     assert build(*rows) == expected
+
+
+SHARED = [(0, "u1", "o1", "purchase", 250), (2, "u2", "o1", "cancellation", 250)]
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(SHARED, 5)
+@given(_EVENTS, st.sampled_from([2, 5]))
+def test_slices_together_are_the_whole(
+    spark: SparkSession, drawn: list[tuple[int, str, str, str, int]], slices: int
+) -> None:
+    """Without it, an order that one user bought and another one cancelled would count in a backfill by slices."""
+    frame = spark.createDataFrame([_row(n, *each) for n, each in enumerate(drawn)], transactions.schema)
+    assert _sliced(frame, slices) == sorted(user_features.transform(frame).collect())
+
+
+def test_what_every_slice_reads_is_needed(spark: SparkSession) -> None:
+    """Without it, the test above could pass with slices that read nothing but their own users."""
+    frame = spark.createDataFrame([_row(n, *each) for n, each in enumerate(SHARED)], transactions.schema)
+    assert _sliced(frame, 5, SliceBy(("user_id",), {"transactions": "false"})) != sorted(
+        user_features.transform(frame).collect()
+    )
+
+
+def _row(n: int, day: int, user: str, order: str, kind: str, cents: int) -> dict[str, Any]:
+    amount = f"{_SIGN[kind] * cents / 100:.2f}"
+    return transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", amount, user)
+
+
+def _sliced(frame: DataFrame, slices: int, cut: SliceBy | None = None) -> list[Any]:
+    cut = cut or user_features.slice_by
+    assert cut is not None
+    parts = [
+        user_features.transform(**cut.cut({"transactions": frame}, n, slices)).where(cut.mine(n, slices))
+        for n in range(slices)
+    ]
+    return sorted(reduce(DataFrame.unionByName, parts).collect())

@@ -21,10 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import BronzeModel, Input, Landing, Table
+from lakehouse.contracts import BronzeModel, Input, Landing, SliceBy, Table
 from lakehouse.spark.session import start
 from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.slices import Slicing
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.making import model, table
@@ -76,7 +77,7 @@ def tables() -> dict[str, Table]:
         ),
         table(
             "silver.readings", model("Typed", **names), typed, {"lines": Input("bronze.readings")}, key=("id",),
-            keep_first_by=ORIGIN, conserves_rows=True, max_quarantined=1.0,
+            keep_first_by=ORIGIN, conserves_rows=True, max_quarantined=1.0, slice_by=SliceBy(("id",)),
         ),
         table(
             "silver.totals", model("Totals", **sums), totals, {"readings": Input("silver.readings")}, key=("sensor",),
@@ -84,7 +85,7 @@ def tables() -> dict[str, Table]:
         ),
         table(
             "gold.recent", model("Recent", **window), recent, {"readings": Input("silver.readings", days_before=1)},
-            key=("sensor", "day"), max_quarantined=1.0,
+            key=("sensor", "day"), max_quarantined=1.0, slice_by=SliceBy(("sensor",)),
         ),
     ]  # fmt: skip
     return {each.id: each for each in made}
@@ -153,12 +154,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def run(root: Path, engine: SparkSession) -> dict[str, list[str]]:
-    """Build every table for all days; returns the statuses of the days."""
+def run(root: Path, engine: SparkSession, slices: int = 1) -> dict[str, list[str]]:
+    """Build every table for all days, those that can be sliced in slices; returns the statuses of the days."""
     lake = Lake(engine_settings(root), tables(), lambda: engine)
     found = {}
     for name, each in lake.tables.items():
-        result = build(lake, each, DAYS, run_id="run")
+        result = build(lake, each, DAYS, run_id="run", slicing=Slicing(slices) if slices > 1 else None)
         found[name] = [result.days[day].status for day in DAYS]
     return found
 
@@ -177,7 +178,8 @@ def _child(order: dict[str, Any], engine: SparkSession) -> None:
     os.environ["LAKEHOUSE_FAILPOINT"] = order["failpoint"]
     code = 1
     try:
-        made = (read if order["failpoint"] == "read" else run)(Path(order["root"]), engine)
+        root = Path(order["root"])
+        made = read(root, engine) if order["failpoint"] == "read" else run(root, engine, order["slices"])
         Path(order["answer"]).write_text(json.dumps(made))
         code = 0
     finally:
@@ -193,7 +195,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if order["failpoint"] == "whole":
-            run(Path(order["root"]), engine)
+            run(Path(order["root"]), engine, order["slices"])
             continue
         child = os.fork()
         if child == 0:

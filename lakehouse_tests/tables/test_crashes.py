@@ -70,16 +70,16 @@ class Laboratory:
         assert line, (self.folder / "stderr").read_text()[-2000:]
         return line
 
-    def order(self, root: Path, failpoint: str) -> None:
+    def order(self, root: Path, failpoint: str, slices: int = 1) -> None:
         """Tell it what to do."""
         assert self.process.stdin is not None
-        answer = str(self.folder / "answer.json")
-        self.process.stdin.write(json.dumps({"root": str(root), "failpoint": failpoint, "answer": answer}) + "\n")
+        told = {"root": str(root), "failpoint": failpoint, "slices": slices, "answer": str(self.folder / "answer.json")}
+        self.process.stdin.write(json.dumps(told) + "\n")
         self.process.stdin.flush()
 
-    def run(self, root: Path, failpoint: str = "") -> dict[str, Any]:
+    def run(self, root: Path, failpoint: str = "", slices: int = 1) -> dict[str, Any]:
         """Build; returns the statuses of the days, or nothing where it was killed, which it must be at a failpoint."""
-        self.order(root, failpoint)
+        self.order(root, failpoint, slices)
         end = json.loads(self._line())
         dies = ":" in failpoint
         assert end == {"signal": KILLED if dies else 0, "code": 0}, (self.folder / "stderr").read_text()[-2000:]
