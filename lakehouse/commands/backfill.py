@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,17 @@ Outdated = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only list the partitions to build and those unchanged; write nothing.")
 ]
+Slices = Annotated[
+    int,
+    typer.Option(
+        "--slices",
+        min=1,
+        metavar="N",
+        help="Stage heavy tables (those whose contract says slice_by) in N slices, one after the other: less memory, "
+        "and a killed build goes on with those that were staged. Other tables are built whole.",
+        show_default=False,
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -72,6 +84,7 @@ def add_to(app: typer.Typer) -> None:
             "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
             "lakehouse backfill --failed-only",
             "lakehouse backfill --touched --dry-run",
+            "lakehouse backfill --select gold.user_features --from 2010-12-01 --to 2011-08-31 --slices 8",
         ),
     )(backfill)
 
@@ -93,6 +106,7 @@ def materialize(
 
 
 def backfill(  # noqa: PLR0913 - a command's options
+    context: typer.Context,
     selection: Selection = None,
     first: FromDay = None,
     last: ToDay = None,
@@ -102,6 +116,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     outdated: Outdated = False,
     force: Force = False,
     dry_run: DryRun = False,
+    slices: Slices = 1,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -112,6 +127,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     """
     settings = get_settings()
     quiet_warnings()
+    if slices > 1:
+        context.with_resource(_in_slices(select_tables(selection), slices))
     if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
         raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
     if touched or outdated:
@@ -134,6 +151,19 @@ def backfill(  # noqa: PLR0913 - a command's options
             print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
         return
     _run(settings, pieces, force, as_json, verbose, backfill=True)
+
+
+def _in_slices(names: Sequence[str], slices: int) -> AbstractContextManager[None]:
+    """While it is on, every run that is recorded asks for slices; says which tables that is for."""
+    from lakehouse.catalog import tables
+    from lakehouse.orchestration.slices import new_runs_in_slices
+
+    sliced = [name for name in names if tables()[name].slice_by]
+    whole = [name for name in names if name not in sliced]
+    if not sliced:
+        raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no slice_by.")
+    say(f"In {slices} slices: {', '.join(sliced)}." + (f" Built whole: {', '.join(whole)}." if whole else ""))
+    return new_runs_in_slices(slices)
 
 
 def _run_stale(

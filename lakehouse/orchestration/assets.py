@@ -47,6 +47,7 @@ from lakehouse.orchestration.report import (
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.orchestration.slices import slicing_of
 from lakehouse.settings import get_settings
 from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
@@ -149,7 +150,10 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
         raise _failure(BadPartitionsError(table.id, bad, 0))
     waiting = dict(bad)
     with _retried(context):
-        result = build(lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force)
+        slicing = slicing_of(context.run.tags, context.log.info)
+        result = build(
+            lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing
+        )
         waiting |= behind(LakeOfNow(get_settings(), tables()), table, asked)
     failed = {day: result.days[day].reason for day in result.with_status(FAILED)}
     good = [day for day in asked if day not in failed]

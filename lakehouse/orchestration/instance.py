@@ -31,6 +31,7 @@ from dagster._core.snap import snapshot_from_execution_plan
 
 from lakehouse.orchestration.partitions import days_between
 from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.settings import Settings
 
 EVENT_BATCH_SIZE = "200"
@@ -109,6 +110,7 @@ def create_run(
     # A run that is executed again inherits its tags: the run's own id says whose process this is.
     tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
     tags |= {BACKFILL_TAG: "true"} if backfill else {}
+    tags |= tags_of_new_runs()
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
     if force:
         config["resources"] = {"lakehouse": {"config": {"force": True}}}

@@ -17,6 +17,8 @@ from rich.text import Text
 
 from lakehouse.catalog import tables
 from lakehouse.commands import console, dev, doctor
+from lakehouse.commands.reports import Report
+from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.settings import Settings
 from lakehouse.tables.erasures import BEGUN, Erasure, note
 from lakehouse.tables.ops import add_rows, ops_target
@@ -59,6 +61,28 @@ def test_a_dry_run_lists_days_and_writes_nothing(cli: Cli, root: Path) -> None:
     assert "18 partitions would be built in 1 run" in cli("backfill", *RANGE, "--dry-run").err
     assert "0 partitions would be built" in cli("backfill", "--failed-only", "--dry-run").err
     assert tree(root) == before
+
+
+def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a backfill would seem to be sliced and build everything whole, or not tell its runs of it."""
+    said = cli("backfill", *RANGE, "--slices", "8", "--dry-run")
+    assert "In 8 slices: silver.transactions, gold.user_features. Built whole: bronze.events," in said.err
+    refused = cli("backfill", *RANGE, "--slices", "8", "--select", "gold.daily_revenue", "--dry-run")
+    assert (refused.code, "none of gold.daily_revenue can be cut" in refused.err) == (2, True)
+    assert cli("backfill", *RANGE, "--slices", "0").code == 2
+
+    asked: list[dict[str, str]] = []
+
+    def recorded(*_: Any, **__: Any) -> Report:
+        asked.append(tags_of_new_runs())
+        return Report()
+
+    monkeypatch.setattr("lakehouse.commands.runs.run_pieces", recorded)
+    monkeypatch.setattr("lakehouse.commands.runs.run_stale", recorded)
+    cli("backfill", *RANGE, "--slices", "8")
+    cli("backfill", "--touched", "--slices", "4", "--select", "gold.user_features")
+    cli("backfill", *RANGE)
+    assert asked == [{"lakehouse/slices": "8"}, {"lakehouse/slices": "4"}, {}]
 
 
 def test_nothing_failed_is_nothing_to_do(cli: Cli) -> None:

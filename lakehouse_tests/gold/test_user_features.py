@@ -94,8 +94,8 @@ SHARED = [(0, "u1", "o1", "purchase", 250), (2, "u2", "o1", "cancellation", 250)
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(SHARED, 5)
-@given(_EVENTS, st.sampled_from([2, 5]))
+@example(SHARED, 2)
+@given(_EVENTS, st.sampled_from([2, 4]))
 def test_slices_together_are_the_whole(
     spark: SparkSession, drawn: list[tuple[int, str, str, str, int]], slices: int
 ) -> None:
@@ -107,7 +107,7 @@ def test_slices_together_are_the_whole(
 def test_what_every_slice_reads_is_needed(spark: SparkSession) -> None:
     """Without it, the test above could pass with slices that read nothing but their own users."""
     frame = spark.createDataFrame([_row(n, *each) for n, each in enumerate(SHARED)], transactions.schema)
-    assert _sliced(frame, 5, SliceBy(("user_id",), {"transactions": "false"})) != sorted(
+    assert _sliced(frame, 2, SliceBy(("user_id",), {"transactions": "false"})) != sorted(
         user_features.transform(frame).collect()
     )
 
