@@ -116,6 +116,7 @@ def _policy(contract: Table) -> dict[str, Any]:
         "most quarantined share of a day": contract.max_quarantined,
         "most nulls, share by column": dict(contract.max_null_rate),
         "volume against history": f"{volume.min_ratio:g} to {volume.max_ratio:g} of the usual" if volume else None,
+        "slices by": list(contract.slice_by.columns) if contract.slice_by else None,
         "personal data": list(contract.pii),
         "version of the columns": f"{contract.schema_version}, {contract.compatibility} compatible",
         "code version": contract.code_version,

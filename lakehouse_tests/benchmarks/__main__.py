@@ -1,4 +1,4 @@
-"""Benchmarks: `pipeline` (the default) against the plain script in turns, `publish`, `anomalies`, `growth`, `late`."""
+"""Benchmarks: `pipeline` (the default; against the plain script), `publish`, `anomalies`, `growth`, `late`, `slices`."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ THEN_DAYS = 5
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    known = ["pipeline", "publish", "anomalies", "growth", "late"]
+    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices"]
     parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
@@ -28,6 +28,10 @@ def main() -> int:
         from lakehouse_tests.benchmarks.publish import main as publish
 
         return publish([*rest, "--rounds", str(given.rounds)])
+    if given.what == "slices":
+        from lakehouse_tests.benchmarks.slices import main as slices
+
+        return slices([*rest, "--rounds", str(given.rounds)])
     if given.what == "growth":
         from lakehouse_tests.benchmarks.growth import main as growth
 
