@@ -29,7 +29,7 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.stage import stage
 from lakehouse.tables.staged import StagedFile, clear, read_staged
 
-_LOCK = ".slices.lock"  # on one machine; elsewhere two builds of the same days may share notes, and one of them commits
+_LOCK = "lock"  # on one machine; elsewhere two builds of the same days may share slices, and one of them commits
 _YOUNG_SECONDS = 6 * 3600.0  # a quarter of the shortest retention of a vacuum
 
 
@@ -74,12 +74,14 @@ class Slices:
         """
         self._table, self._path, self._fan_out, self._live = table, path, fan_out, live
         self._notes = path / "staged" / f"slices-{fan_out.identity}" if fan_out.identity else None
-        self._lock = FileLock(path / _LOCK)
+        self._lock: FileLock | None = None
         self._folders: list[Path] = []
         self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         if self._notes is not None:
+            self._notes.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self._notes / _LOCK)
             try:
                 self._lock.acquire(timeout=0)
             except Timeout:
@@ -96,7 +98,8 @@ class Slices:
                 for folder in self._folders:
                     clear(folder)
         finally:
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
 
     def stage(self, rules: Sequence[Rule]) -> list[StagedFile]:
         """The files of all slices; those that an earlier attempt has staged are not staged again."""
@@ -133,7 +136,6 @@ class Slices:
     def _note(self, number: int, folder: Path, files: Sequence[StagedFile]) -> None:
         if self._notes is None:
             return
-        self._notes.mkdir(parents=True, exist_ok=True)
         # No hidden names: a vacuum passes over those.
         draft = self._notes / f"draft-{uuid.uuid4().hex}.json"
         draft.write_text(json.dumps({"folder": folder.name, "files": _sizes(folder, files)}))
@@ -157,7 +159,7 @@ class Slices:
 
     def _stay_young(self, files: Sequence[StagedFile]) -> None:
         """A vacuum takes old files for those of a dead run; the first slices of a long fan-out must not become old."""
-        if self._notes is None or not self._notes.exists():
+        if self._notes is None:
             return
         old = time.time() - _YOUNG_SECONDS
         for path in [*(file.path for file in files), *self._notes.iterdir()]:

@@ -87,7 +87,7 @@ class Sliced(Door):
 
     def notes(self) -> list[Path]:
         """What remembers staged slices."""
-        return sorted(self.path.glob("staged/slices-*/*"))
+        return sorted(self.path.glob("staged/slices-*/*.json"))
 
     def orphans(self) -> set[str]:
         """Files of the table that no reader sees."""
@@ -189,7 +189,7 @@ def test_a_second_process_keeps_its_slices_to_itself(door: Sliced) -> None:
     """Without it, the one that publishes first would clear away what the other is about to publish."""
     door.die(2, at=3)
     notes = door.notes()
-    with FileLock(door.path / ".slices.lock"):
+    with FileLock(notes[0].parent / "lock"):
         door.publish(2)
     assert door.staged == [0, 1, 2, 3]
     assert door.notes() == notes
