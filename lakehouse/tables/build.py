@@ -184,8 +184,6 @@ def _fan_out(
     def slice_of(number: int) -> DataFrame:
         return _rows(table, cut.cut(frames, number, of), days).where(cut.mine(number, of))
 
-    if anew:
-        return FanOut(slicing, slice_of, None)
     parts = [table.code_version, f"{of} slices", repr(cut)]
     parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
     for name, each in table.upstream.items():
@@ -193,4 +191,4 @@ def _fan_out(
         files = plan.inputs[name].by_day(source.content_day_column)
         parts += [f"{name} {source.code_version}"]
         parts += sorted({file.path for day in _read_days(plan, name, days) for file in files.get(day, [])})
-    return FanOut(slicing, slice_of, f"{fingerprint(parts):016x}")
+    return FanOut(slicing, slice_of, f"{fingerprint(parts):016x}", anew)

@@ -52,12 +52,14 @@ class FanOut:
     Attributes:
         slicing: how many, and who is told.
         frame: the rows of a slice by its number, from 0.
-        identity: names all that decides the rows; None: what earlier attempts staged must not be taken.
+        identity: names all that decides the rows.
+        anew: what earlier attempts staged must not be taken.
     """
 
     slicing: Slicing
     frame: Callable[[int], DataFrame]
-    identity: str | None
+    identity: str
+    anew: bool = False
 
 
 class Slices:
@@ -73,19 +75,21 @@ class Slices:
             live: files of the table by path inside its folder; a slice that is live was published before.
         """
         self._table, self._path, self._fan_out, self._live = table, path, fan_out, live
-        self._notes = path / "staged" / f"slices-{fan_out.identity}" if fan_out.identity else None
-        self._lock: FileLock | None = None
+        self._notes: Path | None = path / "staged" / f"slices-{fan_out.identity}"
+        self._lock = FileLock(self._notes / _LOCK)
         self._folders: list[Path] = []
         self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        if self._notes is not None:
-            self._notes.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self._notes / _LOCK)
-            try:
-                self._lock.acquire(timeout=0)
-            except Timeout:
-                self._notes = None  # another process is at it: this one keeps its slices to itself
+        assert self._notes is not None
+        self._notes.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            self._notes = None  # another process is at it: this one keeps its slices to itself
+            return self
+        for note in self._notes.glob("*.json") if self._fan_out.anew else ():
+            note.unlink()
         return self
 
     def __exit__(
@@ -98,8 +102,7 @@ class Slices:
                 for folder in self._folders:
                     clear(folder)
         finally:
-            if self._lock is not None:
-                self._lock.release()
+            self._lock.release()
 
     def stage(self, rules: Sequence[Rule]) -> list[StagedFile]:
         """The files of all slices; those that an earlier attempt has staged are not staged again."""

@@ -60,14 +60,14 @@ class Sliced(Door):
         stage_rows(target_of(self.path, made.schema), [sound], folder=folder)
         stage_rows(target_of(self.path, quarantine_schema(made)), [bad] * self.bad, "quarantined", folder)
 
-    def attempt(self, generation: int, identity: str | None = "same") -> DayResult:
-        """One run; `identity` names what decides its rows."""
+    def attempt(self, generation: int, mark: int = 0, identity: str = "same", anew: bool = False) -> DayResult:
+        """One run; `identity` names what decides its rows, and where it begins `anew`, it is forced."""
         self.staged = []
         publisher = Publisher(self.lake, self.table)
         result = BuildResult(self.table, publisher.base.version, {})
-        named = f"{identity}{generation}" if identity else None
-        fan_out = FanOut(Slicing(N, self.told.append), lambda number: (generation, number), named)  # type: ignore[arg-type, return-value]
-        publisher.publish(Job(None, [MONDAY], (), {MONDAY: generation}, fan_out=fan_out), result, "run")
+        named = f"{identity}{generation}"
+        fan_out = FanOut(Slicing(N, self.told.append), lambda number: (generation, number), named, anew)  # type: ignore[arg-type, return-value]
+        publisher.publish(Job(None, [MONDAY], (), {MONDAY: mark or generation}, fan_out=fan_out), result, "run")
         assert result.facts["slices"] == N
         assert result.facts["slices_taken"] == N - len(self.staged)
         return result.days[MONDAY]
@@ -167,8 +167,13 @@ def test_a_staged_slice_that_is_not_whole_is_staged_again(door: Sliced) -> None:
 def test_a_forced_build_begins_anew(door: Sliced) -> None:
     """Without it, a rebuild after a fix that no fingerprint knows would publish what was staged before the fix."""
     door.die(2, at=3)
-    door.attempt(2, identity=None)
-    assert door.staged == [0, 1, 2, 3]
+    door.dies_at = 2
+    with pytest.raises(SliceError):
+        door.attempt(2, anew=True)
+    assert door.staged == [0, 1]
+    door.dies_at = None
+    door.publish(2)
+    assert door.staged == [2, 3], "not what was staged before the forced attempt"
     door.check(2)
 
 
@@ -307,9 +312,9 @@ def test_which_builds_may_share_slices(lake: LakeFactory, tmp_path: Path, monkey
         names.append(self._fan_out.identity)
         raise SliceError
 
-    def identity(days: Any = DAYS, number: int = 3, **changed: Any) -> str | None:
+    def identity(days: Any = DAYS, number: int = 3) -> str | None:
         with pytest.raises(SliceError):
-            build(shop, shop.table("silver.readings"), days, run_id="run", slicing=Slicing(number), **changed)
+            build(shop, shop.table("silver.readings"), days, run_id="run", slicing=Slicing(number))
         return names.pop()
 
     shop = lake(*tables().values(), root=tmp_path / "root")
@@ -318,7 +323,6 @@ def test_which_builds_may_share_slices(lake: LakeFactory, tmp_path: Path, monkey
     monkeypatch.setattr(Slices, "stage", seen)
     first = identity()
     assert first == identity(DAYS[::-1])
-    assert identity(force=True) is None
     found = {first, identity(DAYS[:2]), identity(number=4)}
     shop.table("silver.readings").__dict__["code_version"] = "v2"
     found.add(identity())
