@@ -84,6 +84,7 @@ def measured(lake: Lake, days: list[date], slices: int) -> dict[str, Any]:
 def _spilled(spark: SparkSession) -> int:
     # Bytes on disk over all stages so far; the public interface does not tell.
     store = spark.sparkContext._jsc.sc().statusStore()
+    assert spark.sparkContext._jvm is not None
     empty = spark.sparkContext._jvm.java.util.ArrayList()
     stages = store.stageList(empty)
     return sum(int(stages.apply(n).diskBytesSpilled()) for n in range(stages.size()))
