@@ -30,6 +30,7 @@ class Extract:
         mode: `exact` reads whatever the last batch's transaction snapshot could not see for sure; `lag` reads rows by
             `updated_at`, up to `lag` ago, and misses those that are committed later than `lag` and `overlap` after it.
         lag: how long a transaction is given from `updated_at` to its commit.
+        clock_apart: by how much the database's clock and this machine's may differ; then `database_clock` warns.
         overlap: how far before its watermark the mode `lag` looks for rows that came too late for it.
     """
 
@@ -45,6 +46,7 @@ class Extract:
     mode: str = EXACT
     lag: timedelta = timedelta(minutes=5)
     overlap: timedelta = timedelta(hours=1)
+    clock_apart: timedelta = timedelta(minutes=1)
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ def check_names(table: Table) -> dict[str, str]:
         )
     if table.extract:
         named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
+        apart = table.extract.clock_apart
+        named["database_clock"] = f"The database's clock and this machine's are at most {apart} apart (warns only)"
     return named | drift_checks(table)
 
 
@@ -87,6 +89,7 @@ def audit(
         "row_conservation": _row_conservation,
         "source_readable": _source_readable,
         "commit_lag": _commit_lag,
+        "database_clock": _database_clock,
     }
     names = check_names(table)
     outcomes = [run[name](table, metrics) for name in names if name in run]
@@ -231,3 +234,17 @@ def _commit_lag(table: Table, m: DayMetrics) -> Outcome:
     text = "; ".join(told) or f"nothing seen that took longer than {lag:g} s"
     values: dict[str, Value] = {"lag_seconds": lag, **{k: v for k, v in source.items() if v is not None}}
     return Outcome("commit_lag", m.day, exact or not exceeded, text, blocking=False, values=values)
+
+
+def _database_clock(table: Table, m: DayMetrics) -> Outcome:
+    """The database is the producer of its times; what the question itself took is in its favour."""
+    assert table.extract is not None
+    ahead, within = (m.source.get(name) for name in ("clock_ahead_seconds", "clock_within_seconds"))
+    if not isinstance(ahead, float) or not isinstance(within, float):
+        return Outcome("database_clock", m.day, True, "not measured", blocking=False)
+    name = f"the clock of the database in LAKEHOUSE_{table.extract.source.upper()}_URL"
+    side = "ahead of" if ahead > 0 else "behind"
+    text = f"{name} is {abs(ahead):.1f} s {side} this machine's, give or take {within:.1f} s"
+    passed = abs(ahead) - within <= table.extract.clock_apart.total_seconds()
+    text += "" if passed else "; one of the two is wrong: have it set (NTP)"
+    return Outcome("database_clock", m.day, passed, text, blocking=False)

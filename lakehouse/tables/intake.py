@@ -16,7 +16,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,20 @@ def take(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, whole: 
         return _Intake(lake, table, sorted(set(days)), run_id).run(whole=whole)
 
 
+def clock_apart(moment: Moment, asked: datetime, answered: datetime) -> dict[str, Value | None]:
+    """How far the database's clock is ahead of this machine's, and within how many seconds that is certain.
+
+    As in NTP, by one question: the database told its time at some moment between the question and the answer.
+    """
+    told = datetime.fromisoformat(iso(moment.at))
+    half = (answered - asked) / 2
+    ahead = told - (asked + half)
+    return {
+        "clock_ahead_seconds": round(ahead.total_seconds(), 3),
+        "clock_within_seconds": round(half.total_seconds(), 3),
+    }
+
+
 class _Intake:
     """One batch on its way from the source to its commit."""
 
@@ -124,7 +138,9 @@ class _Intake:
             result.facts["batch/source"] = f"not configured: set LAKEHOUSE_{self._extract.source.upper()}_URL"
             return result
         database = Database(self._lake.spark, url, self._extract)
+        asked = datetime.now(UTC)
         moment = database.moment()
+        apart = clock_apart(moment, asked, datetime.now(UTC))
         why = self._why_whole(moment)
         mark = self._next_mark(moment, anew=bool(why))
         why = why or self._why_again(mark) or ("asked for" if whole else "")
@@ -138,7 +154,7 @@ class _Intake:
             failpoint(self._table.id, "after-stage")
             clock.lap("stage")
             metrics = measure(self._table, files, [moment.day])[moment.day]
-            metrics.source = self._delays(files, moment, compared=not why)
+            metrics.source = self._delays(files, moment, compared=not why) | apart
             outcomes = audit(self._table, metrics, {})
             blocked = any(each.blocking and not each.passed for each in outcomes)
             clock.lap("audit")

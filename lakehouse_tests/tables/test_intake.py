@@ -20,12 +20,12 @@ from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.silver.order_status import order_status
 from lakehouse.sources.people import person_mark
-from lakehouse.sources.postgres import Database
+from lakehouse.sources.postgres import Database, Moment, micros
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.commit import Commit, append_batch
 from lakehouse.tables.erasures import Erasure, marks_key, note
-from lakehouse.tables.intake import _Intake
+from lakehouse.tables.intake import _Intake, clock_apart
 from lakehouse.tables.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import plan_restore, restore
@@ -279,6 +279,31 @@ def test_the_checks_are_those_that_are_listed() -> None:
     hidden = DayMetrics(ASKED, source={"open_seconds": None, "open_transactions": HIDDEN})
     (found,) = [each for each in audit(orders, hidden, {}) if each.check == "commit_lag"]
     assert "GRANT pg_read_all_stats" in found.message
+
+
+def test_the_databases_clock_is_measured(taking: Taking) -> None:
+    """Its times are those of every order; here both clocks are one, so the truth is within what is claimed."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    result = taking.take()
+    ahead, within = (result.facts[f"batch/clock_{name}_seconds"] for name in ("ahead", "within"))
+    assert 0 < within < 60
+    assert abs(ahead) <= within
+    (found,) = [each for each in result.outcomes if each.check == "database_clock"]
+    assert found.passed
+
+
+def test_a_database_whose_clock_is_wrong_is_named() -> None:
+    """Unnamed, its orders would be of other days than the web shop's, and nobody would know why."""
+    asked = datetime(2026, 3, 9, 10, 0, 0, tzinfo=UTC)
+    answered = asked + timedelta(seconds=2)
+    at = micros("2026-03-09T10:05:01.000000Z")
+    apart = clock_apart(Moment(at, "1:1:", 1, 1, "", None, True), asked, answered)
+    assert apart == {"clock_ahead_seconds": 300.0, "clock_within_seconds": 1.0}
+    for ahead, passed in ((300.0, False), (61.1, False), (61.0, True), (-61.1, False), (-61.0, True), (0.0, True)):
+        metrics = DayMetrics(ASKED, source=apart | {"clock_ahead_seconds": ahead})
+        (found,) = [each for each in audit(orders, metrics, {}) if each.check == "database_clock"]
+        assert (found.passed, found.blocking) == (passed, False), ahead
+        assert ("have it set" in found.message) != passed
 
 
 def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
