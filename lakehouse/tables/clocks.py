@@ -61,8 +61,10 @@ class ProducerDay:
         return {kind: self.figures[kind] for kind in WRONG if self.figures.get(kind)}
 
     def accused(self, clock: Clock) -> str:
-        """What is wrong with the producer's clock, in words; empty where nothing is."""
-        told = []
+        """What is wrong with the producer's clock, in words; empty where nothing is, or its rows are not known."""
+        told: list[str] = []
+        if not self["rows"]:  # bronze was built before figures of producers were kept
+            return ""
         if self["ahead_most"] > clock.ahead.total_seconds() and exceeds(self["ahead"], self["rows"], clock.max_wrong):
             by = f"by {span(self['ahead_p50'])} (median) to {span(self['ahead_most'])}"
             told.append(f"{self['ahead']} of {self['rows']} rows are ahead of their arrival {by}")

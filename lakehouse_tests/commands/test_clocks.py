@@ -44,3 +44,11 @@ def test_producers_can_be_landed(cli: Cli) -> None:
     wrong = cli("land", "events", "--days", "1", "--rows", "30", "--seed", "1", "--producers", "web=fast")
     assert wrong.code == 2
     assert "expected a clock such as +20m" in wrong.err
+
+
+@pytest.mark.slow
+def test_reasons_are_told_in_words(built: Cli) -> None:
+    """The name of a rule says what is wrong to who wrote it; others have to be told what to do."""
+    said = built("quarantine", "show", "silver.transactions", "--rule", "event_time_not_in_future", "--limit", "1")
+    assert "event_time_not_in_future: event_time is at most 15 minutes after its arrival" in said.err.replace("\n", " ")
+    assert "have it set" in said.err

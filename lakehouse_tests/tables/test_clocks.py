@@ -267,6 +267,7 @@ def test_few_rows_accuse_nobody() -> None:
     assert within.accused(CLOCK) == "", "a quarter of an hour is what clocks may differ"
     wrong = ProducerDay(DAY, "a", {"rows": 1000, "ahead": 80, "ahead_p50": 300, "ahead_most": 901})
     assert wrong.accused(CLOCK) == "80 of 1000 rows are ahead of their arrival by 5 min (median) to 15 min"
+    assert ProducerDay(DAY, "a", {"number": 5}).accused(CLOCK) == "", "of how many, nobody knows"
     assert judge_clocks(CLOCK, []) == (True, "no figures of producers yet")
     assert judge_clocks(CLOCK, [sound, within]) == (True, "no clock of a producer is wrong (2 judged)")
 
