@@ -15,6 +15,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
+from lakehouse.disk import sync
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
@@ -181,7 +182,7 @@ class Settings(BaseSettings):
             os.link(path, aside)
         draft = _draft(path, secrets.token_hex(32))
         draft.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
         return key_id(self.pii_key_bytes())
 
     def kept_key(self, path: Path) -> bytes:
@@ -213,14 +214,6 @@ def _draft(path: Path, text: str) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return draft
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def key_id(key: bytes) -> str:

@@ -18,6 +18,7 @@ import typer
 
 from lakehouse.commands.command import CHECKS_FAILED, Command, examples
 from lakehouse.commands.console import AsJson, UsageError, counted, print_json, quiet_warnings, say
+from lakehouse.disk import sync
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, get_settings, token_of
 
@@ -170,6 +171,7 @@ def _erase(
         "files_scanned": scanned,
     }
     if not hits:
+        os.sync()  # what was removed does not come back with a power cut
         note(root, Erasure(name, DONE, tuple(marks), counts))
         journal.unlink(missing_ok=True)
     return counts, hits
@@ -231,6 +233,7 @@ def _write_journal(path: Path, only: Days) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+    sync(path.parent)
 
 
 @contextmanager

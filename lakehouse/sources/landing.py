@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from lakehouse.disk import sync
 from lakehouse.errors import SourceError
 from lakehouse.sources.clocks import Producer, redated
 from lakehouse.sources.faults import Faults, GeneratorError
@@ -223,11 +224,7 @@ def _land(source: str, day: date, path: Path, content: bytes) -> Landed:
     finally:
         draft.unlink(missing_ok=True)
     for folder in (path.parent, path.parent.parent):  # a new day is also an entry in the folder above
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(folder)
     return Landed(source, day, path, len(content), "replaced" if existed else "new")
 
 

@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
+from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
@@ -61,6 +62,7 @@ def ensure_table(target: Target) -> Snapshot:
     snapshot = open_snapshot(target.path)
     if snapshot.version >= 0:
         return evolve(target.path, target.schema, target.partition_by, target.required, snapshot)
+    there = next(folder for folder in target.path.parents if folder.exists())
     target.path.mkdir(parents=True, exist_ok=True)
     try:
         DeltaTable.create(
@@ -74,6 +76,7 @@ def ensure_table(target: Target) -> Snapshot:
     except (CommitFailedError, DeltaError):
         if open_snapshot(target.path).version < 0:  # nobody else created it either: the error is real
             raise
+    settle([target.path / "_delta_log" / f"{0:020}.json"], there)
     return open_snapshot(target.path)
 
 
@@ -106,8 +109,7 @@ def replace_days(
     commit = _named(commit)
 
     def write(current: Snapshot) -> None:
-        check_on_disk(files)
-        _write(target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit)
+        _write(target, current, files, actions, [(target.day_column, "in", texts)], commit)
 
     return _land(target, base, None if read_whole else days, texts, commit, write, same_rows=True)
 
@@ -125,8 +127,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
     commit = _named(commit)
 
     def write(current: Snapshot) -> None:
-        check_on_disk(files)
-        _write(target, current, actions, "append", None, commit)
+        _write(target, current, files, actions, None, commit)
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
     return _land(target, base, [], texts, commit, write)
@@ -171,18 +172,16 @@ def exchange_files(
     texts = sorted(day for day in touched if day is not None)
 
     def write(current: Snapshot) -> None:
-        check_on_disk(added)
         if schema is not None:  # what an overwrite replaces it finds by itself: all files of the days
-            _write(
-                target, current, actions, "overwrite", [(target.day_column, "in", texts)], commit, schema, strict=False
-            )
+            days_in = [(target.day_column, "in", texts)]
+            _write(target, current, added, actions, days_in, commit, schema, strict=False)
             return
         now = int(time.time() * 1000)
         gone = [
             RemoveAction(f.path, True, now, f.size, dict(zip(current.partition_by, f.partition, strict=True)))
             for f in removed
         ]
-        _write(target, current, [*actions, *gone], "append", None, commit, strict=False)
+        _write(target, current, added, [*actions, *gone], None, commit, strict=False)
 
     return _land(target, base, days, texts, commit, write)
 
@@ -210,17 +209,16 @@ def _land(
         except (CommitFailedError, DeltaError, OSError) as error:
             # The commit may have failed, or its answer may have been lost: only the log can tell.
             tried, current = current.version, open_snapshot(target.path)
-            if _landed(current, base, commit):
-                return current.version
-            if same_rows and _transactions_hold(current, commit) and held != commit.transactions:
-                return current.version  # another run's, from the same inputs and code: the same rows
+            same = same_rows and _transactions_hold(current, commit) and held != commit.transactions
+            if same or _landed(current, base, commit):  # another run's, from the same inputs and code; or this very one
+                return _settled(target, base, current)
             moved = any(current.transaction(name) != version for name, version in held.items())
             if moved or _paths(current, target.day_column, watched) != before:
                 raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
             if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
             continue
-        return open_snapshot(target.path).version
+        return _settled(target, base, open_snapshot(target.path))
     raise PublishConflictError(
         f"{target.path.name}: {MAX_ATTEMPTS} commits in a row lost the race against other writers. Run it again."
     )
@@ -245,18 +243,23 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     actions = [add_action(target, file, None) for file in files]
     commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
     for _ in range(MAX_ATTEMPTS):
-        check_on_disk(files)
         try:
-            _write(target, current, actions, "append", None, commit)
+            _write(target, current, files, actions, None, commit)
         except (CommitFailedError, DeltaError, OSError) as error:
             tried, current = current.version, open_snapshot(target.path)
             if _landed(current, base, commit) or _passed(current, commit):
-                return current.version
+                return _settled(target, base, current)
             if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
             continue
-        return open_snapshot(target.path).version
+        return _settled(target, base, open_snapshot(target.path))
     raise PublishConflictError(f"{target.path.name}: {MAX_ATTEMPTS} appends in a row lost the race. Run it again.")
+
+
+def _settled(target: Target, base: Snapshot, current: Snapshot) -> int:
+    """The version that holds a commit made since `base`, once a power cut cannot take it away any more."""
+    settle_entries(target.path, range(base.version + 1, current.version + 1))
+    return current.version
 
 
 def _named(commit: Commit) -> Commit:
@@ -266,14 +269,14 @@ def _named(commit: Commit) -> Commit:
 def _write(
     target: Target,
     current: Snapshot,
+    files: Sequence[StagedFile],
     actions: Sequence[AddAction | RemoveAction],
-    mode: str,
-    filters: Any,
+    replaced: Any,
     commit: Commit,
     schema: Schema | None = None,
     strict: bool = True,
 ) -> None:
-    """Hand over one log entry.
+    """Hand over one log entry, once the files it adds are there to stay.
 
     Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
     that a newer one has added meanwhile. Only files that are older than the contract (`strict` is False) may be put
@@ -282,12 +285,14 @@ def _write(
     assert current.delta is not None
     if strict:
         same_columns(target.path, target.schema, target.partition_by, current)
+    check_on_disk(files)
+    settle([file.path for file in files], target.path)
     current.delta.create_write_transaction(
         list(actions),
-        mode,
+        "append" if replaced is None else "overwrite",
         schema or current.delta.schema(),
         list(target.partition_by),
-        filters,
+        replaced,
         commit_properties=CommitProperties(
             custom_metadata={k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()},
             max_commit_retries=0,  # a retry must first look at what the other writer did

@@ -15,6 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
+from lakehouse.tables.durable import settle_entries
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
 MAX_ATTEMPTS = 5
@@ -62,6 +63,7 @@ def evolve(
         except (CommitFailedError, DeltaError, OSError) as error:
             failed = error  # or its answer was lost: only the log can tell
         snapshot = open_snapshot(path)
+        settle_entries(path, [snapshot.version])
         if failed is not None and not isinstance(failed, CommitFailedError):
             if _missing(path, schema, partition_by, snapshot):
                 raise failed

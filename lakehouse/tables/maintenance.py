@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError, PublishConflictError
+from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.log import entries, oldest_entry, version_before
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
@@ -182,7 +183,10 @@ def _compact(layout: Layout, *, dry_run: bool) -> Compacted:
         except CommitFailedError:
             continue
         removed, added = int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])
-        return Compacted(open_snapshot(layout.path).version, removed, added, len(several), attempt)
+        merged = open_snapshot(layout.path)  # delta-rs leaves it to the system when its files reach the disk
+        settle([layout.path / each.path for each in set(merged.files) - set(snapshot.files)], layout.path)
+        settle_entries(layout.path, range(snapshot.version + 1, merged.version + 1))
+        return Compacted(merged.version, removed, added, len(several), attempt)
     raise PublishConflictError(
         f"{layout.path}: other runs published during each of {MAX_ATTEMPTS} compactions; their data stands. Compact "
         "again when fewer runs are on."

@@ -31,7 +31,7 @@ class Faulty:
     """
 
     READS = ("stat", "listdir", "scandir", "footer")
-    WRITES = ("mkdir", "rename", "unlink", "rmdir", "commit")
+    WRITES = ("mkdir", "rename", "unlink", "rmdir", "fsync", "commit")
     MEANT: ClassVar = {"EIO": READS + WRITES, "ENOSPC": WRITES, "after": WRITES, "torn": ("rename", "footer")}
 
     def __init__(self, door: Door, patch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,8 @@ class Faulty:
 
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*args: Any, **kwargs: Any) -> Any:
-            of_ours = name == "commit" or (args and str(args[0]).startswith(self.root))
+            path = Path(f"/proc/self/fd/{args[0]}").readlink() if name == "fsync" else args[0] if args else ""
+            of_ours = name == "commit" or str(path).startswith(self.root)
             if not self.armed or self.door.paused or not of_ours or name not in self.MEANT[self.mode]:
                 return real(*args, **kwargs)
             self.seen += 1
@@ -60,7 +61,7 @@ class Faulty:
             if self.mode == "torn":
                 return self._torn(name, real, *args, **kwargs)
             code = errno.ENOSPC if self.mode == "ENOSPC" else errno.EIO
-            raise OSError(code, os.strerror(code), str(args[0]))
+            raise OSError(code, os.strerror(code), str(path))
 
         return operation
 
