@@ -68,11 +68,6 @@ class Truth:
     variants: Mapping[str, int]
     good: Mapping[str, date]
 
-    @property
-    def good_by_day(self) -> dict[date, int]:
-        """Distinct good events by event day."""
-        return dict(sorted(Counter(self.good.values()).items()))
-
 
 @dataclass(frozen=True)
 class EventDay:
