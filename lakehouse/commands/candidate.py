@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +26,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.commands.undo import Name, Reason, operator, say_stale, stale_downstream
+from lakehouse.days import days_between
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -261,4 +262,4 @@ def _days(settings: Settings, lake: Lake, contract: Table, first: date | None, l
             raise UsageError(f"{contract.id} has neither input nor rows. Land files first: {program()} land --help")
         first, last = min(known), max(known)
     begin, end = check_days(settings, first, last)
-    return [begin + timedelta(days=n) for n in range((end - begin).days + 1)]
+    return days_between(begin, end)

@@ -24,6 +24,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.days import days_between
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -156,10 +157,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
 
 def _between(days: Collection[date]) -> list[date]:
     """Every day from the first to the last: days without rows can be published as well."""
-    if not days:
-        return []
-    first = min(days)
-    return [first + timedelta(days=n) for n in range((max(days) - first).days + 1)]
+    return days_between(min(days), max(days)) if days else []
 
 
 def published_days(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +25,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.commands.selection import in_order
+from lakehouse.days import days_between
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _days(first: date | None, last: date | None) -> list[date] | None:
     if first is None or last is None:
         raise UsageError("Give both --from and --to (inclusive), or neither for the whole table.")
     in_order(first, last)
-    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+    return days_between(first, last)
 
 
 def _restored(done: Restore) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dagster._core.execution.api import create_execution_plan, execute_run_itera
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap import snapshot_from_execution_plan
 
-from lakehouse.orchestration.partitions import days_between
+from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.settings import Settings

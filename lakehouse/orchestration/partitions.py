@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-
 from dagster import BackfillPolicy, DailyPartitionsDefinition
 
 from lakehouse.settings import get_settings
@@ -18,8 +16,3 @@ def backfill_policy() -> BackfillPolicy:
     """A gapless range of a backfill as one run, or as runs of at most `LAKEHOUSE_BACKFILL_DAYS` days."""
     days = get_settings().backfill_days
     return BackfillPolicy.multi_run(days) if days else BackfillPolicy.single_run()
-
-
-def days_between(first: date, last: date) -> list[date]:
-    """Every day from first to last, both included."""
-    return [first + timedelta(days=n) for n in range((last - first).days + 1)]

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from lakehouse.days import days_between
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -18,7 +20,7 @@ class Piece:
     @property
     def days(self) -> list[date]:
         """Every day of the range."""
-        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+        return days_between(self.first, self.last)
 
 
 def pieces_of(wanted: Mapping[str, Collection[date]], order: Sequence[str]) -> list[Piece]:

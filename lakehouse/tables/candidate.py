@@ -7,7 +7,7 @@ reader knows by name. It serves for whatever is too risky to do in place: change
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,7 +21,7 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
-from lakehouse.tables.plan import day_transaction
+from lakehouse.tables.plan import day_transaction, days_of_transactions
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import Exchange, carry_out, of_days
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
@@ -124,13 +124,13 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     facts: Mapping[str, Any] = {}
     for entry in entries(beside_lake.path(table.id), 0, main.version, main.partition_by):
         if "lakehouse.live_version" in entry.facts:
-            days = _named_days(entry.transactions) | days_of([*entry.added.values(), *entry.removed.values()])
+            days = days_of_transactions(entry.transactions) | days_of([*entry.added.values(), *entry.removed.values()])
             beside.update(dict.fromkeys(days, int(entry.facts["lakehouse.live_version"])))
             facts = entry.facts
     tried: set[date] = set()
     if side is not None and side.version >= 0:
         for entry in entries(beside_lake.path(table.quarantine_id), 0, side.version, side.partition_by):
-            tried |= _named_days(entry.transactions)
+            tried |= days_of_transactions(entry.transactions)
     return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
 
 
@@ -264,10 +264,6 @@ def _exchange(
 
 def _paths_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:
     return {day: frozenset(f.path for f in files) for day, files in snapshot.by_day(column).items()}
-
-
-def _named_days(transactions: Iterable[str]) -> set[date]:
-    return {date.fromisoformat(name.removeprefix("day/")) for name in transactions if name.startswith("day/")}
 
 
 def _torn(table: Table, days: Sequence[date]) -> str:

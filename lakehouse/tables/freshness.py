@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from lakehouse.contracts import Table
+from lakehouse.days import days_between
 from lakehouse.tables.anomalies import baseline
 from lakehouse.tables.history import Record, records
 
@@ -87,7 +88,7 @@ def freshness(root: Path, table: Table, now: datetime) -> Freshness:
     """
     due = _due(now, table.fresh_within)
     first = due - timedelta(days=BUDGET_DAYS + 7 * (HISTORY + 1))
-    span = [first + timedelta(days=n) for n in range((now.date() - first).days + 1)]
+    span = days_between(first, now.date())
     kept = records(root, table.id)
     by_day: dict[date, list[Record]] = {}
     for each in kept:

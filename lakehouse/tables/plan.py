@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -12,6 +12,8 @@ from lakehouse.sources.landing import LandingFile, landing_files
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.late import accepted_through
 from lakehouse.tables.snapshot import Snapshot, fingerprint
+
+_DAY = "day/"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class Plan:
 
 def day_transaction(day: date) -> str:
     """Application id under which a table's log keeps the fingerprint of a published day."""
-    return f"day/{day.isoformat()}"
+    return f"{_DAY}{day.isoformat()}"
+
+
+def days_of_transactions(names: Iterable[str]) -> set[date]:
+    """The days among application ids."""
+    return {date.fromisoformat(name.removeprefix(_DAY)) for name in names if name.startswith(_DAY)}
 
 
 def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:

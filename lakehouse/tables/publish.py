@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from lakehouse.contracts import Table
+from lakehouse.days import days_between
 from lakehouse.errors import StagedFileError
 from lakehouse.tables.anomalies import Figures
 from lakehouse.tables.arrivals import note_fields
@@ -208,8 +209,7 @@ class Publisher:
             return {}
         built = {*job.days, *job.also}
         first = min(built) - timedelta(weeks=2 * self.table.anomalies.history)
-        days = [first + timedelta(days=n) for n in range((max(built) - first).days + 1)]
-        found = standing(self._root, self.table.id, days)
+        found = standing(self._root, self.table.id, days_between(first, max(built)))
         return {day: record.figures for day, record in found.items() if day not in built}
 
     def _sums(self, job: Job, result: BuildResult, day: date) -> dict[str, Decimal]:

@@ -29,6 +29,7 @@ from lakehouse.tables.log import (
     version_before,
     versions,
 )
+from lakehouse.tables.plan import days_of_transactions
 from lakehouse.tables.publish import targets
 from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import read_file
@@ -72,8 +73,7 @@ class Exchange:
     @property
     def touched(self) -> set[date]:
         """Days that change, by their rows or by their fingerprint."""
-        named = {name.removeprefix("day/") for name in self.transactions if name.startswith("day/")}
-        return days_of([*self.added, *self.removed]) | {date.fromisoformat(text) for text in named}
+        return days_of([*self.added, *self.removed]) | days_of_transactions(self.transactions)
 
 
 @dataclass(frozen=True)

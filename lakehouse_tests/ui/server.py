@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from lakehouse.orchestration.partitions import days_between
+from lakehouse.days import days_between
 from lakehouse_tests.conftest import PII_KEY
 
 T = TypeVar("T")
