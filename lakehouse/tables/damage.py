@@ -1,4 +1,7 @@
-"""What is wrong with a Delta log that cannot be read, and what mends it: a checkpoint only sums up entries."""
+"""What is wrong with a Delta log that cannot be read, and what mends it.
+
+A checkpoint only sums up entries, and an entry that was cut short belongs to a commit that nobody was told of.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,18 @@ _HINT = "_last_checkpoint"
 
 
 def damage(path: Path) -> str | None:
-    """In words, what stands in the way and what to do; None where the checkpoints are sound.
+    """In words, what stands in the way and what to do; None where checkpoints and newest entry are sound.
 
     Args:
         path: folder of the table.
     """
     log = path / "_delta_log"
+    torn = max(log.glob("*.json"), default=None)
+    if torn is not None and not _is_whole(torn):
+        return (
+            f"The log of {path} cannot be read: its newest entry was cut short, as by a power cut before anybody was "
+            f"told of the commit. Remove {torn}: the table is then what it was before. Run again what ran then."
+        )
     checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
     broken = [each for each in checkpoints if not _readable(each)]
     sound = {_version(each) for each in checkpoints} - {_version(each) for each in broken}
@@ -42,6 +51,15 @@ def damage(path: Path) -> str | None:
 
 def _version(file: Path) -> int:
     return int(file.name.split(".", 1)[0])
+
+
+def _is_whole(entry: Path) -> bool:
+    try:
+        for line in entry.read_text(encoding="utf-8").splitlines():
+            json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _readable(file: Path) -> bool:

@@ -118,6 +118,26 @@ def test_a_broken_checkpoint_without_its_entries_is_not_called_harmless(long: Ta
         open_snapshot(long.path)
 
 
+def test_an_entry_that_was_cut_short_is_named_with_what_mends_it(long: Target) -> None:
+    """Without it, a table would be gone after a power cut in the middle of a commit, for all that people can tell."""
+    version = append(long, stage_rows(long, [row("cut", MONDAY)]), Commit({"stream": VERSIONS + 1}))
+    entry = long.path / "_delta_log" / f"{version:020}.json"
+    _halve(entry)
+    with pytest.raises(DamagedLogError, match="newest entry was cut short") as error:
+        open_snapshot(long.path)
+    named = re.search(r"Remove (.*): the table", str(error.value))
+    assert named
+    Path(named[1]).unlink()
+    _whole(long)
+
+
+def test_an_entry_without_content_says_nothing(long: Target) -> None:
+    """Without it, what a power cut often leaves of a commit could be taken for an empty table."""
+    version = open_snapshot(long.path).version + 1
+    (long.path / "_delta_log" / f"{version:020}.json").touch()
+    _whole(long)
+
+
 def test_transactions_are_those_of_the_version_or_left_to_the_library(long: Target) -> None:
     """Without it, a look that missed a log entry would take a published batch for a new one, and double it."""
     for version in (0, 1, 19, 20, 21, 40, VERSIONS):
