@@ -1,6 +1,7 @@
 """The batched event log stores what Dagster's own stores, only at once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import AssetKey, AssetMaterialization, DagsterEvent, DagsterInstance, EventLogEntry
@@ -68,3 +69,27 @@ def test_a_batch_that_fails_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(AttributeError):
             storage.store_event_batch([*_events(3), "no event"])  # type: ignore[list-item]
         assert not storage.get_logs_for_run("r1")
+
+
+class _FreedInBetween(BatchedSqliteEventLogStorage):
+    """The only slot is freed after a step has found it taken, and before it is queued."""
+
+    def add_pending_step(self, *args: Any, **kwargs: Any) -> None:
+        self.free_concurrency_slots_for_run("holder")
+        super().add_pending_step(*args, **kwargs)
+
+
+def test_a_slot_that_is_freed_in_between_is_not_lost(tmp_path: Path) -> None:
+    """Without it, one of two runs of an upsert table would now and then wait for ever for a slot that is free."""
+    with DagsterInstance.ephemeral() as instance:
+        usual = BatchedSqliteEventLogStorage(str(tmp_path))
+        unlucky = _FreedInBetween(str(tmp_path))
+        for storage in (usual, unlucky):
+            storage.register_instance(instance)
+        usual.set_concurrency_slots("silver_orders", 1)
+        assert usual.claim_concurrency_slot("silver_orders", "holder", "step").is_claimed
+        assert not usual.claim_concurrency_slot("silver_orders", "later", "step").is_claimed, "held: one at a time"
+        usual.free_concurrency_slots_for_run("later")
+        unlucky.claim_concurrency_slot("silver_orders", "waiting", "step")
+        assert usual.claim_concurrency_slot("silver_orders", "waiting", "step").is_claimed
+        assert not usual.claim_concurrency_slot("silver_orders", "third", "step").is_claimed
