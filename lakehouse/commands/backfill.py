@@ -25,6 +25,7 @@ from lakehouse.commands.console import (
 )
 from lakehouse.commands.lookback import print_rewritten
 from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
+from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.settings import Settings, get_settings
 
@@ -64,6 +65,22 @@ Slices = Annotated[
         show_default=False,
     ),
 ]
+DaysPerRun = Annotated[
+    int | None,
+    typer.Option(
+        "--days-per-run", min=1, metavar="N", help="Cut the range into runs of at most N days.", show_default=False
+    ),
+]
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--at-once",
+        min=1,
+        metavar="N",
+        help="Execute up to N runs at the same time, each in a process with an engine of its own; without "
+        "--days-per-run the range is cut into N parts.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -82,6 +99,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31",
             "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
+            "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --days-per-run 30 --at-once 3",
             "lakehouse backfill --failed-only",
             "lakehouse backfill --touched --dry-run",
             "lakehouse backfill --select gold.user_features --from 2010-12-01 --to 2011-08-31 --slices 8",
@@ -102,7 +120,7 @@ def materialize(
     settings = get_settings()
     first, last = check_days(settings, first, last or first)
     quiet_warnings()
-    _run(settings, [Piece(tuple(select_tables(selection)), first, last)], force, as_json, verbose)
+    _run(settings, [Chunk(Piece(tuple(select_tables(selection)), first, last))], 1, force, as_json, verbose)
 
 
 def backfill(  # noqa: PLR0913 - a command's options
@@ -115,6 +133,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     touched: Touched = False,
     outdated: Outdated = False,
     force: Force = False,
+    days_per_run: DaysPerRun = None,
+    at_once: AtOnce = 1,
     dry_run: DryRun = False,
     slices: Slices = 1,
     as_json: AsJson = False,
@@ -122,9 +142,13 @@ def backfill(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Build a range of days, good days first-class: a bad day fails by name and does not stop the others.
 
-    A gapless range is one Dagster run on one Spark session. Days that are published from the same inputs and code
-    are left alone. Every day is audited before it is published.
+    A gapless range is one Dagster run on one Spark session, unless it is cut. Days that are published from the same
+    inputs and code are left alone, so the same command again goes on where the last one ended. Every day is audited
+    before it is published.
     """
+    from lakehouse.catalog import tables
+    from lakehouse.commands.plans import forecast, plan_days
+
     settings = get_settings()
     quiet_warnings()
     if slices > 1:
@@ -132,6 +156,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
         raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
     if touched or outdated:
+        if days_per_run or at_once > 1:
+            raise UsageError("--touched and --outdated decide table by table: no --days-per-run and no --at-once.")
         _run_stale(settings, selection, first, last, outdated, dry_run, as_json, verbose)
         return
     if failed_only:
@@ -141,16 +167,18 @@ def backfill(  # noqa: PLR0913 - a command's options
         first, last = check_days(settings, first, last)
         names = select_tables(selection)
         wanted = {name: set(Piece((), first, last).days) for name in names}
-    pieces = pieces_of(wanted, names)
+    chunks = asked_for(wanted, tables(), days_per_run, at_once)
     if dry_run:
-        _print_plan(settings, names, wanted, pieces, force, as_json)
+        _print_plan(settings, names, wanted, one_by_one(chunks), force, as_json)
         return
-    if not pieces:
+    if not chunks:
         say("Nothing to do: no day of these tables is left over from a failed or cancelled run.")
         if as_json:
             print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
         return
-    _run(settings, pieces, force, as_json, verbose, backfill=True)
+    plans = plan_days(settings, names, wanted, force=force, pieces=one_by_one(chunks))
+    say(forecast(plans, len(chunks), at_once))
+    _run(settings, chunks, at_once, force, as_json, verbose, backfill=True)
 
 
 def _in_slices(names: Sequence[str], slices: int) -> AbstractContextManager[None]:
@@ -207,17 +235,22 @@ def _run_stale(
 
 def _run(
     settings: Settings,
-    pieces: Sequence[Piece],
+    chunks: Sequence[Chunk],
+    at_once: int,
     force: bool,
     as_json: bool,
     verbose: bool,
     *,
     backfill: bool = False,
 ) -> None:
+    from lakehouse.commands.at_once import run_chunks
     from lakehouse.commands.runs import run_pieces
     from lakehouse.commands.summary import print_summary
 
-    report = run_pieces(settings, pieces, force=force, backfill=backfill, verbose=verbose)
+    if at_once > 1 and len(chunks) > 1:
+        report = run_chunks(settings, chunks, at_once, force=force, verbose=verbose)
+    else:
+        report = run_pieces(settings, one_by_one(chunks), force=force, backfill=backfill, verbose=verbose)
     if as_json:
         print_json(report.as_json())
     else:
@@ -250,7 +283,7 @@ def _print_plan(
 ) -> None:
     from lakehouse.commands.plans import plan_days
 
-    plans = plan_days(settings, names, wanted, force=force)
+    plans = plan_days(settings, names, wanted, force=force, pieces=pieces)
     if as_json:
         runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
         days = [

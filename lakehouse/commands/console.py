@@ -195,11 +195,7 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
     saved_out, saved_err = os.dup(1), os.dup(2)
     try:
         if not verbose:
-            path = settings.root / "logs" / "engine.log"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and path.stat().st_size > _LARGEST_LOG:
-                path.replace(path.with_suffix(".log.1"))
-            log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            log = os.open(room_in_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
             os.dup2(log, 2)
             os.close(log)
         os.dup2(2, 1)
@@ -213,3 +209,12 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
             os.close(descriptor)
         if own:
             own.close()
+
+
+def room_in_log(settings: Settings) -> Path:
+    """The file for what engines and Dagster print; a full one is put aside."""
+    path = settings.root / "logs" / "engine.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        path.replace(path.with_suffix(".log.1"))
+    return path

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
+    from lakehouse.orchestration.pieces import Piece
     from lakehouse.tables.estimate import Estimate
+    from lakehouse.tables.history import Record
     from lakehouse.tables.lake import Lake
 
 
@@ -25,7 +27,12 @@ class DayPlan:
 
 
 def plan_days(
-    settings: Settings, names: Sequence[str], wanted: Mapping[str, Collection[date]], *, force: bool = False
+    settings: Settings,
+    names: Sequence[str],
+    wanted: Mapping[str, Collection[date]],
+    *,
+    force: bool = False,
+    pieces: Sequence[Piece] = (),
 ) -> list[DayPlan]:
     """What a backfill would build, table by table, upstream tables first.
 
@@ -37,8 +44,8 @@ def plan_days(
         names: tables, upstream first.
         wanted: days by table.
         force: count unchanged days as days to build.
+        pieces: the runs that will build them, since each costs something by itself; none: one run.
     """
-    from lakehouse.tables.estimate import estimate
     from lakehouse.tables.history import records
     from lakehouse.tables.plan import window
     from lakehouse.tables.touched import stale_days
@@ -56,9 +63,39 @@ def plan_days(
             ):
                 stale.add(day)
         building[name] = stale
-        cost = estimate(records(settings.root, name), len(stale))
+        builds = [stale.intersection(piece.days) for piece in pieces if name in piece.tables] if pieces else [stale]
+        cost = _cost(records(settings.root, name), builds)
         plans.append(DayPlan(name, sorted(stale), sorted(set(days) - stale), cost))
     return plans
+
+
+def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimate:
+    from lakehouse.tables.estimate import Estimate, estimate
+
+    costs = [estimate(kept, len(days)) for days in builds if days]
+    seconds = [each.seconds for each in costs if each.seconds is not None]
+    rows = [each.rows for each in costs if each.rows is not None]
+    return Estimate(
+        sum(seconds) if len(seconds) == len(costs) else None, sum(rows) if len(rows) == len(costs) else None
+    )
+
+
+def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
+    """What a backfill is about to build and will take, in one line."""
+    from lakehouse.commands.console import counted
+
+    told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
+    told += [f"{at_once} at once"] if at_once > 1 else []
+    building = [each for each in plans if each.build]
+    known = [each for each in building if each.estimate.seconds is not None]
+    if known:
+        told.append(f"about {sum(each.estimate.rows or 0 for each in known):,} rows")
+        told.append(
+            f"about {sum(each.estimate.seconds or 0.0 for each in known):.0f} s of work as builds before it went"
+        )
+    if len(known) < len(building):
+        told.append(f"no figures yet for {counted(len(building) - len(known), 'table')}")
+    return f"Before the start: {', '.join(told)}."
 
 
 def stale_by_table(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
 from lakehouse.orchestration.pieces import Piece
+
+if TYPE_CHECKING:
+    from lakehouse.contracts import Table
 
 
 @dataclass
@@ -60,16 +64,28 @@ class Report:
     tables: dict[str, TableReport] = field(default_factory=dict)
     runs: list[RunReport] = field(default_factory=list)
     interrupted: bool = False
+    at_once: int = 1
+    elapsed: float | None = None  # where runs overlap
 
     @property
     def seconds(self) -> float:
         """Wall time of all runs."""
-        return sum(run.seconds for run in self.runs)
+        return sum(run.seconds for run in self.runs) if self.elapsed is None else self.elapsed
 
     @property
     def dagster_seconds(self) -> float:
-        """The part of it that was neither reading, computing nor committing data."""
-        return max(0.0, self.seconds - sum(each.work_seconds for each in self.tables.values()))
+        """The runs' seconds that were neither reading, computing nor committing data."""
+        taken = sum(run.seconds for run in self.runs)
+        return max(0.0, taken - sum(each.work_seconds for each in self.tables.values()))
+
+    def not_published(self, piece: Piece, contracts: Mapping[str, Table]) -> dict[str, dict[date, str]]:
+        """What a piece reads that runs before it were to build and did not publish: by table and day, with reasons."""
+        found: dict[str, dict[date, str]] = {}
+        for name in sorted({each.table for own in piece.tables for each in contracts[own].upstream.values()}):
+            if name in self.tables and name not in piece.tables:
+                missing = self.tables[name].failed | self.tables[name].skipped
+                found[name] = {day: missing[day] for day in piece.days if day in missing}
+        return {name: days for name, days in found.items() if days}
 
     @property
     def exit_code(self) -> int:
@@ -95,6 +111,7 @@ class Report:
             "exit_code": self.exit_code,
             "seconds": round(self.seconds, 3),
             "dagster_seconds": round(self.dagster_seconds, 3),
+            "at_once": self.at_once,
             "runs": [
                 {
                     "run_id": run.run_id,

@@ -61,6 +61,7 @@ def run_pieces(
                         piece.last,
                         force=force,
                         backfill=backfill,
+                        not_published=report.not_published(piece, tables()),
                         log_level=level,
                     )
                     follower = Follower(RunReport(run.run_id, piece), report.tables, tables(), bars.step)
@@ -166,12 +167,15 @@ class Follower:
         self._work: dict[str, float] = {}
         self._bad: dict[str, dict[date, list[str]]] = {name: {} for name in run.piece.tables}
         self._ended: dict[str, str] = {}
+        self._broke: set[str] = set()
+        self._now = 0.0
 
-    def see(self, event: DagsterEvent) -> None:
-        """Take note of one event."""
+    def see(self, event: DagsterEvent, at: float | None = None) -> None:
+        """Take note of one event, which happened just now or at a time in seconds of any clock."""
+        self._now = time.perf_counter() if at is None else at
         match event.event_type_value:
             case "STEP_START":
-                self._began[self._table(event)] = time.perf_counter()
+                self._began[self._table(event)] = self._now
                 self._on_step(self._table(event), "start", 0)
             case "ASSET_MATERIALIZATION":
                 self._materialized(event)
@@ -182,7 +186,8 @@ class Follower:
             case "STEP_SUCCESS" | "STEP_FAILURE" | "STEP_SKIPPED":
                 self._ended_step(event)
             case "PIPELINE_FAILURE":
-                error = event.job_failure_data.error
+                # A run that another process closed as failed says nothing of its own.
+                error = event.job_failure_data.error if event.event_specific_data else None
                 if not self._ended and error is not None:
                     self.run.error = _first_line(error.message)
 
@@ -248,7 +253,7 @@ class Follower:
         if report is None:
             return
         self._ended[name] = event.event_type_value
-        report.seconds += time.perf_counter() - self._began.get(name, time.perf_counter())
+        report.seconds += self._now - self._began.get(name, self._now)
         if event.is_step_failure:
             data = event.step_failure_data
             told = data.user_failure_data
@@ -256,22 +261,23 @@ class Follower:
             interrupted = data.error_source.name == "INTERRUPT"
             if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
                 report.broken = (told.description if told else None) or _cause(data.error)
-        self._on_step(name, "failed" if event.is_step_failure or report.broken else "end", 0)
+                self._broke.add(name)
+        self._on_step(name, "failed" if event.is_step_failure or name in self._broke else "end", 0)
 
     def _why_skipped(self, name: str, day: date) -> str:
-        if self._reports[name].broken:
+        if name in self._broke:
             return "the table's step broke"
         for each in self._contracts[name].upstream.values():
             upstream = self._reports.get(each.table)
-            if upstream is None or each.table not in self.run.piece.tables:
+            if upstream is None:
                 continue
-            if upstream.broken:
+            if each.table in self._broke:
                 return f"{each.table} broke"
             if day in upstream.failed:
                 return f"waits for {each.table}, whose day failed"
             if day in upstream.skipped:
                 return f"waits for {each.table}"
-        return "the run ended before"
+        return self.run.error or "the run ended before"
 
 
 def _number(value: object) -> float:

@@ -89,6 +89,7 @@ def create_run(
     *,
     force: bool = False,
     backfill: bool = False,
+    not_published: Mapping[str, Mapping[date, str]] | None = None,
     log_level: str = "CRITICAL",
 ) -> DagsterRun:
     """Record one run over a gapless range of days; nothing is executed yet.
@@ -100,6 +101,8 @@ def create_run(
         last: last partition, inclusive.
         force: build days again whose inputs and code have not changed.
         backfill: it is part of a backfill and no live run, which decides its engine.
+        not_published: by table that an earlier run was to build, the days it did not publish, and why: in this run they
+            are held back from what reads them, as if it had been one run.
         log_level: what Dagster prints to this process's standard error while the run is on.
     """
     job, run_id = lake_job(), str(uuid.uuid4())
@@ -112,8 +115,12 @@ def create_run(
     tags |= {BACKFILL_TAG: "true"} if backfill else {}
     tags |= tags_of_new_runs()
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
-    if force:
-        config["resources"] = {"lakehouse": {"config": {"force": True}}}
+    lake: dict[str, Any] = {"force": True} if force else {}
+    if not_published:
+        texts = {name: {day.isoformat(): why for day, why in days.items()} for name, days in not_published.items()}
+        lake["not_published"] = texts
+    if lake:
+        config["resources"] = {"lakehouse": {"config": lake}}
     plan = create_execution_plan(
         job, config, instance_ref=instance.get_ref() if instance.is_persistent else None, tags=tags
     )
@@ -168,10 +175,18 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
         host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
         if host != here or owned != run.run_id or _is_alive(process):
             continue
-        instance.report_run_failed(run, f"The process of this run ({process}) is gone; the run was not finished.")
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        close_run(instance, run, f"The process of this run ({process}) is gone; the run was not finished.")
         closed.append(run.run_id)
     return closed
+
+
+def close_run(instance: DagsterInstance, run: DagsterRun, why: str, *, canceled: bool = False) -> None:
+    """Mark a run whose process is gone as failed, or as cancelled, and free the pool slots it holds."""
+    if canceled:
+        instance.report_run_canceled(run, why)
+    else:
+        instance.report_run_failed(run, why)
+    instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:

@@ -39,6 +39,9 @@ class LakehouseResource(ConfigurableResource):  # type: ignore[type-arg]
 
     engine: ResourceDependency[SparkEngine]
     force: bool = Field(False, description="Build days again whose inputs and code have not changed")
+    not_published: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="By table and day, why an earlier run of the same backfill did not publish it"
+    )
     _held_back: dict[str, dict[str, dict[date, str]]] = PrivateAttr(default_factory=dict)
 
     def lake(self) -> Lake:
@@ -47,4 +50,7 @@ class LakehouseResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def held_back(self, run_id: str, table: str) -> dict[date, str]:
         """Days of a table that this run did not publish, with the reason; shared by the run's steps (one process)."""
-        return self._held_back.setdefault(run_id, {}).setdefault(table, {})
+        days = self._held_back.setdefault(run_id, {})
+        if table not in days:
+            days[table] = {date.fromisoformat(day): why for day, why in self.not_published.get(table, {}).items()}
+        return days[table]

@@ -1,0 +1,118 @@
+"""Backfills as processes of their own, that tests interrupt and kill; and what is left of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+from lakehouse.orchestration.instance import OWNER_TAG, days_of_run, opened_instance
+from lakehouse.settings import Settings
+
+Answer = TypeVar("Answer")
+PATIENCE = 240.0  # seconds; the machine may be busy
+
+
+class Backfill:
+    """`lakehouse backfill … --json` on a root."""
+
+    def __init__(self, root: Path, *arguments: str, **environment: str) -> None:
+        self.root = root
+        command = [sys.executable, "-W", "ignore", "-m", "lakehouse.cli", "backfill", *arguments, "--json"]
+        env = os.environ | {"LAKEHOUSE_ROOT": str(root)} | environment
+        self._log = (root.parent / f"{root.name}.log").open("a+")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, env=env, text=True)
+
+    def end(self) -> tuple[int, Any, str]:
+        """Its exit code, what it printed as JSON, and what it said."""
+        try:
+            out, _ = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+        self._log.seek(0)
+        with self._log:
+            return self.process.returncode, json.loads(out) if out.strip() else None, self._log.read()
+
+    def stopped_in_a_run(self, instance: DagsterInstance) -> tuple[DagsterRun, int]:
+        """A run in the hands of a worker, and the worker's process id, which is stopped in the middle of it."""
+
+        def found() -> tuple[DagsterRun, int] | None:
+            for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.STARTED])):
+                worker = int(run.tags[OWNER_TAG].split("/")[1].split(".")[0])
+                if worker != self.process.pid:
+                    os.kill(worker, signal.SIGSTOP)
+                    if status(instance, run) == DagsterRunStatus.STARTED:
+                        return run, worker
+                    os.kill(worker, signal.SIGCONT)
+            assert self.process.poll() is None, "the backfill is over"
+            return None
+
+        return until(found)
+
+
+def until(found: Callable[[], Answer | None], what: str = "what the test waits for") -> Answer:
+    """The first answer that is not nothing."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come in {PATIENCE:.0f} s")
+
+
+def status(instance: DagsterInstance, run: DagsterRun) -> DagsterRunStatus:
+    """The run's status now."""
+    stored = instance.get_run_by_id(run.run_id)
+    assert stored is not None
+    return stored.status
+
+
+def left_behind(root: Path) -> list[str]:
+    """Command lines of the processes that were started for a root, engines included, and are still there."""
+    mine = f"LAKEHOUSE_ROOT={root}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mine in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return [line for line in found if line]  # a zombie has none
+
+
+def nothing_is_left(root: Path) -> None:
+    """Wait until every process of a root is gone."""
+    try:
+        until(lambda: not left_behind(root))
+    except AssertionError:
+        raise AssertionError(f"still there: {left_behind(root)}") from None
+
+
+def open_runs(root: Path) -> list[DagsterRun]:
+    """The runs that are not over."""
+    with opened_instance(Settings(root=root)) as instance:
+        return [run for run in instance.get_runs() if not run.is_finished]
+
+
+def days_of(run: DagsterRun) -> list[str]:
+    """The days of a run, as JSON has them."""
+    return [day.isoformat() for day in days_of_run(run.tags)]
+
+
+def published(report: Mapping[str, Any]) -> dict[str, list[str]]:
+    """By table, the days that are published, by this command or before."""
+    return {each["table"]: sorted(each["published"] + each["unchanged"]) for each in report["tables"]}
+
+
+def texts(days: list[date]) -> list[str]:
+    """Days as JSON has them."""
+    return [day.isoformat() for day in days]

@@ -1,0 +1,124 @@
+"""Backfills with several runs, and several backfills, on real engines: the tables are those of one run over all days."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.catalog import tables
+from lakehouse.sources.faults import Faults
+from lakehouse.sources.landing import land_events, land_sample_online_retail
+from lakehouse.tables.lake import table_path
+from lakehouse_tests.commands.conftest import run
+from lakehouse_tests.commands.killing import Backfill, nothing_is_left, open_runs, published
+from lakehouse_tests.making import rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(9)]
+BAD = DAYS[4]
+RANGE = ("--from", str(DAYS[0]), "--to", str(DAYS[-1]))
+AT_ONCE = ("--at-once", "2", "--days-per-run", "3")
+OF_A_RUN = {"_ingested_run"}
+ENGINE = {"LAKEHOUSE_SPARK_URL": "local[1]", "LAKEHOUSE_SPARK_MEMORY": "1g"}
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine days of both shops, with late and broken events; the retail file of the middle day is cut short."""
+    root = tmp_path_factory.mktemp("landed") / "root"
+    land_sample_online_retail(root, DAYS[0], len(DAYS), rows=60, seed=3)
+    land_events(root, DAYS[0], len(DAYS), rows=120, seed=3, faults=Faults.all(0.04))
+    file = root / "landing" / "online_retail" / f"{BAD}.csv.gz"
+    file.write_bytes(file.read_bytes()[:700])
+    return root
+
+
+@pytest.fixture(scope="module")
+def wanted(landed: Path, tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[dict[str, Any]]:
+    """What one run over all days gives: the report, and every row of every table."""
+    root = tmp_path_factory.mktemp("plain") / "root"
+    shutil.copytree(landed, root)
+    said = run(root, "backfill", *RANGE, "--json")
+    assert said.code == 1, said.err
+    yield {"report": said.json, "rows": rows(root)}
+    assert spark is not None
+
+
+@pytest.fixture
+def lake(landed: Path, root: Path) -> Path:
+    """A copy of what has landed, to build."""
+    shutil.copytree(landed, root)
+    return root
+
+
+def rows(root: Path) -> dict[str, list[str]]:
+    """Every row of every table and quarantine, without what says which run it was."""
+    names = [*tables(), *(table.quarantine_id for table in tables().values() if table.rules)]
+    return {
+        name: sorted(
+            str(sorted((k, v) for k, v in row.items() if k not in OF_A_RUN)) for row in rows_of(table_path(root, name))
+        )
+        for name in names
+    }
+
+
+def same(found: Mapping[str, list[str]], wanted: Mapping[str, list[str]]) -> None:
+    """Table by table, so that a difference is read and not searched for."""
+    for name, expected in wanted.items():
+        assert found[name] == expected, name
+    assert sum(map(len, wanted.values())) > 1000
+
+
+def by_table(report: Mapping[str, Any], what: str) -> dict[str, Any]:
+    return {each["table"]: sorted(each[what]) for each in report["tables"]}
+
+
+def test_runs_at_once_that_are_killed_and_begun_again_give_what_one_run_gives(
+    lake: Path, wanted: dict[str, Any]
+) -> None:
+    """Without it, days at the edges of runs would lack late events, the windows before them or later cancellations.
+
+    First every run that builds transactions kills itself before its commit; then the same command again.
+    """
+    code, report, said = Backfill(
+        lake, *RANGE, *AT_ONCE, LAKEHOUSE_FAILPOINT="silver.transactions:before-commit", **ENGINE
+    ).end()
+    assert code == 3, said
+    nothing_is_left(lake)
+    killed = [each for each in report["runs"] if each["error"]]
+    assert {each["error"] for each in killed} == {"its process was killed by SIGKILL"}
+    assert {tuple(each["tables"]) for each in killed} == {("silver.transactions", "gold.daily_revenue")}
+    assert len(killed) == 3
+    assert by_table(report, "published")["bronze.events"] == [str(day) for day in DAYS]
+    assert by_table(report, "published")["silver.orders"] == [], "what reads lost days is held back"
+
+    code, report, said = Backfill(lake, *RANGE, *AT_ONCE, **ENGINE).end()
+    assert code == 1, said
+    assert len(report["runs"]) == 4 * 3
+    same(rows(lake), wanted["rows"])
+    expected = published(wanted["report"])
+    assert published(report) == expected, "the same days"
+    assert by_table(report, "failed") == by_table(wanted["report"], "failed")
+    assert by_table(report, "skipped") == by_table(wanted["report"], "skipped")
+    assert all(str(BAD) not in days for name, days in expected.items() if name != "bronze.events")
+    assert "Run 12 of 12" in said
+    assert open_runs(lake) == []
+    again = run(lake, "backfill", "--failed-only", "--dry-run", "--json").json
+    assert {each["table"] for each in again["tables"] if each["build"]} == set(expected) - {"bronze.events"}
+
+
+def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str, Any]) -> None:
+    """Without it, two people who start the same backfill would corrupt each other's days, or both fail."""
+    both = [Backfill(lake, *RANGE, "--force", **ENGINE) for _ in range(2)]
+    for code, report, said in [each.end() for each in both]:
+        broken = {each["error"] for each in report["tables"] if each["error"]}
+        assert code == (3 if broken else 1), said
+        assert all("another run published" in error for error in broken)
+    same(rows(lake), wanted["rows"])
+    assert open_runs(lake) == []
+    nothing_is_left(lake)
