@@ -1,4 +1,4 @@
-"""Benchmarks: `pipeline` (the default; against the plain script), `publish`, `anomalies`, `growth`, `late`, `slices`."""
+"""Benchmarks: `pipeline` (the default) against the plain script in turns; `publish`, `anomalies`, `growth`, and more."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ THEN_DAYS = 5
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices"]
+    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices", "live"]
     parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
@@ -36,6 +36,10 @@ def main() -> int:
         from lakehouse_tests.benchmarks.growth import main as growth
 
         return growth(rest)
+    if given.what == "live":
+        from lakehouse_tests.benchmarks.live import main as live
+
+        return live([*rest, "--rounds", str(given.rounds)])
     if given.what == "anomalies":
         from lakehouse_tests.benchmarks.anomalies import main as anomalies
 
