@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def print_rewritten(found: Rewritten, verb: str) -> None:
-    """Print the comparison; nothing where no derived day is concerned.
+    """Print the comparison; nothing where no day before the newest arrival is concerned.
 
     Args:
         found: the figures.
         verb: `rewritten`, or `to rewrite` before it is done.
     """
-    if not found.beside:
+    if not found.beside or not found.beside[-1].look_back:
         return
     rows = [("exactly the touched days", found.days, _size(found.bytes), 0)]
     rows += [
