@@ -1,16 +1,9 @@
-"""A process that builds a small lake and is killed at a point of it. Run as a module; orders come by standard input.
-
-One engine is started and warmed, without touching delta-rs. For each order the process forks: the child builds, with
-the failpoint of the order set, while the parent waits. At a failpoint the engine is idle, so killing the child there is
-what killing process and engine would be. The order `whole` is not forked: it ends only when the process group is
-killed. The order `read` reads instead of building.
-"""
+"""A process that builds a small lake and is killed at a point of it. Run as a module: a laboratory."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -22,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import BronzeModel, Input, Landing, SliceBy, Table
-from lakehouse.spark.session import start
 from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.slices import Slicing
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.making import model, table
+from lakehouse_tests.tables.laboratory import serve
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 LIMIT = 1000  # the largest total that passes
@@ -174,36 +167,11 @@ def read(root: Path, engine: SparkSession) -> dict[str, list[list[str]]]:
     return found
 
 
-def _child(order: dict[str, Any], engine: SparkSession) -> None:
-    os.environ["LAKEHOUSE_FAILPOINT"] = order["failpoint"]
-    code = 1
-    try:
-        root = Path(order["root"])
-        made = read(root, engine) if order["failpoint"] == "read" else run(root, engine, order["slices"])
-        Path(order["answer"]).write_text(json.dumps(made))
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def main() -> None:
-    """Serve orders until the input ends."""
-    engine = start(engine_settings(Path(sys.argv[1])))
-    engine.sparkContext.setLogLevel("OFF")
-    engine.range(10).selectExpr("id", "1 AS day").write.partitionBy("day").parquet(f"{sys.argv[1]}/warm")
-    print("ready", flush=True)  # noqa: T201 - the protocol
-    for line in sys.stdin:
-        order = json.loads(line)
-        if order["failpoint"] == "whole":
-            run(Path(order["root"]), engine, order["slices"])
-            continue
-        child = os.fork()
-        if child == 0:
-            _child(order, engine)
-        _, status = os.waitpid(child, 0)
-        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        print(json.dumps({"signal": killed_by, "code": status >> 8}), flush=True)  # noqa: T201
+def carry_out(order: Mapping[str, Any], engine: SparkSession) -> Any:
+    """Build, or read what was built."""
+    root = Path(order["root"])
+    return read(root, engine) if order.get("do") == "read" else run(root, engine, order.get("slices", 1))
 
 
 if __name__ == "__main__":
-    main()
+    serve(carry_out)

@@ -1,13 +1,7 @@
-"""A process that replays a small lake's quarantine and is killed at a point of it. Orders come by standard input.
-
-As in `crashing`, one engine serves all orders: each is carried out by a fork, which dies at the order's failpoint.
-"""
+"""A process that replays a small lake's quarantine and is killed at a point of it. Run as a module: a laboratory."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -19,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
-from lakehouse.spark.session import start
 from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.ledger import Wanted
@@ -28,6 +21,7 @@ from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.making import model
 from lakehouse_tests.tables import crashing
+from lakehouse_tests.tables.laboratory import serve
 
 REPLAYED = "silver.readings"
 
@@ -70,30 +64,5 @@ def run(order: dict[str, Any], engine: SparkSession) -> Any:
     return [{"rows": each.rows, "outcome": dict(each.outcome), "still": dict(each.still)} for each in ended]
 
 
-def _child(order: dict[str, Any], engine: SparkSession) -> None:
-    os.environ["LAKEHOUSE_FAILPOINT"] = order["failpoint"]
-    code = 1
-    try:
-        Path(order["answer"]).write_text(json.dumps(run(order, engine)))
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def main() -> None:
-    """Serve orders until the input ends."""
-    engine = start(engine_settings(Path(sys.argv[1])))
-    engine.sparkContext.setLogLevel("OFF")
-    engine.range(10).selectExpr("id", "1 AS day").write.partitionBy("day").parquet(f"{sys.argv[1]}/warm")
-    print("ready", flush=True)  # noqa: T201 - the protocol
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            _child(json.loads(line), engine)
-        _, status = os.waitpid(child, 0)
-        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        print(json.dumps({"signal": killed_by, "code": status >> 8}), flush=True)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    serve(run)

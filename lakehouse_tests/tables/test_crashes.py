@@ -7,18 +7,12 @@ is recovered from, many of them twice, and no table is built more often than tha
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -27,11 +21,11 @@ from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, Rows, expected, land, tables
+from lakehouse_tests.tables.laboratory import Laboratory, opened
 from lakehouse_tests.tables.readers import READERS, WRONGS, Poller, by_delta_rs, judge, look
 from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
-KILLED = signal.SIGKILL
 NAMES = ("bronze.readings", "silver.readings", "silver.totals", "gold.recent")
 # In the order a build of one table passes them.
 STEPS = (
@@ -51,54 +45,11 @@ def count(kills: int = 0, looks: int = 0, **wrong: int) -> None:
     tally("crash matrix", SAID, kills=kills, looks=looks, **dict.fromkeys(WRONGS, 0) | wrong)
 
 
-class Laboratory:
-    """The process that is killed again and again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._errors = (folder / "stderr").open("w")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "lakehouse_tests.tables.crashing", str(folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self._line()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, (self.folder / "stderr").read_text()[-2000:]
-        return line
-
-    def order(self, root: Path, failpoint: str, slices: int = 1) -> None:
-        """Tell it what to do."""
-        assert self.process.stdin is not None
-        told = {"root": str(root), "failpoint": failpoint, "slices": slices, "answer": str(self.folder / "answer.json")}
-        self.process.stdin.write(json.dumps(told) + "\n")
-        self.process.stdin.flush()
-
-    def run(self, root: Path, failpoint: str = "", slices: int = 1) -> dict[str, Any]:
-        """Build; returns the statuses of the days, or nothing where it was killed, which it must be at a failpoint."""
-        self.order(root, failpoint, slices)
-        end = json.loads(self._line())
-        dies = ":" in failpoint
-        assert end == {"signal": KILLED if dies else 0, "code": 0}, (self.folder / "stderr").read_text()[-2000:]
-        found: dict[str, Any] = {} if dies else json.loads((self.folder / "answer.json").read_text())
-        return found
-
-    def kill(self) -> None:
-        """Kill it and its engine, as a power cut would."""
-        with self.process, self._errors:  # which close the pipes
-            os.killpg(self.process.pid, KILLED)
-
-
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
     """One process with one engine for all crashes."""
-    made = Laboratory(tmp_path_factory.mktemp("laboratory"))
-    yield made
-    if made.process.poll() is None:
-        made.kill()
+    with opened("crashing", tmp_path_factory.mktemp("laboratory")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +94,7 @@ def crash_and_recover(laboratory: Laboratory, root: Path, script: list[str], gen
     with ExitStack() as stack:
         pollers = [stack.enter_context(Poller(root, [old, new], reader)) for reader in READERS]
         for place in script:
-            laboratory.run(root, place)
+            laboratory.die(root, place)
             name, point = place.split(":")
             done = [t for each in NAMES[: NAMES.index(name)] for t in (each, f"{each}_quarantine")]
             done += [f"{name}_quarantine"] * (STEPS.index(point) >= STEPS.index("after-quarantine-commit"))
@@ -202,7 +153,7 @@ def test_a_recovery_killed_again_is_made_good(
 def test_downstream_tables_read_what_readers_see(laboratory: Laboratory, root: Path) -> None:
     """Without it, the engine could find other rows after crashes than the readers that were watched."""
     seen = {name: sorted([str(v) for v in row] for row in rows) for name, rows in look(root, by_delta_rs).items()}
-    assert laboratory.run(root, "read") == {name: seen[name] for name in NAMES}
+    assert laboratory.run(root, do="read") == {name: seen[name] for name in NAMES}
 
 
 def test_a_process_killed_with_its_engine_while_it_writes(
@@ -213,7 +164,7 @@ def test_a_process_killed_with_its_engine_while_it_writes(
     old = expected(generation - 1)
     land(root, generation, extra=50_000)
     with Poller(root, [old], by_delta_rs) as poller:
-        laboratory.order(root, "whole")
+        laboratory.order(root, forked=False)
         staged = table_path(root, "bronze.readings") / "staged"
         deadline = time.monotonic() + 60
         while not any(staged.rglob("*.parquet")):
@@ -224,10 +175,7 @@ def test_a_process_killed_with_its_engine_while_it_writes(
     assert not poller.examples
     assert_state(root, old)
     land(root, generation)
-    fresh = Laboratory(tmp_path)
-    try:
+    with opened("crashing", tmp_path) as fresh:
         fresh.run(root)
-    finally:
-        fresh.kill()
     assert_state(root, expected(generation))
     assert_swept(root)

@@ -6,18 +6,13 @@ killed at any moment. The intake is killed at every point where it writes, at br
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
@@ -27,6 +22,7 @@ from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.postgres import Server, Session, Shop
+from lakehouse_tests.tables.laboratory import KILLED, Laboratory, opened
 from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
@@ -89,55 +85,11 @@ class Writers:
             thread.join()
 
 
-class Laboratory:
-    """The process that takes batches and is killed again and again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._errors = (folder / "stderr").open("w")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "lakehouse_tests.tables.intaking", str(folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self._line()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, (self.folder / "stderr").read_text()[-2000:]
-        return line
-
-    def order(self, root: Path, shop: Shop, failpoint: str) -> None:
-        """Tell it what to do."""
-        assert self.process.stdin is not None
-        answer = str(self.folder / "answer.json")
-        order = {"root": str(root), "url": shop.url, "failpoint": failpoint, "answer": answer}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-
-    def run(self, root: Path, shop: Shop, failpoint: str = "") -> dict[str, Any] | None:
-        """Take and build; returns what was done, None where it was killed."""
-        self.order(root, shop, failpoint)
-        end = json.loads(self._line())
-        killed: bool = end["signal"] == signal.SIGKILL
-        assert killed or not (end["signal"] or end["code"]), (self.folder / "stderr").read_text()[-3000:]
-        assert not killed or failpoint
-        return None if killed else json.loads((self.folder / "answer.json").read_text())
-
-    def kill(self) -> None:
-        """Kill it and its engine, as a power cut would."""
-        with self.process, self._errors:  # which close the pipes
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
     """One process with one engine for all crashes."""
-    made = Laboratory(tmp_path_factory.mktemp("intaking"))
-    yield made
-    if made.process.poll() is None:
-        made.kill()
+    with opened("intaking", tmp_path_factory.mktemp("intaking")) as made:
+        yield made
 
 
 def assert_equal(root: Path, shop: Shop, **counts: int) -> None:
@@ -171,28 +123,26 @@ def test_killed_everywhere_while_others_write(
                  "(SELECT FROM orders WHERE order_id = 'slow'); UPDATE orders SET status = 'later' WHERE order_id = 'slow'")  # fmt: skip
             points = [f"{orders.id}:{each}" for each in AT_BRONZE] + chance.sample(at_silver, AT_SILVER)
             for number, point in enumerate(chance.sample(points, len(points))):
-                killed = laboratory.run(tmp_path, shop, point) is None
+                killed = laboratory.run(tmp_path, point, url=shop.url) == KILLED
                 kills += killed
                 assert killed or point.startswith(order_status.id), "the intake had nothing to do"
                 if number % 3 == 2:
-                    done = laboratory.run(tmp_path, shop)
-                    assert done is not None
-                    taken += done["rows"]
+                    taken += laboratory.run(tmp_path, url=shop.url)["rows"]
             slow("COMMIT")
     assert kills >= len(AT_BRONZE)
     assert taken
-    laboratory.run(tmp_path, shop)
+    laboratory.run(tmp_path, url=shop.url)
     assert_equal(tmp_path, shop, kills=kills, writers=writers.kills)
-    assert laboratory.run(tmp_path, shop) == {"rows": 0, "days": 0}
+    assert laboratory.run(tmp_path, url=shop.url) == {"rows": 0, "days": 0}
 
 
 def test_killed_with_its_engine_while_it_reads(laboratory: Laboratory, server: Server, tmp_path: Path) -> None:
     """Without it, a batch that was read in part could be taken for a whole one."""
     shop = server.shop()
     shop.run("SELECT place('a', 'placed', 1)")
-    laboratory.run(tmp_path, shop)
+    laboratory.run(tmp_path, url=shop.url)
     shop.run(f"INSERT INTO orders SELECT 'n' || n, 'u', 's', n, 'EUR', now(), now() FROM generate_series(1, {LARGE}) n")
-    laboratory.order(tmp_path, shop, "whole")
+    laboratory.order(tmp_path, forked=False, url=shop.url)
     staged = table_path(tmp_path, "bronze.orders") / "staged"
     deadline = time.monotonic() + 60
     while not any(staged.rglob("*.parquet")):
@@ -201,10 +151,6 @@ def test_killed_with_its_engine_while_it_reads(laboratory: Laboratory, server: S
     laboratory.kill()
     held = len(rows_of(table_path(tmp_path, "bronze.orders")))
     assert held in (1, 1 + LARGE)  # whole, where the kill came too late on a busy machine
-    (tmp_path / "laboratory").mkdir()
-    fresh = Laboratory(tmp_path / "laboratory")
-    try:
-        assert fresh.run(tmp_path, shop) == {"rows": 1 + LARGE - held, "days": 1}
-    finally:
-        fresh.kill()
+    with opened("intaking", tmp_path / "laboratory") as fresh:
+        assert fresh.run(tmp_path, url=shop.url) == {"rows": 1 + LARGE - held, "days": 1}
     assert_equal(tmp_path, shop, kills=1)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +16,7 @@ from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import entries, open_replays
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, land
+from lakehouse_tests.tables.laboratory import Laboratory, opened
 from lakehouse_tests.tables.replaying import REPLAYED, tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -28,61 +24,28 @@ PLACES = [f"{REPLAYED}:{point}" for point in (*REPLAY_POINTS, "after-quarantine-
 PLACES += ["silver.totals:after-stage", "silver.totals:after-commit"]
 
 
-class Process:
-    """The process that replays."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._errors = (folder / "stderr").open("w")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "lakehouse_tests.tables.replaying", str(folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
-        )  # fmt: skip
-        self._line()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, (self.folder / "stderr").read_text()[-2000:]
-        return line
-
-    def run(self, root: Path, do: str, *, loose: bool = True, failpoint: str = "", **more: Any) -> Any:
-        """Carry out an order; returns its answer, or nothing where it was killed, which it must be at a failpoint."""
-        assert self.process.stdin is not None
-        answer = self.folder / "answer.json"
-        order = {"root": str(root), "do": do, "loose": loose, "failpoint": failpoint, "answer": str(answer), **more}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        end = json.loads(self._line())
-        expected = {"signal": signal.SIGKILL if failpoint else 0, "code": 0}
-        assert end == expected, (self.folder / "stderr").read_text()[-2000:]
-        return None if failpoint else json.loads(answer.read_text())
-
-
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
     """One process with one engine for all replays."""
-    made = Process(tmp_path_factory.mktemp("replaying"))
-    yield made
-    with made.process, made._errors:  # which close the pipes
-        os.killpg(made.process.pid, signal.SIGKILL)
+    with opened("replaying", tmp_path_factory.mktemp("replaying")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def strict(process: Process, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def strict(process: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake built by the strict rule: each day has a negative reading in quarantine."""
     root = tmp_path_factory.mktemp("strict") / "root"
     land(root, 1)
-    process.run(root, "build", loose=False)
+    process.run(root, do="build", loose=False)
     return root
 
 
 @pytest.fixture(scope="module")
-def rebuilt(process: Process, strict: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def rebuilt(process: Laboratory, strict: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a rebuild of everything by the loose rule gives."""
     root = tmp_path_factory.mktemp("rebuilt") / "root"
     shutil.copytree(strict, root)
-    process.run(root, "build")
+    process.run(root, do="build", loose=True)
     return content(root)
 
 
@@ -109,58 +72,60 @@ def copy(strict: Path, tmp_path: Path) -> Path:
 
 
 def test_a_replay_gives_what_a_rebuild_gives_and_a_second_one_nothing(
-    process: Process, strict: Path, rebuilt: dict[str, Any], tmp_path: Path
+    process: Laboratory, strict: Path, rebuilt: dict[str, Any], tmp_path: Path
 ) -> None:
     """Without it, replayed rows could be doubled, lack what depends on them, or differ from those of the next build."""
     root = copy(strict, tmp_path)
     assert content(root) != rebuilt
-    assert process.run(root, "replay", loose=False) is None  # the rule still stands: they would only fail again
-    assert process.run(root, "replay") == [{"rows": len(DAYS), "outcome": {"published": len(DAYS)}, "still": {}}]
+    assert process.run(root, do="replay", loose=False) is None  # the rule still stands: they would only fail again
+    assert process.run(root, do="replay", loose=True) == [
+        {"rows": len(DAYS), "outcome": {"published": len(DAYS)}, "still": {}}
+    ]
     assert content(root) == rebuilt
     before = versions(root)
-    assert process.run(root, "replay") is None
+    assert process.run(root, do="replay", loose=True) is None
     assert versions(root) == before
 
 
-def test_only_the_days_of_chosen_rows_are_built(process: Process, strict: Path, tmp_path: Path) -> None:
+def test_only_the_days_of_chosen_rows_are_built(process: Laboratory, strict: Path, tmp_path: Path) -> None:
     """Without it, a replay of one day would quietly rebuild others by code that is not released for them."""
     root = copy(strict, tmp_path)
     base = open_snapshot(table_path(root, REPLAYED))
     chosen: dict[str, Any] = {"rule": "value_at_least_minimum", "code": "v1", "day": DAYS[1].isoformat()}
-    assert process.run(root, "replay", **{**chosen, "code": "v0"}) is None
-    assert process.run(root, "replay", **chosen)[0]["outcome"] == {"published": 1}
+    assert process.run(root, do="replay", loose=True, **{**chosen, "code": "v0"}) is None
+    assert process.run(root, do="replay", loose=True, **chosen)[0]["outcome"] == {"published": 1}
     after = open_snapshot(table_path(root, REPLAYED))
     assert {day for day in DAYS if after.by_day("day")[day] != base.by_day("day")[day]} == {DAYS[1]}
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_killed_replay_is_ended_by_the_next(
-    process: Process, strict: Path, rebuilt: dict[str, Any], tmp_path: Path, place: str
+    process: Laboratory, strict: Path, rebuilt: dict[str, Any], tmp_path: Path, place: str
 ) -> None:
     """Without it, a power cut could leave gold without replayed rows for ever, since none is in quarantine any more."""
     root = copy(strict, tmp_path)
-    process.run(root, "replay", failpoint=place)
+    process.die(root, place, do="replay", loose=True)
     made = tables(loose=True)[REPLAYED]
     ended = place.endswith(":after-replay-end")
     assert len(open_replays(root, made.id)) == (0 if ended else 1)
-    told = process.run(root, "replay")
+    told = process.run(root, do="replay", loose=True)
     assert told == (None if ended else [{"rows": len(DAYS), "outcome": {"published": len(DAYS)}, "still": {}}])
     assert content(root) == rebuilt
     assert [each.action for each in entries(root, made.id)] == ["replay", "replayed"]
     before = versions(root)
-    assert process.run(root, "replay") is None
+    assert process.run(root, do="replay", loose=True) is None
     assert versions(root) == before
 
 
-def test_rows_that_are_gone_or_fail_again_are_told(process: Process, strict: Path, tmp_path: Path) -> None:
+def test_rows_that_are_gone_or_fail_again_are_told(process: Laboratory, strict: Path, tmp_path: Path) -> None:
     """Without it, a row whose source was corrected away would count as replayed, or a failure as success."""
     root = copy(strict, tmp_path)
     path = root / "landing" / "events" / DAYS[0].isoformat() / "a.jsonl"
     path.write_text("\n".join(line for line in path.read_text().splitlines() if "bad" not in line))
     again = root / "landing" / "events" / DAYS[1].isoformat() / "a.jsonl"
     again.write_text(again.read_text().replace('"value": -1}', '"value": -2}'))
-    process.run(root, "build", loose=False, layer="bronze")
-    (told,) = process.run(root, "replay", loose=False)
+    process.run(root, do="build", loose=False, layer="bronze")
+    (told,) = process.run(root, do="replay", loose=False)
     assert told == {
         "rows": len(DAYS),
         "outcome": {"gone": 1, "quarantined": 2},

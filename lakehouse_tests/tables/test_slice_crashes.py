@@ -14,8 +14,9 @@ from lakehouse.tables.failpoints import SLICE_POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import DAYS, expected, land
+from lakehouse_tests.tables.laboratory import Laboratory, opened
 from lakehouse_tests.tables.readers import READERS, Poller, judge, look
-from lakehouse_tests.tables.test_crashes import Laboratory, assert_state, assert_swept, count, laboratory
+from lakehouse_tests.tables.test_crashes import assert_state, assert_swept, count, laboratory
 
 __all__ = ["laboratory"]
 
@@ -93,7 +94,7 @@ def killed_at_each_step(laboratory: Laboratory, root: Path, name: str, generatio
     new, before = expected(generation), None
     kept: dict[Path, int] = {}
     for attempt in range(N):
-        laboratory.run(root, f"{name}:after-slice", N)
+        laboratory.die(root, f"{name}:after-slice", slices=N)
         assert_state(root, state_before(name, generation))
         now = staged(root, name)
         assert kept.items() <= now.items(), "a staged slice was staged again"
@@ -102,13 +103,13 @@ def killed_at_each_step(laboratory: Laboratory, root: Path, name: str, generatio
         assert before is None or count_now == before + 1, f"attempt {attempt} staged more than one slice"
         before = count_now
     for place in ("after-stage", "before-quarantine-commit", "after-quarantine-commit", "before-commit"):
-        laboratory.run(root, f"{name}:{place}", N)
+        laboratory.die(root, f"{name}:{place}", slices=N)
         state = state_before(name, generation)
         if place in ("after-quarantine-commit", "before-commit"):
             state[f"{name}_quarantine"] = new[f"{name}_quarantine"]
         assert_state(root, state)
         assert staged(root, name) == kept, place
-    laboratory.run(root, f"{name}:after-commit", N)
+    laboratory.die(root, f"{name}:after-commit", slices=N)
     live = {table_path(root, name) / file.path for file in open_snapshot(table_path(root, name)).files}
     assert live == {path for path in kept if "route=valid" in path.parts}, "other files than the staged ones"
     assert folders(root, name) == before
@@ -124,7 +125,7 @@ def test_a_slice_that_was_not_noted_is_staged_again(
     land(root, generation)
     for name in SLICED:
         for place in ("after-slice", point, point):
-            laboratory.run(root, f"{name}:{place}", N)
+            laboratory.die(root, f"{name}:{place}", slices=N)
             assert_state(root, state_before(name, generation))
     count(kills=3 * len(SLICED))
     laboratory.run(root, slices=N)
@@ -138,9 +139,9 @@ def test_a_plain_build_after_a_killed_one_in_slices(
     """Without it, who gives up on slices could not build the days otherwise, or would build them of old slices."""
     generation = next(generations)
     land(root, generation)
-    laboratory.run(root, "silver.readings:after-slice", N)
+    laboratory.die(root, "silver.readings:after-slice", slices=N)
     land(root, generation, extra=1)  # the input changes meanwhile
-    laboratory.run(root, "silver.readings:after-slice", N)
+    laboratory.die(root, "silver.readings:after-slice", slices=N)
     land(root, generation)
     laboratory.run(root)
     count(kills=2)
@@ -154,12 +155,12 @@ def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
     """Without it, half a slice could be published, or those before it be staged again."""
     generation = next(generations)
     land(root, generation, extra=60_000)
-    laboratory.run(root, "silver.readings:after-slice", N)
+    laboratory.die(root, "silver.readings:after-slice", slices=N)
     old = state_before("silver.readings", generation)
     kept = staged(root, "silver.readings")
     folder = table_path(root, "silver.readings") / "staged"
     known = {path.name for path in folder.iterdir()}
-    laboratory.order(root, "whole", N)
+    laboratory.order(root, forked=False, slices=N)
     deadline = time.monotonic() + 60
     while not any(p for p in folder.rglob("*.parquet") if p.relative_to(folder).parts[0] not in known):
         assert time.monotonic() < deadline, "it never began to write"
@@ -170,13 +171,10 @@ def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
     assert not {name: rows for name, rows in seen.items() if "bronze" not in name and judge(rows, [old[name]]).total()}
     noted = staged(root, "silver.readings")
     assert kept.items() <= noted.items()
-    fresh = Laboratory(tmp_path)
-    try:
-        fresh.run(root, "silver.readings:before-commit", N)
+    with opened("crashing", tmp_path) as fresh:
+        fresh.die(root, "silver.readings:before-commit", slices=N)
         assert noted.items() <= staged(root, "silver.readings").items()
         land(root, generation)
         fresh.run(root, slices=N)
-    finally:
-        fresh.kill()
     assert_state(root, expected(generation))
     assert_swept(root)
