@@ -180,12 +180,13 @@ def _erase(
 def _held(settings: Settings, contracts: Mapping[str, Table], person: Person) -> dict[str, dict[date, int]]:
     """Days that hold rows of the person, with their number, by table."""
     from lakehouse.tables.erase import days_of, delta_tables, table_of
+    from lakehouse.tables.snapshot import table_name
 
     found = {}
     for path in delta_tables(settings.root):
         days = days_of(path, table_of(settings.root, path, contracts), person)
         if days:
-            found[f"{path.parent.name}.{path.name}"] = days
+            found[table_name(path)] = days
     return found
 
 

@@ -23,7 +23,7 @@ from lakehouse.errors import PublishConflictError
 from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
 MAX_ATTEMPTS = 20
@@ -332,7 +332,7 @@ def _held(target: Target, base: Snapshot, commit: Commit) -> dict[str, int | Non
         return {name: base.transaction(name) for name in commit.transactions}
     except DeltaError as error:
         raise PublishConflictError(
-            f"{target.path.parent.name}.{target.path.name}: the log of version {base.version}, on which this run "
+            f"{table_name(target.path)}: the log of version {base.version}, on which this run "
             "began, has been cleaned up meanwhile. Nothing of this run was published. Run it again."
         ) from error
 
@@ -344,7 +344,7 @@ def _passed(current: Snapshot, commit: Commit) -> bool:
 def _conflict(target: Target, days: Sequence[str], base: int, now: int) -> str:
     named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
     return (
-        f"{target.path.parent.name}.{target.path.name}: another run published {named} (or a part of it) while this one "
+        f"{table_name(target.path)}: another run published {named} (or a part of it) while this one "
         f"was computing (version {base} → {now}). Its data stands whole and nothing of this run was published. "
         "Run it again if this run's input is the newer one."
     )

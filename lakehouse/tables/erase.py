@@ -30,7 +30,7 @@ from lakehouse.tables.history import standing
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.metrics import measure
 from lakehouse.tables.plan import day_transaction
-from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, open_snapshot
+from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, open_snapshot, table_name
 from lakehouse.tables.staged import QUARANTINED, ROUTE, VALID, StagedFile, read_staged
 from lakehouse.tables.traces import files_under, names_person
 
@@ -121,7 +121,7 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
         {name: fingerprint([str(snapshot.transaction(name)), erasure]) for name in _transactions(days)},
         {"lakehouse.operation": "forget", "lakehouse.run_id": erasure, **_figures(root, path, table, staged, days)},
     )
-    label = f"{path.parent.name}.{path.name}"
+    label = table_name(path)
     failpoint(label, "before-erase-commit")
     exchange_files(target, snapshot, staged, touched, commit, days=None)
     failpoint(label, "after-erase-commit")
@@ -215,7 +215,7 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     Data files younger than `older_than` (seconds since the epoch) may be a running job's. Where a log entry goes, those
     before it go too, after a fresh checkpoint: older versions can then no longer be read.
     """
-    name = f"{path.parent.name}.{path.name}"
+    name = table_name(path)
     failpoint(name, "before-purge")
     snapshot = open_snapshot(path)
     live = {file.path for file in snapshot.files}

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.tables.durable import settle_entries
-from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.snapshot import Snapshot, open_snapshot, table_name
 
 MAX_ATTEMPTS = 5
 _ANEW = (
@@ -69,7 +69,7 @@ def evolve(
                 raise failed
             return snapshot
     raise PublishConflictError(
-        f"{path.parent.name}.{path.name}: other runs committed during each of {MAX_ATTEMPTS} attempts to add columns "
+        f"{table_name(path)}: other runs committed during each of {MAX_ATTEMPTS} attempts to add columns "
         f"({', '.join(missing)}). Run it again."
     )
 
@@ -131,7 +131,7 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
 
 
 def _text(path: Path, wrong: Collection[str]) -> str:
-    return f"{path.parent.name}.{path.name} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW}"
+    return f"{table_name(path)} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW}"
 
 
 def _retyped(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

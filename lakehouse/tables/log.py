@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from deltalake.exceptions import DeltaError
 
 from lakehouse.errors import HistoryGoneError
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
         lines = log.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise HistoryGoneError(
-            f"{path.parent.name}.{path.name}: the log entry of version {version} is gone ({log.name}); the oldest one "
+            f"{table_name(path)}: the log entry of version {version} is gone ({log.name}); the oldest one "
             f"is that of version {oldest_entry(path)}."
         ) from None
     facts: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def snapshot_at(path: Path, version: int) -> Snapshot:
     Raises:
         HistoryGoneError: where the table has no such version, or not any more.
     """
-    name = f"{path.parent.name}.{path.name}"
+    name = table_name(path)
     newest = open_snapshot(path).version
     if not 0 <= version <= newest:
         raise HistoryGoneError(f"{name} has no version {version}; its versions are 0 to {newest}.")
@@ -174,7 +174,7 @@ def readable_at(path: Path, version: int) -> Snapshot:
     """
     snapshot = snapshot_at(path, version)
     if gone := gone_files(path, snapshot.files):
-        name = f"{path.parent.name}.{path.name}"
+        name = table_name(path)
         raise HistoryGoneError(
             f"{name} version {version} cannot be read any more: a vacuum has removed {len(gone)} of its "
             f"{len(snapshot.files)} files. `lakehouse history {name}` lists the versions that can be read."

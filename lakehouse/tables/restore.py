@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from lakehouse.contracts import Table
@@ -31,7 +30,7 @@ from lakehouse.tables.log import (
 )
 from lakehouse.tables.plan import days_of_transactions
 from lakehouse.tables.publish import targets
-from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot
+from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
 from lakehouse.tables.staged import read_file
 
 _NAMED = 5  # days named in one message
@@ -236,7 +235,7 @@ def _refuse_gone(change: Exchange) -> None:
     gone = gone_files(change.target.path, change.added)
     if not gone:
         return
-    name = _name(change.target.path)
+    name = table_name(change.target.path)
     readable = [str(each.entry.version) for each in versions(change.target.path) if each.readable]
     listed = ", ".join(readable[:_NAMED]) + (", …" if len(readable) > _NAMED else "")
     raise HistoryGoneError(
@@ -271,7 +270,3 @@ def _refuse_torn(table: Table, between: Sequence[Entry], days: set[date]) -> Non
                 "between days, so that one could be there twice or not at all. Restore those days too, or the whole "
                 "table (without --from and --to)."
             )
-
-
-def _name(path: Path) -> str:
-    return f"{path.parent.name}.{path.name}"

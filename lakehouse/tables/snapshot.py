@@ -115,6 +115,11 @@ class Snapshot:
         return indexes
 
 
+def table_name(folder: Path) -> str:
+    """`layer.name` of the table in a folder: what `lake.table_path` says, backwards."""
+    return f"{folder.parent.name}.{folder.name}"
+
+
 def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
     """Read a table's log.
 
