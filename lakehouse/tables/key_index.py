@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts.table import EVENT_DAYS, Table
 from lakehouse.spark.session import literal_path
+from lakehouse.tables.durable import settle
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.snapshot import DataFile, Snapshot
 
@@ -123,10 +124,11 @@ def _schema(table: Table) -> T.StructType:
 
 
 def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) -> None:
-    """Add an entry; killed anywhere, it is not there."""
+    """Add an entry; killed anywhere, it is not there, and after a power cut it is not empty."""
     draft = folder / f".{uuid.uuid4()}"
     frame.coalesce(1 + rows // ROWS_A_FILE).write.parquet(str(draft))
     (draft / _ABOUT).write_text(json.dumps(sorted(about)))
+    settle(draft.iterdir(), draft)
     draft.rename(folder / draft.name[1:])
 
 

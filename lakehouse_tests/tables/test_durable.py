@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from lakehouse.tables import key_index
 from lakehouse.tables.commit import Commit, append, append_batch, ensure_table, replace_days
 from lakehouse.tables.durable import settle
 from lakehouse.tables.maintenance import Layout, compact
@@ -94,6 +95,29 @@ def test_a_checkpoint_is_there_to_stay(target: Target, asked: list[str]) -> None
     log = target.path / "_delta_log"
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     assert {str(checkpoint), str(log / "_last_checkpoint")} <= set(asked)
+
+
+def test_an_entry_of_the_key_index_is_whole_or_not_there(tmp_path: Path, asked: list[str]) -> None:
+    """Without it, a power cut could leave an entry whose file is empty: an upsert would put a key into a second day."""
+
+    class Frame:
+        """Stands in for the engine, which writes one file."""
+
+        @property
+        def write(self) -> Frame:
+            return self
+
+        def coalesce(self, _: int) -> Frame:
+            return self
+
+        def parquet(self, path: str) -> None:
+            Path(path).mkdir(parents=True)
+            (Path(path) / "part-0.parquet").write_bytes(b"PAR1")
+
+    key_index._write(Frame(), tmp_path, {"day=2026-03-02/a.parquet"}, 1)  # type: ignore[arg-type]
+    (entry,) = tmp_path.iterdir()
+    draft = tmp_path / f".{entry.name}"
+    assert set(asked) == {str(each) for each in (draft, draft / "part-0.parquet", draft / "_files.json")}
 
 
 def test_a_disk_that_refuses_is_no_success(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
