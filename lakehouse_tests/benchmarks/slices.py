@@ -60,34 +60,39 @@ def lines(spark: SparkSession, rows: int, days: int) -> DataFrame:
 
 
 def measured(lake: Lake, days: list[date], slices: int) -> dict[str, Any]:
-    """Build the heavy tables; seconds, and what the engine spilled to disk and held in memory at most."""
+    """Build the heavy tables: seconds and rows of each, and the most memory that all processes held."""
     report: dict[str, Any] = {}
+    slicing = Slicing(slices) if slices > 1 else None
     with PeakMemory() as memory:
         for name in HEAVY:
-            began, before = time.perf_counter(), _spilled(lake.spark)
-            result = build(
-                lake, lake.table(name), days, run_id="bench", slicing=Slicing(slices) if slices > 1 else None
-            )
+            began = time.perf_counter()
+            result = build(lake, lake.table(name), days, run_id="bench", slicing=slicing)
             assert result.with_status("published") == days, result.days
-            after = _spilled(lake.spark)
+            assert all(each.metrics.rows for each in result.days.values()), result.days
             report[name] = {
                 "seconds": round(time.perf_counter() - began, 1),
                 "rows": sum(each.metrics.rows for each in result.days.values()),
-                "spilled_mb": round((after - before) / 1e6),
+                "files": sum(each.metrics.files for each in result.days.values()),
                 "slowest_slice_seconds": result.facts.get("slowest_slice_seconds"),
             }
-    held = lake.spark.sparkContext._jsc.sc().statusStore().executorList(False).apply(0).peakMemoryMetrics()
-    in_use = held.get().getMetricValue("OnHeapExecutionMemory") if held.isDefined() else 0
-    return report | {"peak_execution_mb": round(in_use / 1e6), "peak_rss_mb": memory.peak_mb}
+    return report | {"peak_rss_mb": memory.peak_mb}
 
 
-def _spilled(spark: SparkSession) -> int:
-    # Bytes on disk over all stages so far; the public interface does not tell.
-    store = spark.sparkContext._jsc.sc().statusStore()
-    assert spark.sparkContext._jvm is not None
-    empty = spark.sparkContext._jvm.java.util.ArrayList()
-    stages = store.stageList(empty)
-    return sum(int(stages.apply(n).diskBytesSpilled()) for n in range(stages.size()))
+def told_by_tasks(log: Path) -> dict[str, float]:
+    """What the engine's tasks held and did not have room for, from its event log."""
+    held, spilled, sorted_rows = 0, 0, 0
+    for path in log.rglob("events_*"):
+        for line in path.read_text().splitlines():
+            if '"SparkListenerTaskEnd"' in line:
+                metrics = json.loads(line)["Task Metrics"]
+                held = max(held, metrics["Peak Execution Memory"])
+                spilled += metrics["Disk Bytes Spilled"]
+                sorted_rows = max(sorted_rows, metrics["Shuffle Read Metrics"]["Total Records Read"])
+    return {
+        "largest_task_mb": round(held / 1e6, 1),
+        "spilled_mb": round(spilled / 1e6, 1),
+        "largest_task_rows": sorted_rows,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,34 +107,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     days = [FIRST + timedelta(days=n) for n in range(given.days)]
     if given.step is not None:
-        settings = get_settings().model_copy(update={"spark_memory": given.memory, "spark_config": _CONFIG})
+        log = Path(tempfile.mkdtemp(prefix="events-", dir=get_settings().root))
+        config = {"spark.ui.showConsoleProgress": "false", "spark.eventLog.enabled": "true"}
+        config |= {"spark.eventLog.dir": log.as_uri(), "spark.eventLog.compress": "false"}
+        settings = get_settings().model_copy(update={"spark_memory": given.memory, "spark_config": config})
         lake = Lake(settings, declared(), lambda: start(settings))
         lake.spark.sparkContext.setLogLevel("ERROR")
         if given.step == "0":
             bronze = lake.table("bronze.online_retail")
-            made = Job(lines(lake.spark, given.rows, given.days), days, (), dict.fromkeys(days, 1))
-            Publisher(lake, bronze).publish(made, BuildResult(bronze, -1, {}), "bench")
-        else:
-            sys.stdout.write(json.dumps(measured(lake, days, int(given.step))) + "\n")
+            each = given.rows // given.days // 4 * 4  # whole orders, as many on each day
+            rows = lines(lake.spark, each * given.days, given.days)
+            result = BuildResult(bronze, -1, {})
+            job = Job(rows, days, (), dict.fromkeys(days, 1), dict.fromkeys(days, each))
+            Publisher(lake, bronze).publish(job, result, "bench")
+            assert result.with_status("published") == days, result.days
+            lake.spark.stop()
+            return 0
+        found = measured(lake, days, int(given.step))
         lake.spark.stop()
+        sys.stdout.write(json.dumps(found | told_by_tasks(log)) + "\n")
         return 0
     rounds: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as folder:
         _step(folder, "0", given)
         for _ in range(given.rounds):
-            found = {}
+            ways = {}
             for slices in (1, given.slices):
                 for name in HEAVY:
                     layer, table = name.split(".")
                     for path in (Path(folder) / "tables" / layer).glob(f"{table}*"):
                         shutil.rmtree(path)
-                found["whole" if slices == 1 else f"{slices} slices"] = json.loads(_step(folder, str(slices), given))
-            rounds.append(found)
+                ways["whole" if slices == 1 else f"{slices} slices"] = json.loads(_step(folder, str(slices), given))
+            rounds.append(ways)
     sys.stdout.write(json.dumps({"rows": given.rows, "days": given.days, "rounds": rounds}, indent=2) + "\n")
     return 0
-
-
-_CONFIG = {"spark.ui.showConsoleProgress": "false", "spark.executor.heartbeatInterval": "500ms"}
 
 
 def _step(folder: str, step: str, given: argparse.Namespace) -> str:
