@@ -13,6 +13,7 @@ from lakehouse import __doc__ as about
 from lakehouse.commands import (
     alerts,
     backfill,
+    backfills,
     candidate,
     clocks,
     demo,
@@ -50,6 +51,7 @@ FAMILIES = (
     land,
     intake,
     backfill,
+    backfills,
     query,
     ready,
     status,

@@ -60,6 +60,10 @@ class PublishConflictError(LakehouseError):
     """Another run published the same partitions first; its data stands whole."""
 
 
+class DaemonError(LakehouseError):
+    """Dagster's server or daemon does not answer, or will not do what it is asked."""
+
+
 class HistoryGoneError(LakehouseError):
     """A version of a table cannot be read any more: a vacuum removed its files, or its log entries are gone."""
 

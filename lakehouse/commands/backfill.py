@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakehouse.commands.backfills import Daemon, NoWait
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
@@ -103,6 +104,7 @@ def add_to(app: typer.Typer) -> None:
             "lakehouse backfill --failed-only",
             "lakehouse backfill --touched --dry-run",
             "lakehouse backfill --select gold.user_features --from 2010-12-01 --to 2011-08-31 --slices 8",
+            "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --daemon --no-wait",
         ),
     )(backfill)
 
@@ -137,6 +139,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     at_once: AtOnce = 1,
     dry_run: DryRun = False,
     slices: Slices = 1,
+    daemon: Daemon = False,
+    no_wait: NoWait = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -147,6 +151,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     before it is published.
     """
     from lakehouse.catalog import tables
+    from lakehouse.commands.daemon import launch
     from lakehouse.commands.plans import forecast, plan_days
 
     settings = get_settings()
@@ -155,10 +160,16 @@ def backfill(  # noqa: PLR0913 - a command's options
         context.with_resource(_in_slices(select_tables(selection), slices))
     if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
         raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
+    if no_wait and not daemon:
+        raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
+    if daemon and (days_per_run or at_once > 1):
+        raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS and its queue: no --days-per-run, no --at-once.")
     if touched or outdated:
         if days_per_run or at_once > 1:
             raise UsageError("--touched and --outdated decide table by table: no --days-per-run and no --at-once.")
-        _run_stale(settings, selection, first, last, outdated, dry_run, as_json, verbose)
+        within = (first or settings.first_day, last or last_partition())
+        wait = not no_wait if daemon else None
+        _run_stale(settings, select_tables(selection), within, outdated, dry_run, as_json, verbose, daemon_wait=wait)
         return
     if failed_only:
         names = select_tables(selection)
@@ -175,6 +186,9 @@ def backfill(  # noqa: PLR0913 - a command's options
         say("Nothing to do: no day of these tables is left over from a failed or cancelled run.")
         if as_json:
             print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
+        return
+    if daemon:
+        launch(settings, names, wanted, force=force, wait=not no_wait, as_json=as_json)
         return
     plans = plan_days(settings, names, wanted, force=force, pieces=one_by_one(chunks))
     say(forecast(plans, len(chunks), at_once))
@@ -196,27 +210,29 @@ def _in_slices(names: Sequence[str], slices: int) -> AbstractContextManager[None
 
 def _run_stale(
     settings: Settings,
-    selection: str | None,
-    first: date | None,
-    last: date | None,
+    names: Sequence[str],
+    within: tuple[date, date],
     outdated: bool,
     dry_run: bool,
     as_json: bool,
     verbose: bool,
+    daemon_wait: bool | None,
 ) -> None:
+    from lakehouse.commands.daemon import launch
     from lakehouse.commands.plans import lake_without_engine, stale_by_table
     from lakehouse.commands.runs import run_stale
     from lakehouse.commands.summary import print_summary
     from lakehouse.tables.lookback import versions, would_write, written_since
 
-    names = select_tables(selection)
-    within = (first or settings.first_day, last or last_partition())
     in_order(*within)
     lake = lake_without_engine(settings)
     wanted = stale_by_table(lake, names, within, outdated=outdated)
     if dry_run:
         would = None if outdated else would_write(lake, wanted)
         _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json, would)
+        return
+    if daemon_wait is not None and any(wanted.values()):
+        launch(settings, names, wanted, force=False, wait=daemon_wait, as_json=as_json)
         return
     only, before = wanted if outdated else None, versions(lake, names)
     report = run_stale(settings, names, within=within, only=only, backfill=True, verbose=verbose)

@@ -30,7 +30,15 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
-from lakehouse.orchestration.instance import checks_of, close_abandoned_runs, days_of_run, partition_tags, table_of
+from lakehouse.orchestration.backfills import still_to_come
+from lakehouse.orchestration.instance import (
+    STARTED_AGAIN,
+    checks_of,
+    close_abandoned_runs,
+    days_of_run,
+    partition_tags,
+    table_of,
+)
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.orchestration.report import asset_key
@@ -44,7 +52,7 @@ INTERVAL = 20  # seconds
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
-TAGS = {AUTOMATIC: "true", "dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
+TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}
 _UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.QUEUED,
@@ -120,6 +128,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             LakeOfNow(get_settings(), tables()),
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
+            leave=still_to_come(context.instance),
             last=date.fromisoformat(last) if last else date.min,
             limit=limit,
             now=now,
@@ -140,6 +149,7 @@ def decide(
     cursor: Cursor,
     runs: Sequence[DagsterRun],
     *,
+    leave: Mapping[str, Collection[date]] | None = None,
     last: date,
     limit: int,
     now: float,
@@ -153,6 +163,7 @@ def decide(
         lake: without an engine.
         cursor: what was asked for before.
         runs: that are not finished.
+        leave: by table, days that a backfill of the daemon is still to build.
         last: newest partition.
         limit: most days at once, the oldest first.
         now: seconds since the epoch.
@@ -162,11 +173,13 @@ def decide(
     state = _state_of(lake, last)
     if state == cursor.seen:
         return Decision([], cursor, "Nothing has landed or changed.")
-    asked, due, later = _due(lake, cursor, runs, last, now)
+    asked, due, later = _due(lake, cursor, runs, leave or {}, last, now)
     roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
-        reason = "What is due waits for runs or files that are not finished." if later else "Everything is built."
+        reason = (
+            "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
+        )
         return Decision([], Cursor(cursor.count, "" if later else state, asked), reason)
     wanted: dict[str, set[date]] = {}
     for name, days in roots.items():
@@ -178,7 +191,14 @@ def decide(
     return Decision(pieces, Cursor(cursor.count + 1, "", asked), "")
 
 
-def _due(lake: Lake, cursor: Cursor, runs: Sequence[DagsterRun], last: date, now: float) -> tuple[Days, Days, bool]:
+def _due(
+    lake: Lake,
+    cursor: Cursor,
+    runs: Sequence[DagsterRun],
+    leave: Mapping[str, Collection[date]],
+    last: date,
+    now: float,
+) -> tuple[Days, Days, bool]:
     """What was asked for and still stands, what is due now, and whether more will be."""
     first = lake.settings.first_day
     asked: Days = {}
@@ -193,6 +213,7 @@ def _due(lake: Lake, cursor: Cursor, runs: Sequence[DagsterRun], last: date, now
         if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
             asked[name] = kept
         busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
+        busy |= set(leave.get(name, ()))
         busy |= _still_landing(lake, table, days, now)
         fresh = {day: marks[day] for day in days if day not in asked.get(name, {})}
         later = later or bool(busy.intersection(fresh))

@@ -39,6 +39,8 @@ OWNER_TAG = "lakehouse/process"
 BACKFILL_TAG = "lakehouse/backfill"
 """Runs of `lakehouse backfill` in its own process; those of Dagster's backfills have Dagster's tag."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
+STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
+"""Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 CODE_LOCATION = "lakehouse.definitions"
 
 

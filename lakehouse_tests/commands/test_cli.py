@@ -14,7 +14,7 @@ from lakehouse_tests.commands.conftest import Cli
 COMMANDS = [
     ("demo",), ("land", "online_retail"), ("land", "events"), ("intake",), ("materialize",), ("backfill",), ("sql",), ("status",),
     ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("restore",), ("candidate", "build"), ("candidate", "compare"), ("candidate", "swap"), ("candidate", "drop"), ("vacuum",), ("compact",),
-    ("doctor",), ("dev",), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
+    ("doctor",), ("dev",), ("backfills", "list"), ("backfills", "show"), ("backfills", "pause"), ("backfills", "resume"), ("backfills", "cancel"), ("backfills", "retry"), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
 ]  # fmt: skip
 
 
@@ -57,6 +57,9 @@ def test_version() -> None:
         (["backfill", "--from", "yesterday"], "is not a day; expected YYYY-MM-DD"),
         (["describe", "silver.transaction"], "Did you mean silver.transactions"),
         (["sql", "DROP TABLE silver.orders"], "This command only reads"),
+        (["backfill", "--touched", "--no-wait"], "--no-wait is for --daemon"),
+        (["backfills", "show", "abcdefgh"], "There is no backfill abcdefgh"),
+        (["backfills", "pause", "abcdefgh"], "There is no backfill abcdefgh"),
         (["land", "events", "--days", "1", "--rows", "1", "--seed", "1", "--faults", "gremlins=1"], "gremlins"),
         (["quarantine", "show", "silver.transactions", "--rule", "currency_unknown"], "Did you mean currency_known"),
         (["vacuum", "--hours", "1"], "at least 24 h"),

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,6 +49,38 @@ def test_exports_are_landed_by_day(cli: Cli, root: Path, tmp_path: Path) -> None
     assert [each["path"] for each in said.json] == [f"landing/online_retail/2011-03-0{n}.csv.gz" for n in (2, 3)]
     assert cli("land", "online_retail", str(folder), "--from", "2012-01-01").code == 2
     assert cli("land", "online_retail", str(root / "nowhere")).code == 2
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_without_our_daemon_a_backfill_says_how_to_start_it(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """Without it, a backfill would hang, or be handed to whatever program happens to listen there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("LAKEHOUSE_PORT", str(taken.getsockname()[1]))
+        if answers:
+            taken.listen()
+            threading.Thread(target=_says_hello, args=(taken,), daemon=True).start()
+        said = cli("backfill", *RANGE, "--daemon", "--json")
+    assert said.code == 3
+    assert ("is no Dagster" if answers else "Nothing answers at http://127.0.0.1:") in said.err
+    assert answers or "dev` and leave it on" in said.err
+    assert not said.out
+    assert "18 partitions to build, 0 unchanged, a gapless range in one run" in said.err
+
+
+def _says_hello(taken: socket.socket) -> None:
+    with taken.accept()[0] as connection:
+        connection.recv(10_000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+
+
+def test_a_lakehouse_without_backfills_says_so(cli: Cli, root: Path) -> None:
+    """Without it, looking for backfills would make the state of a root that was mistyped."""
+    assert cli("backfills", "list", "--json").json == []
+    assert "There is no backfill of the daemon yet" in cli("backfills", "list").err
+    assert not root.exists()
 
 
 def test_a_dry_run_lists_days_and_writes_nothing(cli: Cli, root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -75,10 +76,12 @@ class World:
         (folder / "part-0000.jsonl").write_text("{}\n" * self._lines)
         self.events[arrived] = set(events or (arrived,))
 
-    def look(self, runs: tuple[DagsterRun, ...] = (), limit: int = 99) -> Decision:
+    def look(
+        self, runs: tuple[DagsterRun, ...] = (), limit: int = 99, leave: Mapping[str, set[date]] | None = None
+    ) -> Decision:
         """One evaluation; the cursor goes through its text, as after a restart."""
         lake = self.lake()
-        made = decide(lake, Cursor.of(self.cursor, 5.0), runs, last=LAST, limit=limit, now=self.now)
+        made = decide(lake, Cursor.of(self.cursor, 5.0), runs, leave=leave, last=LAST, limit=limit, now=self.now)
         self.cursor = made.cursor.text()
         for piece in made.pieces:
             (first,) = piece.tables[:1]
@@ -188,6 +191,17 @@ def test_days_that_somebody_is_building_are_waited_for(world: World) -> None:
     world.run(piece)
     world.settle()
     assert world.due() == {}
+
+
+def test_days_of_a_backfill_are_left_to_it_even_while_it_is_paused(world: World) -> None:
+    """Without it, a paused backfill would be built all the same, by the sensor and with the engine of live runs."""
+    world.land(DAYS[0])
+    world.land(DAYS[1])
+    (piece,) = world.look(leave={BRONZE: {DAYS[0]}}).pieces
+    assert of_days(piece) == [((BRONZE, SILVER, GOLD), str(DAYS[1]), str(DAYS[1]))]
+    world.run(piece)
+    world.settle()
+    assert world.due() == {}, "once it is over, what it has not built is due like any other day"
 
 
 def test_a_day_that_fails_is_left_alone_until_its_input_changes(world: World) -> None:

@@ -29,22 +29,27 @@ STOP_SECONDS = 20
 
 
 class Server:
-    """The web server and daemon, as `lakehouse dev` starts them, and what they say over GraphQL."""
+    """The web server and daemon, as `lakehouse dev` starts them, and what they say over GraphQL.
 
-    def __init__(self, root: Path, first_day: str) -> None:
+    `settings` are variables in place of, or beside, those that every server of the tests has.
+    """
+
+    def __init__(self, root: Path, first_day: str, **settings: str) -> None:
         self.root = root
         self.log = root / "dev.log"
         self._first_day = first_day
+        self._settings = settings
         self._process: subprocess.Popen[bytes]
+        self.port = 0
         self.url = ""
 
     def __enter__(self) -> Self:
-        port = _free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        with self.log.open("wb") as log:
+        self.port = self.port or _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        with self.log.open("ab") as log:
             # A session of its own: its group holds the server, the daemon, the code server, every run and its engine.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "lakehouse.cli", "dev", "--port", str(port)],
+                [sys.executable, "-m", "lakehouse.cli", "dev", "--port", str(self.port)],
                 cwd=self.root,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -67,6 +72,23 @@ class Server:
                 wait_for(self._is_gone, "the server's processes are gone", STOP_SECONDS)
                 return
 
+    def restart_after_kill(self) -> None:
+        """SIGKILL for the server, the daemon and everything they have started; then a new one on the same port."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        wait_for(self._is_gone, "the killed processes are gone", STOP_SECONDS)
+        self.__enter__()
+
+    def engines(self) -> list[str]:
+        """The command line of each engine that a run has started."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                if os.getpgid(int(folder.name)) == self._process.pid:
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return [
+            line for line in found if " org.apache.spark.deploy.SparkSubmit" in line and "launcher.Main" not in line
+        ]
+
     def _environment(self) -> dict[str, str]:
         ours = {
             "LAKEHOUSE_ROOT": str(self.root),
@@ -79,7 +101,7 @@ class Server:
             "PYTHONPATH": str(REPOSITORY),
         }
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAGSTER_")}
-        return inherited | ours
+        return inherited | ours | {f"LAKEHOUSE_{name.upper()}": value for name, value in self._settings.items()}
 
     def _answers(self) -> bool:
         if self._process.poll() is not None:

@@ -1,0 +1,156 @@
+"""What has become of a backfill of Dagster's daemon, told from the events of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import TYPE_CHECKING
+
+from lakehouse.commands.console import program
+from lakehouse.commands.reports import Report, RunReport, TableReport
+from lakehouse.commands.runs import Follower, close_abandoned
+from lakehouse.errors import DaemonError
+from lakehouse.orchestration.pieces import Piece
+
+if TYPE_CHECKING:
+    from dagster import DagsterEventType, DagsterInstance, DagsterRun
+    from dagster._core.execution.backfill import PartitionBackfill
+
+_REPLACED_BY = "dagster/auto_retry_run_id"  # of a run that crashed: Dagster has started this one in its place
+
+
+class Watch:
+    """What has become of a backfill, told from the events of its runs: by table and day, as of the last look.
+
+    The daemon takes note of materialized days every half a minute, and of reasons never.
+    """
+
+    def __init__(self, instance: DagsterInstance, backfill_id: str) -> None:
+        from lakehouse.orchestration.backfills import target_of
+
+        self._instance = instance
+        self.on_step: Callable[[str, str, int], None] = lambda *_: None
+        self._followers: dict[str, Follower] = {}
+        self._cursors: dict[str, str | None] = {}
+        self._over: set[str] = set()
+        self._starts_again = False
+        self._replaced: set[str] = set()
+        self.backfill = _found(instance, backfill_id)
+        self.target = target_of(self.backfill)
+        self.report = Report({name: TableReport(name) for name in self.target})
+        self.running: dict[str, set[date]] = {}
+        """By table, the days of runs that are on and that have not materialized them yet."""
+
+    def look(self) -> None:
+        """Take note of what has happened since the last look."""
+        from lakehouse.orchestration.backfills import runs_of
+
+        close_abandoned(self._instance)  # of killed processes: the daemon would wait for them
+        self.backfill = _found(self._instance, self.backfill.backfill_id)
+        self.running = {}
+        runs = runs_of(self._instance, self.backfill.backfill_id)
+        self._starts_again = any(run.is_complete_and_waiting_to_retry for run in runs)
+        self._replaced = {run.run_id for run in runs if _REPLACED_BY in run.tags}
+        for run in runs:
+            if run.run_id in self._over:
+                continue
+            follower = self._followers.get(run.run_id) or self._begin(run)
+            follower.run.status = run.status.value
+            self._feed(run, follower)
+            if run.is_finished:
+                self._end(run, follower)
+            elif run.status.value != "QUEUED":
+                for name in follower.run.piece.tables:
+                    self.running.setdefault(name, set()).update(set(follower.run.piece.days) - self._told(name))
+
+    @property
+    def waiting(self) -> dict[str, set[date]]:
+        """By table, the days that no run has begun with."""
+        return {name: days - self._told(name) - self.running.get(name, set()) for name, days in self.target.items()}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen: the daemon may take another half a minute to say so."""
+        from lakehouse.orchestration.backfills import is_over
+
+        if len(self._over) < len(self._followers) or self._starts_again:
+            return False
+        return is_over(self.backfill) or (bool(self._over) and not any(self.waiting.values()))
+
+    def close(self) -> None:
+        """Name the days that no run was made for, once it is over; forget runs that crashed and were started again."""
+        self.report.runs = [run for run in self.report.runs if run.run_id not in self._replaced]
+        for name, days in self.waiting.items():
+            for day in days:
+                self.report.tables[name].skipped[day] = self._why_never(name, day)
+
+    def _begin(self, run: DagsterRun) -> Follower:
+        from lakehouse.catalog import tables
+        from lakehouse.orchestration.backfills import tables_of
+        from lakehouse.orchestration.instance import days_of_run
+
+        days = days_of_run(run.tags) or sorted(set().union(*self.target.values()))
+        names = tuple(name for name in tables_of(run) if name in self.report.tables)
+        made = RunReport(run.run_id, Piece(names, days[0], days[-1]))
+        follower = Follower(made, self.report.tables, tables(), self.on_step)
+        self._followers[run.run_id] = follower
+        self.report.runs.append(made)
+        return follower
+
+    def _feed(self, run: DagsterRun, follower: Follower) -> None:
+        more = True
+        while more:
+            found = self._instance.get_records_for_run(
+                run.run_id, cursor=self._cursors.get(run.run_id), of_type=_types(), limit=1000
+            )
+            for record in found.records:
+                if (event := record.event_log_entry.dagster_event) is not None:
+                    follower.see(event)
+            self._cursors[run.run_id] = found.cursor
+            more = found.has_more
+
+    def _end(self, run: DagsterRun, follower: Follower) -> None:
+        record = self._instance.get_run_record_by_id(run.run_id)
+        if record is not None and record.start_time and record.end_time:
+            follower.run.seconds = record.end_time - record.start_time
+        follower.finish(self._instance)
+        self._over.add(run.run_id)
+
+    def _told(self, name: str) -> set[date]:
+        report = self.report.tables[name]
+        return {*report.published, *report.unchanged, *report.failed, *report.skipped}
+
+    def _why_never(self, name: str, day: date) -> str:
+        from lakehouse.catalog import tables
+        from lakehouse.orchestration.backfills import state_of
+        from lakehouse.tables.plan import window
+
+        for each in tables()[name].upstream.values():
+            upstream = self.report.tables.get(each.table)
+            if upstream is not None and any(d in upstream.failed or d in upstream.skipped for d in window(each, day)):
+                return f"waits for {each.table}"
+        return f"no run was started for it; the backfill is {state_of(self.backfill)}"
+
+
+def _found(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
+    backfill = instance.get_backfill(backfill_id)
+    if backfill is None:
+        raise DaemonError(
+            f"There is no backfill {backfill_id} under this root: `{program()} backfills list` names all."
+        )
+    return backfill
+
+
+def _types() -> set[DagsterEventType]:
+    from dagster import DagsterEventType as Of
+
+    return {
+        Of.STEP_START,
+        Of.ASSET_MATERIALIZATION,
+        Of.ASSET_CHECK_EVALUATION,
+        Of.STEP_UP_FOR_RETRY,
+        Of.STEP_SUCCESS,
+        Of.STEP_FAILURE,
+        Of.STEP_SKIPPED,
+        Of.RUN_FAILURE,
+    }

@@ -1,0 +1,196 @@
+"""Backfills of Dagster's daemon: what there are, what they are about, and how they are paused and stopped.
+
+A pause is a tag and no change of what Dagster knows of the backfill: the backfill gives it to the runs it makes, and
+the run queue (`dagster.yaml`) starts none that has it. Runs that are on end by themselves, and the daemon goes on
+taking note of what is materialized, so a backfill goes on where it stands. The tag is in Dagster's storage, which
+outlives any process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.execution.asset_backfill import AssetBackfillData
+
+# Dagster (1.13) has no public way to look at or change its own backfills from Python.
+from dagster._core.execution.backfill import (
+    BULK_ACTION_TERMINAL_STATUSES,
+    BulkActionsFilter,
+    BulkActionStatus,
+    PartitionBackfill,
+)
+from dagster._core.storage.runs.schema import BulkActionsTable
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
+from dagster._serdes import deserialize_value, serialize_value
+
+from lakehouse.catalog import tables
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, days_of_run, lake_job, table_of
+
+PAUSED_TAG = "lakehouse/paused"
+LOOKS = 2  # in a row that must find nothing to do, LULL seconds apart
+LULL = 1.0
+PATIENCE = 60.0  # seconds that a daemon may take to make the runs it has begun to make
+_WAITING = [DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
+_STATES = {
+    BulkActionStatus.REQUESTED: "running",
+    BulkActionStatus.CANCELING: "stopping",
+    BulkActionStatus.FAILING: "stopping",
+    BulkActionStatus.CANCELED: "cancelled",
+    BulkActionStatus.FAILED: "broken",
+    BulkActionStatus.COMPLETED: "done",
+    BulkActionStatus.COMPLETED_SUCCESS: "done",
+    BulkActionStatus.COMPLETED_FAILED: "failed",
+}
+
+Days = dict[str, set[date]]
+"""Days by table."""
+
+
+def state_of(backfill: PartitionBackfill) -> str:
+    """`running`, `paused`, `stopping`; and once it is over `done`, `failed` (some days), `cancelled` or `broken`."""
+    paused = backfill.status == BulkActionStatus.REQUESTED and is_paused(backfill)
+    return "paused" if paused else _STATES[backfill.status]
+
+
+def is_over(backfill: PartitionBackfill) -> bool:
+    """Whether the daemon has closed it."""
+    return backfill.status in BULK_ACTION_TERMINAL_STATUSES
+
+
+def is_paused(backfill: PartitionBackfill) -> bool:
+    """Whether its runs are held in the queue."""
+    return backfill.tags.get(PAUSED_TAG) == "true"
+
+
+def newest_backfills(instance: DagsterInstance, limit: int | None = None) -> Sequence[PartitionBackfill]:
+    """The backfills there are, the newest first."""
+    return instance.get_backfills(limit=limit)
+
+
+def runs_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:
+    """The runs of a backfill, in the order they were made."""
+    return list(instance.get_runs(filters=RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill_id}), ascending=True))
+
+
+def tables_of(run: DagsterRun) -> list[str]:
+    """The tables of a run, upstream first."""
+    chosen = {table_of(key) for key in run.asset_selection} if run.asset_selection is not None else set(tables())
+    return [name for name in tables() if name in chosen]
+
+
+def target_of(backfill: PartitionBackfill) -> Days:
+    """What a backfill is to materialize; tables upstream first."""
+    found: Days = {}
+    data = data_of(backfill)
+    if data is not None:
+        for key, subset in data.target_subset.partitions_subsets_by_asset_key.items():
+            found[table_of(key)] = {date.fromisoformat(day) for day in subset.get_partition_keys()}
+    else:  # of a job, launched from the job's page
+        days = {date.fromisoformat(day) for day in backfill.partition_names or ()}
+        names = [table_of(key) for key in backfill.asset_selection or ()] or list(tables())
+        found = {name: set(days) for name in names}
+    return {name: found[name] for name in tables() if name in found}
+
+
+def data_of(backfill: PartitionBackfill) -> AssetBackfillData | None:
+    """What the daemon has noted of an asset backfill at its last look; None of a job's."""
+    if not backfill.is_asset_backfill:
+        return None
+    return backfill.get_asset_backfill_data(lake_job().asset_layer.asset_graph)
+
+
+def still_to_come(instance: DagsterInstance) -> Days:
+    """By table, the days of unfinished backfills, paused ones included, which others should leave to them."""
+    found: Days = {}
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+        for name, days in target_of(backfill).items():
+            found.setdefault(name, set()).update(days)
+        for run in runs_of(instance, backfill.backfill_id):
+            if run.is_finished:
+                for name in tables_of(run):
+                    found.get(name, set()).difference_update(days_of_run(run.tags))
+    return found
+
+
+def holds_paused_runs(instance: DagsterInstance) -> bool:
+    """Whether the run queue of this instance leaves paused runs alone, as our `dagster.yaml` tells it."""
+    queue = instance.get_concurrency_config().run_queue_config
+    limits = queue.tag_concurrency_limits if queue else ()
+    return any(each["key"] == PAUSED_TAG and each.get("value") == "true" and not each["limit"] for each in limits)
+
+
+def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool) -> None:
+    """Hold the runs of a backfill in the queue, those there are and those to come, or let them go.
+
+    The daemon may be making runs at this very moment, with the tags of before: this ends when it has made them and a
+    second look finds none that is not as it should be. Killed half-way, the same again ends it.
+    """
+    until, calm = time.monotonic() + PATIENCE, 0
+    while calm < LOOKS:
+        changed = _set_tag(instance, backfill_id, paused)
+        for run in instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill_id}, statuses=_WAITING)):
+            if (run.tags.get(PAUSED_TAG) == "true") != paused:
+                instance.add_run_tags(run.run_id, {PAUSED_TAG: "true" if paused else "false"})
+                changed = True
+        found = instance.get_backfill(backfill_id)
+        making = found is not None and bool(found.submitting_run_requests) and time.monotonic() < until
+        calm = 0 if changed or making else calm + 1
+        if calm < LOOKS:
+            time.sleep(LULL)
+
+
+def cancel(instance: DagsterInstance, backfill_id: str) -> bool:
+    """Have the daemon end a backfill together with its runs; False where it was over already."""
+
+    def cancelling(backfill: PartitionBackfill) -> PartitionBackfill:
+        if is_over(backfill):
+            return backfill
+        # Without the tag, or what is done again from it would be held too.
+        return backfill._replace(status=BulkActionStatus.CANCELING, tags=_without(backfill.tags))
+
+    return change(instance, backfill_id, cancelling)
+
+
+def _set_tag(instance: DagsterInstance, backfill_id: str, paused: bool) -> bool:
+    def tagged(backfill: PartitionBackfill) -> PartitionBackfill:
+        if is_over(backfill) or is_paused(backfill) == paused:
+            return backfill
+        return backfill._replace(tags={**_without(backfill.tags), **({PAUSED_TAG: "true"} if paused else {})})
+
+    return change(instance, backfill_id, tagged)
+
+
+def _without(tags: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if key != PAUSED_TAG}
+
+
+def change(instance: DagsterInstance, backfill_id: str, how: Callable[[PartitionBackfill], PartitionBackfill]) -> bool:
+    """Change what Dagster keeps of a backfill, on nothing but its newest state; False where there is nothing to change.
+
+    Dagster's own `update_backfill` writes what its caller has read before: between the two, the daemon may have noted
+    which runs it has made, and would make them again.
+    """
+    storage, table = instance.run_storage, BulkActionsTable
+    if not isinstance(storage, SqlRunStorage):  # one of an instance's own, of which no more is known than its methods
+        found = instance.get_backfill(backfill_id)
+        changed = found is not None and how(found) != found
+        if found is not None and changed:
+            instance.update_backfill(how(found))
+        return changed
+    while True:
+        with storage.connect() as connection:
+            body = connection.execute(table.select().where(table.c.key == backfill_id)).mappings().one()["body"]
+            before = deserialize_value(body, PartitionBackfill)
+            after = how(before)
+            if after == before:
+                return False
+            written = connection.execute(
+                table.update()
+                .where(table.c.key == backfill_id, table.c.body == body)
+                .values(status=after.status.value, body=serialize_value(after))
+            )
+            if written.rowcount == 1:
+                return True

@@ -1,0 +1,276 @@
+"""Backfills as Dagster keeps them, without a daemon: pausing, stopping, telling how far they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._utils.tags import TagConcurrencyLimitsCounter
+
+from lakehouse.commands import daemon
+from lakehouse.commands.command import INTERRUPTED, OK
+from lakehouse.commands.watch import Watch
+from lakehouse.contracts import Table
+from lakehouse.definitions import defs
+from lakehouse.orchestration import backfills
+from lakehouse.orchestration import instance as instance_module
+from lakehouse.orchestration.backfills import (
+    PAUSED_TAG,
+    cancel,
+    change,
+    holds_paused_runs,
+    newest_backfills,
+    runs_of,
+    set_paused,
+    state_of,
+    still_to_come,
+    target_of,
+)
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, create_run, execute, opened_instance
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import Settings
+from lakehouse.tables.failures import Depth
+from lakehouse.tables.publish import BuildResult
+from lakehouse_tests.commands.conftest import run
+from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
+
+DAYS = [date(2011, 3, day) for day in range(1, 5)]
+TABLES = ["bronze.events", "silver.transactions"]
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfills, "LULL", 0.0)
+
+
+@pytest.fixture
+def backfill(instance: DagsterInstance) -> str:
+    """A backfill of two tables over four days that was asked for, as the web server keeps it."""
+    made = PartitionBackfill.from_asset_partitions(
+        backfill_id="abcdefgh",
+        asset_graph=defs.resolve_asset_graph(),
+        partition_names=[str(day) for day in DAYS],
+        asset_selection=[asset_key(name) for name in TABLES],
+        backfill_timestamp=1_300_000_000.0,
+        tags={"who": "somebody"},
+        dynamic_partitions_store=instance,
+        all_partitions=False,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(made)
+    return made.backfill_id
+
+
+def _run(instance: DagsterInstance, backfill_id: str, first: date, last: date) -> DagsterRun:
+    run = create_run(instance, TABLES, first, last)
+    instance.add_run_tags(run.run_id, {DAGSTER_BACKFILL_TAG: backfill_id})
+    return run
+
+
+def _built(table: Table, fates: Fates) -> BuildResult:
+    made = result(table, fates)
+    made.quarantine = Depth(datetime(2011, 3, 6, tzinfo=UTC)) if table.rules else None
+    return made
+
+
+def _kept(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
+    found = instance.get_backfill(backfill_id)
+    assert found is not None
+    return found
+
+
+def _may_start(instance: DagsterInstance, run_id: str) -> bool:
+    """What the run queue's own rule says, with the limits of our `dagster.yaml`."""
+    queue = instance.get_concurrency_config().run_queue_config
+    run = instance.get_run_by_id(run_id)
+    assert queue is not None
+    assert run is not None
+    return not TagConcurrencyLimitsCounter(queue.tag_concurrency_limits, []).is_blocked(run)
+
+
+def test_a_pause_holds_its_own_queued_runs_and_those_to_come(instance: DagsterInstance, backfill: str) -> None:
+    """Without it, the queue would go on starting runs of a paused backfill, or hold back other people's."""
+    own = _run(instance, backfill, DAYS[0], DAYS[1]).run_id
+    other = _run(instance, "somebody", DAYS[0], DAYS[1]).run_id
+    assert holds_paused_runs(instance)
+    set_paused(instance, backfill, True)
+    assert (_may_start(instance, own), _may_start(instance, other)) == (False, True)
+    assert state_of(_kept(instance, backfill)) == "paused"
+    assert _kept(instance, backfill).tags == {"who": "somebody", PAUSED_TAG: "true"}, "the daemon gives these to runs"
+    assert _kept(instance, backfill).status == BulkActionStatus.REQUESTED, "the daemon goes on taking note of it"
+    set_paused(instance, backfill, False)
+    assert _may_start(instance, own)
+    assert (state_of(_kept(instance, backfill)), _kept(instance, backfill).tags) == ("running", {"who": "somebody"})
+
+
+def test_runs_that_are_made_during_the_pause_are_held_too(
+    instance: DagsterInstance, backfill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a daemon that had begun to make runs would make them without the tag, and they would be started."""
+    late: list[str] = []
+
+    def daemon_goes_on(_: float) -> None:
+        if not late:
+            late.append(_run(instance, backfill, DAYS[2], DAYS[3]).run_id)
+            # It also writes down what it had read before the pause.
+            kept = _kept(instance, backfill)
+            instance.update_backfill(kept._replace(tags={"who": "somebody"}))
+
+    monkeypatch.setattr(backfills.time, "sleep", daemon_goes_on)
+    set_paused(instance, backfill, True)
+    assert state_of(_kept(instance, backfill)) == "paused"
+    assert not _may_start(instance, late[0])
+
+
+def test_a_change_never_takes_back_what_the_daemon_has_noted(instance: DagsterInstance, backfill: str) -> None:
+    """Without it, a pause at the wrong moment would make the daemon forget the runs it has made, and make them again."""
+    looks: list[int] = []
+
+    def how(found: PartitionBackfill) -> PartitionBackfill:
+        if not looks:
+            instance.update_backfill(found.with_failure_count(3))
+        looks.append(found.failure_count)
+        return found._replace(title="changed")
+
+    assert change(instance, backfill, how)
+    assert looks == [0, 3]
+    assert (_kept(instance, backfill).title, _kept(instance, backfill).failure_count) == ("changed", 3)
+    assert not change(instance, backfill, how), "nothing is left to change"
+
+
+def test_a_cancelled_backfill_is_the_daemons_to_end(instance: DagsterInstance, backfill: str) -> None:
+    """Without it, what is built again from a paused and cancelled backfill would be held for ever."""
+    set_paused(instance, backfill, True)
+    assert cancel(instance, backfill)
+    kept = _kept(instance, backfill)
+    assert (state_of(kept), kept.status, kept.tags) == ("stopping", BulkActionStatus.CANCELING, {"who": "somebody"})
+    instance.update_backfill(kept._replace(status=BulkActionStatus.CANCELED))
+    assert not cancel(instance, backfill)
+    set_paused(instance, backfill, True)
+    assert state_of(_kept(instance, backfill)) == "cancelled"
+
+
+def test_an_older_queue_cannot_hold_runs(settings: Settings) -> None:
+    """Without it, under a root with an older `dagster.yaml` a pause would be said and not kept."""
+    text = Path(instance_module.__file__).with_name("dagster.yaml").read_text()
+    begin, end = text.index("      # `lakehouse backfills pause`"), text.index("  pools:")
+    settings.dagster_home.mkdir(parents=True)
+    (settings.dagster_home / "dagster.yaml").write_text(text[:begin] + text[end:])
+    with opened_instance(settings) as older:
+        assert not holds_paused_runs(older)
+        older.add_backfill(PartitionBackfill("abcdefgh", BulkActionStatus.REQUESTED, False, {}, 1.3e9))
+    said = run(settings.root, "backfills", "pause", "abcdefgh")
+    assert said.code == 2
+    assert '{key: lakehouse/paused, value: "true", limit: 0}' in said.err
+
+
+def test_other_automation_leaves_its_days_alone(instance: DagsterInstance, backfill: str) -> None:
+    """Without it, the sensor would build what a paused backfill is not to build, beside what it builds anyway."""
+    assert still_to_come(instance) == {name: set(DAYS) for name in TABLES}
+    run = _run(instance, backfill, DAYS[0], DAYS[1])
+    instance.report_run_failed(run)
+    assert still_to_come(instance) == {name: set(DAYS[2:]) for name in TABLES}
+    instance.update_backfill(_kept(instance, backfill)._replace(status=BulkActionStatus.CANCELED))
+    assert still_to_come(instance) == {}
+
+
+def test_it_is_told_by_table_and_day_how_far_it_is(
+    instance: DagsterInstance, backfill: str, runs: Foretold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, who watches would know of days only what the daemon has counted, and of failed ones no reason."""
+    fates = {DAYS[0]: GOOD, DAYS[1]: BAD}
+    monkeypatch.setattr(
+        "lakehouse.orchestration.assets.build",
+        lambda _, table, days, **__: _built(table, {day: fates[day] for day in days}),
+    )
+    first = _run(instance, backfill, DAYS[0], DAYS[1])
+    second = _run(instance, backfill, DAYS[2], DAYS[3])
+    for _ in execute(instance, first):
+        pass
+    watch = Watch(instance, backfill)
+    watch.look()
+    events, sales = watch.report.tables["bronze.events"], watch.report.tables["silver.transactions"]
+    assert (list(events.published), list(events.failed), list(sales.published)) == ([DAYS[0]], [DAYS[1]], [DAYS[0]])
+    assert "row_conservation" in events.failed[DAYS[1]]
+    assert sales.skipped == {DAYS[1]: "waits for bronze.events, whose day failed"}
+    assert watch.running["bronze.events"] == set(DAYS[2:])
+    assert not watch.is_over
+    instance.report_run_canceled(second)
+    instance.update_backfill(_kept(instance, backfill)._replace(status=BulkActionStatus.CANCELED))
+    watch.look()
+    assert watch.is_over
+    watch.close()
+    assert events.skipped == dict.fromkeys(DAYS[2:], "the run ended before")
+    assert [run.status for run in watch.report.runs] == ["FAILURE", "CANCELED"]
+
+
+def test_whoever_stops_following_stops_nothing_else(
+    instance: DagsterInstance,
+    settings: Settings,
+    backfill: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without it, closing a terminal would end a night's backfill."""
+    run = _run(instance, backfill, DAYS[0], DAYS[1])
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(daemon.time, "sleep", interrupted)
+    report = daemon.follow(settings, backfill)
+    assert report.exit_code == INTERRUPTED
+    assert f"No longer following; backfill {backfill} goes on" in capsys.readouterr().err
+    assert state_of(_kept(instance, backfill)) == "running"
+    stored = instance.get_run_by_id(run.run_id)
+    assert stored is not None
+    assert stored.status == DagsterRunStatus.NOT_STARTED
+
+
+def test_a_run_that_crashed_and_was_started_again_is_no_failure(
+    instance: DagsterInstance, backfill: str, runs: Foretold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, who follows would be told of a broken backfill a moment before Dagster starts its run again."""
+    monkeypatch.setattr(
+        "lakehouse.orchestration.assets.build",
+        lambda _, table, days, **__: _built(table, dict.fromkeys(days, GOOD)),
+    )
+    crashed = _run(instance, backfill, DAYS[0], DAYS[3])
+    instance.add_run_tags(crashed.run_id, STARTED_AGAIN)
+    instance.report_run_failed(crashed)
+    watch = Watch(instance, backfill)
+    watch.look()
+    assert not watch.is_over
+    again = _run(instance, backfill, DAYS[0], DAYS[3])
+    instance.add_run_tags(crashed.run_id, {"dagster/auto_retry_run_id": again.run_id})
+    for _ in execute(instance, again):
+        pass
+    watch.look()
+    assert watch.is_over
+    watch.close()
+    assert watch.report.exit_code == OK
+    assert [run.run_id for run in watch.report.runs] == [again.run_id]
+
+
+def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
+    """Without it, what was launched from the job's page could be neither seen nor paused."""
+    made = PartitionBackfill(
+        "ofajobid",
+        BulkActionStatus.REQUESTED,
+        from_failure=False,
+        tags={},
+        backfill_timestamp=1_300_000_000.0,
+        partition_names=["2011-03-01"],
+        asset_selection=[AssetKey(["bronze", "events"])],
+    )
+    instance.add_backfill(made)
+    assert [each.backfill_id for each in newest_backfills(instance)] == ["ofajobid"]
+    assert target_of(made) == {"bronze.events": {DAYS[0]}}
+    run = _run(instance, "ofajobid", DAYS[0], DAYS[0])
+    assert [each.run_id for each in runs_of(instance, "ofajobid")] == [run.run_id]
+    assert run.status == DagsterRunStatus.NOT_STARTED
