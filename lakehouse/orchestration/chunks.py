@@ -38,8 +38,8 @@ def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table
     """
     names = [name for name in tables if wanted.get(name)]
     days = sorted({day for name in names for day in wanted[name]})
-    if not days or (days[-1] - days[0]).days < days_per_run:
-        return [Chunk(piece) for piece in pieces_of(wanted, names)]
+    if len(one := pieces_of(wanted, names)) <= 1 and len(days) <= days_per_run:
+        return [Chunk(piece) for piece in one]
     placed: list[tuple[int, int, Piece]] = []
     for number, group in enumerate(_groups(names, tables)):
         spans: dict[int, dict[str, list[date]]] = {}
@@ -64,6 +64,8 @@ def asked_for(
         days_per_run: most days of one run; None: as many as give every one of those at once its share.
         at_once: how many runs will be on at the same time.
     """
+    if days_per_run is None and at_once == 1:
+        return [Chunk(piece) for piece in pieces_of(wanted, [name for name in tables if name in wanted])]
     days = [day for each in wanted.values() for day in each]
     length = (max(days) - min(days)).days + 1 if days else 1
     return chunks_of(wanted, tables, days_per_run or -(-length // at_once))

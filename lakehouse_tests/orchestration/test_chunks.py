@@ -74,7 +74,7 @@ def test_each_day_once_and_none_before_what_it_reads(backfill: tuple[Wanted, int
     chunks = chunks_of(wanted, TABLES, most)
     built = Counter((name, day) for chunk in chunks for name in chunk.piece.tables for day in chunk.piece.days)
     assert built == Counter((name, day) for name, days in wanted.items() for day in set(days))
-    several = len(chunks) > 1 and any(chunk.waits_for for chunk in chunks)
+    several = len(chunks) > 1
     for place, chunk in enumerate(chunks):
         extracts = any(TABLES[name].extract for name in chunk.piece.tables)
         assert len(chunk.piece.days) <= most or extracts
@@ -105,11 +105,10 @@ def _behind(chunks: Sequence[Chunk], place: int) -> set[int]:
 def test_runs_of_an_upsert_table_are_never_on_together(backfill: tuple[Wanted, int]) -> None:
     """Without it, each would find that the other has changed the table, and compute everything again."""
     chunks = chunks_of(*backfill[:1], TABLES, backfill[1])
-    if len(chunks) > 1 and any(chunk.waits_for for chunk in chunks):
-        for name in (name for name, each in TABLES.items() if each.upsert):
-            own = [n for n, chunk in enumerate(chunks) if name in chunk.piece.tables]
-            for place, one in enumerate(own):
-                assert set(own[:place]) <= _behind(chunks, one)
+    for name in (name for name, each in TABLES.items() if each.upsert):
+        own = [n for n, chunk in enumerate(chunks) if name in chunk.piece.tables]
+        for place, one in enumerate(own):
+            assert set(own[:place]) <= _behind(chunks, one)
 
 
 def run_at_once(chunks: Sequence[Chunk], at_once: int, chance: random.Random) -> Content:
@@ -195,7 +194,16 @@ def test_without_a_limit_every_one_at_once_has_its_share(most: int | None, at_on
     """Without it, `--at-once 2` alone would be one run, or one for every day."""
     chunks = asked_for({"bronze.events": DAYS[:10]}, TABLES, most, at_once)
     assert len(chunks) == runs
+    assert one_by_one(chunks) == [chunk.piece for chunk in chunks]
     assert asked_for({}, TABLES, most, at_once) == []
+
+
+def test_days_that_differ_by_table_wait_too() -> None:
+    """Without it, `--failed-only --at-once 2` would build windows before the days that they look back on."""
+    wanted = {"silver.transactions": DAYS[:1], "gold.user_features": DAYS[1:7]}
+    first, second = asked_for(wanted, TABLES, 7, 2)
+    assert (first.piece.tables, second.piece.tables) == (("silver.transactions",), ("gold.user_features",))
+    assert second.waits_for == {0}
 
 
 def test_ten_thousand_days_are_planned_at_once() -> None:
