@@ -192,13 +192,17 @@ def test_the_outcome_is_that_of_one_plain_build_and_nothing_was_built_twice(
 def test_a_cancelled_backfill_ends_its_runs_and_can_be_taken_up_again(story: Story) -> None:
     """Without it, a mistaken backfill could not be stopped, or what it left undone be asked for only by hand.
 
-    Its days are built already, so without --force nothing would be published.
+    Its days are built already, so without --force nothing would be published. Its step waits for the table's pool, which
+    is held here until the daemon has told the run to end: it looks every half a minute, and the run would be over.
     """
-    span = ("--from", str(DAYS[0]), "--to", str(DAYS[1]))
-    arguments = ("backfill", "--daemon", "--no-wait", "--force", "--select", TABLES[0], *span, "--json")
+    span, slots = ("--from", str(DAYS[0]), "--to", str(DAYS[1])), story.instance.event_log_storage
+    assert slots.claim_concurrency_slot("silver_orders", "held", "here").is_claimed
+    arguments = ("backfill", "--daemon", "--no-wait", "--force", "--select", "silver.orders", *span, "--json")
     story.backfill_id = story.cli(*arguments).json["backfill_id"]
     story.wait(lambda: story.runs("STARTED"), "a run is on")
     assert story.cli("backfills", "cancel", story.backfill_id, "--json").json["state"] == "stopping"
+    story.wait(lambda: story.runs("CANCELING", "CANCELED"), "the daemon has told the run to end")
+    slots.free_concurrency_slots_for_run("held")
     story.wait(lambda: story.show()["state"] == "cancelled", "the daemon has ended it")
     assert not story.runs("QUEUED", "STARTING", "STARTED", "CANCELING", "SUCCESS")
     again = story.cli("backfills", "retry", story.backfill_id, "--json")
