@@ -189,19 +189,19 @@ def test_the_outcome_is_that_of_one_plain_build_and_nothing_was_built_twice(
             assert _content(story.server.root, store) == _content(plain.settings.root, store), store
 
 
-def test_a_cancelled_backfill_ends_its_runs_and_can_be_taken_up_again(story: Story) -> None:
+def test_a_cancelled_backfill_ends_what_waits_and_can_be_taken_up_again(story: Story) -> None:
     """Without it, a mistaken backfill could not be stopped, or what it left undone be asked for only by hand.
 
-    Its days are built already, so without --force nothing would be published. Its step waits for the table's pool, which
-    is held here until the daemon has told the run to end: it looks every half a minute, and the run would be over.
+    Its days are built already, so without --force nothing would be published. The table's pool is held here, so that
+    its run waits: the daemon looks at cancelled backfills every half a minute, and a run that is on could be over.
     """
     span, slots = ("--from", str(DAYS[0]), "--to", str(DAYS[1])), story.instance.event_log_storage
     assert slots.claim_concurrency_slot("silver_orders", "held", "here").is_claimed
     arguments = ("backfill", "--daemon", "--no-wait", "--force", "--select", "silver.orders", *span, "--json")
     story.backfill_id = story.cli(*arguments).json["backfill_id"]
-    story.wait(lambda: story.runs("STARTED"), "a run is on")
+    story.wait(lambda: story.runs("QUEUED"), "a run waits")
     assert story.cli("backfills", "cancel", story.backfill_id, "--json").json["state"] == "stopping"
-    story.wait(lambda: story.runs("CANCELING", "CANCELED"), "the daemon has told the run to end")
+    story.wait(lambda: story.runs("CANCELED"), "the daemon has ended its run")
     slots.free_concurrency_slots_for_run("held")
     story.wait(lambda: story.show()["state"] == "cancelled", "the daemon has ended it")
     assert not story.runs("QUEUED", "STARTING", "STARTED", "CANCELING", "SUCCESS")
