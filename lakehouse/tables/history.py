@@ -8,7 +8,7 @@ folded version as its application transaction, so that a crash in between loses 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -120,11 +120,8 @@ def records(root: Path, table: str, days: Collection[date] | None = None) -> lis
         table: `layer.name`.
         days: only these; None: all.
     """
-    folded = open_snapshot(table_path(root, HISTORY))
-    known = [_record(table, row) for row in rows_about(folded, table, days)]
-    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
-    wanted = None if days is None else set(days)
-    known += [each for each in newer if wanted is None or each.day in wanted]
+    folded, newer = _kept(root, table, days)
+    known = [*(_record(table, row) for row in folded), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
 
@@ -135,19 +132,25 @@ def standing(root: Path, table: str, days: Collection[date] | None = None) -> di
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
     """The published days that code other than the current one built, by code version, the newest of them first."""
-    folded = open_snapshot(table_path(root, HISTORY))
-    kept = rows_about(
-        folded, table, days, ("day", "version", "code_version")
-    )  # a part of what the figures cost to read
-    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in kept]
-    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
-    built += [(each.version, each.day, each.code_version) for each in newer if days is None or each.day in set(days)]
+    # Without the figures, which would be most of what there is to read.
+    folded, newer = _kept(root, table, days, ("day", "version", "code_version"))
+    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in folded]
+    built += [(each.version, each.day, each.code_version) for each in newer]
     newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
     for day, (_, code) in sorted(newest.items(), key=lambda each: (-each[1][0], each[0])):
         if code != current:
             found.setdefault(code, []).append(day)
     return found
+
+
+def _kept(
+    root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
+) -> tuple[Iterable[dict[str, Any]], list[Record]]:
+    """The folded rows of a table, with some columns or all, and the records that its log has beyond them."""
+    folded, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
+    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
+    return rows_about(folded, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
 
 def fold(root: Path, snapshot: Snapshot, table: str) -> int:

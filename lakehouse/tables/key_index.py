@@ -24,7 +24,7 @@ from lakehouse.contracts.table import EVENT_DAYS, Table
 from lakehouse.spark.session import literal_path
 from lakehouse.tables.durable import settle
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.snapshot import DataFile, Snapshot
+from lakehouse.tables.snapshot import DataFile, Snapshot, table_name
 
 MOST_FILES = 64  # read one by one; more are put into an entry first
 MOST_ENTRIES = 16
@@ -55,7 +55,7 @@ def days_of_keys(lake: Lake, table: Table, store: Snapshot) -> DataFrame:
     """
     if set(table.key) & set(table.pii):  # what a person may ask to have removed is kept in tables alone
         return _of_files(lake, table, store, store.files).drop(_FILE)
-    folder = index_folder(lake.settings.root) / ".".join(Path(store.uri).parts[-2:])
+    folder = index_folder(lake.settings.root) / table_name(Path(store.uri))
     live = {file.path: file for file in store.files}
     chosen, loose = _choose(folder, live.keys())
     if len(loose) > MOST_FILES or len(chosen) > MOST_ENTRIES:
@@ -63,8 +63,8 @@ def days_of_keys(lake: Lake, table: Table, store: Snapshot) -> DataFrame:
         frame = _rows(lake, table, store, merged, [live[path] for path in loose], live.keys())
         about = {*loose, *(path for each in merged for path in each.files if path in live)}
         _write(frame, folder, about, sum(live[path].rows for path in about))
-        _tidy(folder, live.keys())
         chosen, loose = _choose(folder, live.keys())
+        _tidy(folder, {each.path for each in chosen})
     return _rows(lake, table, store, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
 
 
@@ -132,9 +132,8 @@ def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) ->
     draft.rename(folder / draft.name[1:])
 
 
-def _tidy(folder: Path, live: Collection[str]) -> None:
+def _tidy(folder: Path, used: Collection[Path]) -> None:
     """Remove entries that are of no use any more, and drafts of killed runs, once nobody can be reading them."""
-    used = {entry.path for entry in _choose(folder, live)[0]}
     for path in folder.iterdir():
         if path not in used and time.time() - path.stat().st_mtime > KEPT_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
