@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.tables.durable import settle_entries
-from lakehouse.tables.snapshot import Snapshot, open_snapshot, table_name
+from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 
 MAX_ATTEMPTS = 5
 _ANEW = (
@@ -50,10 +50,11 @@ def evolve(
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
             return snapshot
-        assert snapshot.delta is not None
+        own = fresh_snapshot(path, snapshot.version).delta
+        assert own is not None
         failed: Exception | None = None
         try:
-            snapshot.delta.alter.add_columns(
+            own.alter.add_columns(
                 [each for each in Schema.from_json(schema.json()).fields if each.name in missing],
                 commit_properties=CommitProperties(
                     custom_metadata={"lakehouse.columns_added": ", ".join(missing)}, max_commit_retries=0

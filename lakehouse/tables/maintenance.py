@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from lakehouse.errors import LakehouseError, PublishConflictError
 from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.log import entries, oldest_entry, version_before
-from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 
 SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
@@ -102,7 +102,7 @@ def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
 
 
 def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
-    snapshot = open_snapshot(path)
+    snapshot = fresh_snapshot(path)
     if snapshot.delta is None:
         return Vacuumed()
     delta = snapshot.delta
@@ -168,7 +168,7 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
 
 def _compact(layout: Layout, *, dry_run: bool) -> Compacted:
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        snapshot = open_snapshot(layout.path)
+        snapshot = fresh_snapshot(layout.path)
         partitions = Counter(file.partition for file in snapshot.files)
         several = {values: number for values, number in partitions.items() if number > 1}
         if snapshot.delta is None or not several or dry_run:

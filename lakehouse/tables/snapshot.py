@@ -21,6 +21,7 @@ from lakehouse.errors import DamagedLogError, UnsupportedTableError
 from lakehouse.tables.damage import damage
 from lakehouse.tables.transactions import read_transactions
 
+_LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
 WITHDRAWN = -1
@@ -121,7 +122,10 @@ def table_name(folder: Path) -> str:
 
 
 def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
-    """Read a table's log.
+    """A table as its log says; the newest version comes from memory where nothing was committed since it was read.
+
+    A run looks at the log of every table many times, and with years of days behind it each look takes longer. What is
+    returned is shared: who changes the table through `delta` takes a `fresh_snapshot`.
 
     Args:
         path: folder of the table.
@@ -131,6 +135,25 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         UnsupportedTableError: where the table uses a feature this project must not write to.
         DamagedLogError: where a checkpoint of the newest version is broken; it says what mends it.
     """
+    try:
+        log = (path / _LOG).stat()
+    except OSError:
+        return fresh_snapshot(path, version)
+    if version is not None:
+        return fresh_snapshot(path, version)
+    kept = _kept(path, log.st_ino, log.st_mtime_ns)
+    # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
+    return fresh_snapshot(path) if (path / _LOG / f"{kept.version + 1:020}.json").exists() else kept
+
+
+@lru_cache(maxsize=64)
+def _kept(path: Path, *_log: int) -> Snapshot:
+    """A snapshot for as long as the log's folder is the same (its inode and the time of its last change)."""
+    return fresh_snapshot(path)
+
+
+def fresh_snapshot(path: Path, version: int | None = None) -> Snapshot:
+    """As `open_snapshot`, but read now and for the caller alone."""
     try:
         delta = DeltaTable(str(path), version=version)
     except TableNotFoundError:

@@ -116,6 +116,7 @@ def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str,
     """Without it, two people who start the same backfill would corrupt each other's days, or both fail."""
     both = [Backfill(lake, *RANGE, "--force", **ENGINE) for _ in range(2)]
     for code, report, said in [each.end() for each in both]:
+        assert report is not None, said
         broken = {each["error"] for each in report["tables"] if each["error"]}
         assert code == (3 if broken else 1), said
         assert all("another run published" in error for error in broken)

@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lakehouse.errors import PublishConflictError
 from lakehouse.tables import commit as door
 from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 
@@ -114,7 +114,7 @@ def test_the_same_day_published_meanwhile_is_a_conflict(target: Target) -> None:
 
 def test_a_run_may_outlive_the_log_it_began_on(target: Target) -> None:
     """Without it, a slow run beside a clean-up of the log would fail with words that name nothing, and so would each retry."""
-    base, unread = open_snapshot(target.path), open_snapshot(target.path)
+    base, unread = fresh_snapshot(target.path), fresh_snapshot(target.path)
     assert (base.transaction("day/mon"), base.transaction("day/tue")) == (1, None)
     replace_days(target, base, stage_rows(target, [row("new", MONDAY)]), [MONDAY], Commit({"day/mon": 2}))
     for each in range(2):
