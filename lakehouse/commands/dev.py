@@ -34,9 +34,10 @@ def dev(
         raise UsageError(
             f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
-    from lakehouse.orchestration.instance import prepare_dagster_home
+    from lakehouse.orchestration.instance import opened_instance
 
-    home = prepare_dagster_home(settings)
+    with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
+        home = settings.dagster_home
     environment = os.environ | {"LAKEHOUSE_ROOT": str(settings.root)}
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
     command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-m", "lakehouse.definitions"]

@@ -28,6 +28,7 @@ from dagster import (
 from dagster._core.execution.api import create_execution_plan, execute_run_iterator
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap import snapshot_from_execution_plan
+from filelock import FileLock
 
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
@@ -42,6 +43,7 @@ DAGSTER_BACKFILL_TAG = "dagster/backfill"
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 CODE_LOCATION = "lakehouse.definitions"
+_LOCK = ".opening.lock"
 
 
 def prepare_dagster_home(settings: Settings) -> Path:
@@ -65,8 +67,11 @@ def prepare_dagster_home(settings: Settings) -> Path:
 @contextmanager
 def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
     """The instance under the root, made ready where it is new and closed at the end."""
-    prepare_dagster_home(settings)
-    with DagsterInstance.get() as instance:
+    home = prepare_dagster_home(settings)
+    # Dagster makes the tables of a new SQLite file without a lock: two processes that do leave it broken for good.
+    with FileLock(home / _LOCK):
+        opened = DagsterInstance.get()
+    with opened as instance:
         yield instance
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import date, timedelta
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,34 @@ def test_the_home_is_made_once_and_kept_as_it_is(settings: Settings) -> None:
     assert prepare_dagster_home(settings) == home
     assert (home / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
     assert [path.name for path in home.iterdir()] == ["dagster.yaml"]
+
+
+def test_several_processes_may_be_the_first_to_open_it(tmp_path: Path) -> None:
+    """Without it, two commands that begin together on a new root would break Dagster's storage for good."""
+    roots = [tmp_path / str(number) for number in range(5)]
+    together = multiprocessing.get_context("spawn")
+    barrier, said = together.Barrier(3), together.Queue()
+    processes = [together.Process(target=_open_each, args=(roots, barrier, said)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [said.get(timeout=120) for _ in processes] == [""] * 3
+    for process in processes:
+        process.join()
+
+
+def _open_each(roots: list[Path], barrier: Barrier, said: Queue[str]) -> None:
+    try:
+        for root in roots:
+            barrier.wait(60)
+            with opened_instance(Settings(root=root)) as opened:
+                assert opened.get_runs() == []
+                assert opened.all_asset_keys() == []
+                assert opened.all_instigator_state() == []
+    except Exception as error:  # noqa: BLE001  # whatever it is, the test tells it
+        barrier.abort()
+        said.put(repr(error))
+    else:
+        said.put("")
 
 
 def test_state_stays_under_the_root(instance: DagsterInstance, root: Path, tmp_path: Path) -> None:
