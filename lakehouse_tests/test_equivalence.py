@@ -37,13 +37,13 @@ from lakehouse_tests.test_end_to_end import REAL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST = date(2011, 1, 10)
-DAYS = [FIRST + timedelta(days=n) for n in range(7)]
+DAYS = [FIRST + timedelta(days=n) for n in range(5)]
 SEED = int(os.environ.get("LAKEHOUSE_TEST_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven days of both shops; a tenth of the web events come late or broken."""
+    """Five days of both shops; a tenth of the web events come late or broken."""
     root = tmp_path_factory.mktemp("landed")
     if REAL.is_dir():
         land_online_retail(REAL, root, DAYS[0], DAYS[-1])

@@ -28,9 +28,9 @@ from lakehouse_tests.commands.killing import (
 
 pytestmark = pytest.mark.slow
 TABLES = ["bronze.events", "bronze.online_retail"]
-DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(120)]
+DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(48)]
 RANGE = ("--select", 'key:"bronze/*"', "--from", str(DAYS[0]), "--to", str(DAYS[-1]))
-AT_ONCE = (*RANGE, "--at-once", "2", "--days-per-run", "30")
+AT_ONCE = (*RANGE, "--at-once", "2", "--days-per-run", "12")
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_a_worker_that_cannot_start_ends_the_backfill(root: Path, tmp_path: Path
         "    os._exit(7)\n"
     )  # fmt: skip
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    code, report, said = Backfill(root, *RANGE, "--days-per-run", "5", "--at-once", "2", PYTHONPATH=path).end()
+    code, report, said = Backfill(root, *RANGE, "--days-per-run", "2", "--at-once", "2", PYTHONPATH=path).end()
     assert code == 3, said
     assert 3 <= len(report["runs"]) <= 4
     assert report["runs"][0]["error"] == "its process ended with code 7"

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from lakehouse.errors import PublishConflictError
 from lakehouse.tables import maintenance
 from lakehouse.tables.maintenance import Layout, RetentionError, compact, vacuum
-from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 
 DAY, NEXT = date(2011, 3, 1), date(2011, 3, 2)
 HOUR = 3600
@@ -171,12 +171,12 @@ def test_compaction_writes_no_bound_that_is_wrong_or_secret(path: Path) -> None:
 
 def test_compaction_loses_to_a_run_that_publishes_and_starts_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt works on a snapshot in which the day is still as it was."""
-    stale = open_snapshot(path)
+    stale = fresh_snapshot(path)
     write_deltalake(path, pa.concat_tables([rows(500, 3)]), mode="overwrite", predicate="day = '2011-03-01'")
     write_deltalake(path, rows(600, 3), mode="append")
     expected = content(path)
     snapshots = iter([stale])
-    monkeypatch.setattr(maintenance, "open_snapshot", lambda folder: next(snapshots, None) or open_snapshot(folder))
+    monkeypatch.setattr(maintenance, "fresh_snapshot", lambda folder: next(snapshots, None) or fresh_snapshot(folder))
     done = compact(layout(path))
     assert (done.attempts, done.files_before, done.files_after) == (2, 2, 1)
     assert content(path) == expected
@@ -184,14 +184,14 @@ def test_compaction_loses_to_a_run_that_publishes_and_starts_over(path: Path, mo
 
 def test_compaction_that_always_loses_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stale(folder: Path) -> Snapshot:
-        found = open_snapshot(folder)
+        found = fresh_snapshot(folder)
         write_deltalake(
             folder, rows(int(time.time() * 1e6) % 10**9, 1), mode="overwrite", predicate="day = '2011-03-01'"
         )
         write_deltalake(folder, rows(7, 1), mode="append")
         return found
 
-    monkeypatch.setattr(maintenance, "open_snapshot", stale)
+    monkeypatch.setattr(maintenance, "fresh_snapshot", stale)
     with pytest.raises(PublishConflictError, match="Compact again"):
         compact(layout(path))
 

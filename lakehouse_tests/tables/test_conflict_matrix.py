@@ -24,7 +24,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, rows_of, stage_rows, table
 from lakehouse_tests.tables.doors import MONDAY, TUESDAY, WEDNESDAY
@@ -34,6 +34,8 @@ pytestmark = pytest.mark.crash
 Content = dict[date, list[str]]
 OLD: Content = {MONDAY: ["m1"], TUESDAY: ["t1"], WEDNESDAY: ["w1", "w2"]}
 START: Content = {**OLD, MONDAY: ["m2", "m3"]}
+LOOKS = {door: "open_snapshot", maintenance: "fresh_snapshot"}
+"""With what each module looks at a table before it changes it."""
 OPERATIONS = ("replace", "other day", "upsert", "append", "compact", "restore", "vacuum", "columns")
 
 
@@ -117,21 +119,21 @@ def test_two_operations_at_once(lake: LakeFactory, monkeypatch: pytest.MonkeyPat
         if not done:
             done.append(second)
             with monkeypatch.context() as patch:
-                for module in (door, maintenance):
-                    patch.setattr(module, "open_snapshot", open_snapshot)
+                for module, look in LOOKS.items():
+                    patch.setattr(module, look, fresh_snapshot)
                 # A second compaction does not begin before the first has ended, which here it never does.
                 with pytest.raises(PublishConflictError) if first == second == "compact" else nullcontext():
                     bench.begin(second, "b")()
 
     def opened(path: Path, version: int | None = None) -> Any:
-        found = open_snapshot(path, version)
+        found = fresh_snapshot(path, version)
         interloper()  # after the first has looked, before it acts on it
         return found
 
     error = ""
     if first in ("append", "compact", "vacuum", "columns"):
-        for module in (door, maintenance):
-            monkeypatch.setattr(module, "open_snapshot", opened)
+        for module, look in LOOKS.items():
+            monkeypatch.setattr(module, look, opened)
     else:
         interloper()
     try:

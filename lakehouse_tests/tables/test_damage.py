@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from lakehouse.errors import DamagedLogError
 from lakehouse.tables.commit import Commit, Target, append
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.tables.transactions import read_transactions
 from lakehouse_tests.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, ids, row
@@ -115,7 +115,7 @@ def test_a_broken_checkpoint_without_its_entries_is_not_called_harmless(long: Ta
     for checkpoint in _checkpoints(long):
         _halve(checkpoint)
     with pytest.raises(DamagedLogError, match=r"the entries it sums up are gone .*from a backup"):
-        open_snapshot(long.path)
+        fresh_snapshot(long.path)
 
 
 def test_an_entry_that_was_cut_short_is_named_with_what_mends_it(long: Target) -> None:
@@ -124,7 +124,7 @@ def test_an_entry_that_was_cut_short_is_named_with_what_mends_it(long: Target) -
     entry = long.path / "_delta_log" / f"{version:020}.json"
     _halve(entry)
     with pytest.raises(DamagedLogError, match="newest entry was cut short") as error:
-        open_snapshot(long.path)
+        fresh_snapshot(long.path)
     named = re.search(r"Remove (.*): the table", str(error.value))
     assert named
     Path(named[1]).unlink()

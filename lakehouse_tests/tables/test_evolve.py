@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lakehouse.tables import evolve
 from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.publish import Publisher
-from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, put, rows_of, stage_rows, table
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
@@ -152,8 +153,8 @@ def test_a_lost_answer_is_looked_up_and_a_real_error_is_told(target: Target, mon
                 self.real.add_columns(*args, **kwargs)
             raise OSError("no answer")
 
-    def broken(real: Any) -> Any:
-        snapshot = open_snapshot(target.path)
+    def broken(path: Path, version: int, real: Any) -> Any:
+        snapshot = fresh_snapshot(path, version)
 
         class Delta:
             alter = Alter(snapshot.delta.alter if real and snapshot.delta else None)
@@ -164,11 +165,11 @@ def test_a_lost_answer_is_looked_up_and_a_real_error_is_told(target: Target, mon
         return replace(snapshot, delta=Delta())  # type: ignore[arg-type]
 
     wider = with_fields(target, NOTE)
-    monkeypatch.setattr("lakehouse.tables.commit.open_snapshot", lambda path: broken(real=False))
+    monkeypatch.setattr("lakehouse.tables.evolve.fresh_snapshot", partial(broken, real=False))
     with pytest.raises(OSError, match="no answer"):
         ensure_table(wider)
     assert columns(target.path) == SCHEMA.names
-    monkeypatch.setattr("lakehouse.tables.commit.open_snapshot", lambda path: broken(real=True))
+    monkeypatch.setattr("lakehouse.tables.evolve.fresh_snapshot", partial(broken, real=True))
     assert ensure_table(wider).version == 2
     assert columns(target.path) == [*SCHEMA.names, "note"]
 
