@@ -60,6 +60,10 @@ class PublishConflictError(LakehouseError):
     """Another run published the same partitions first; its data stands whole."""
 
 
+class DecidedMeanwhileError(PublishConflictError):
+    """Somebody restored or swapped the table while a run computed; a run does not publish over that unasked."""
+
+
 class DaemonError(LakehouseError):
     """Dagster's server or daemon does not answer, or will not do what it is asked."""
 

@@ -1,7 +1,8 @@
 """Which errors pass by themselves, so that a step is tried again: of network, disk and engine, and lost races.
 
 A run that lost a race to another one plans anew from the newest inputs: days that are published from these are left
-alone, so a second attempt costs what is still to do.
+alone, so a second attempt costs what is still to do. One that lost to somebody's restore or swap does not: a decision
+is not to be undone by a retry.
 
 A mistake in a transform, data that fails its audit and an interrupt are none of these: trying again would only take
 longer to say so, or start again what a person has stopped.
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 
 from pyspark.errors import PySparkException
 
-from lakehouse.errors import PublishConflictError
+from lakehouse.errors import DecidedMeanwhileError, PublishConflictError
 
 MAX_RETRIES = 2
 FIRST_WAIT = 5.0  # seconds; it doubles
@@ -38,7 +39,9 @@ _OF_THE_ENGINE = re.compile(
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again may help, by the error or what it says it was caused by."""
-    return any(_passes(each) for each in _causes(error))
+    causes = list(_causes(error))
+    decided = any(isinstance(each, DecidedMeanwhileError) for each in causes)
+    return not decided and any(_passes(each) for each in causes)
 
 
 def wait_before(retry: int) -> float:

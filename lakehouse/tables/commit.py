@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
+from lakehouse.tables.conflicts import conflict
 from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
@@ -100,7 +101,8 @@ def replace_days(
         read_whole: the files were computed from the whole table, so that a change of any day is a conflict.
 
     Raises:
-        PublishConflictError: where another commit changed one of these days since `base`.
+        PublishConflictError: where another commit changed one of these days since `base`; DecidedMeanwhileError where
+            somebody restored or swapped the table.
         StagedFileError, SchemaMismatchError: where a file is not what may be committed.
     """
     texts = sorted(day.isoformat() for day in days)
@@ -214,7 +216,7 @@ def _land(
                 return _settled(target, base, current)
             moved = any(current.transaction(name) != version for name, version in held.items())
             if moved or _paths(current, target.day_column, watched) != before:
-                raise PublishConflictError(_conflict(target, texts, base.version, current.version)) from error
+                raise conflict(base, current, texts) from error
             if not isinstance(error, CommitFailedError) and current.version == tried:
                 raise
             continue
@@ -339,12 +341,3 @@ def _held(target: Target, base: Snapshot, commit: Commit) -> dict[str, int | Non
 
 def _passed(current: Snapshot, commit: Commit) -> bool:
     return all((current.transaction(k) or 0) >= v for k, v in commit.transactions.items())
-
-
-def _conflict(target: Target, days: Sequence[str], base: int, now: int) -> str:
-    named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
-    return (
-        f"{table_name(target.path)}: another run published {named} (or a part of it) while this one "
-        f"was computing (version {base} → {now}). Its data stands whole and nothing of this run was published. "
-        "Run it again if this run's input is the newer one."
-    )

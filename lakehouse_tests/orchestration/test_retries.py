@@ -11,7 +11,7 @@ from dagster import DagsterInstance
 from pyspark.errors import PySparkException
 
 from lakehouse.contracts import Table
-from lakehouse.errors import EngineError, PublishConflictError, SourceError
+from lakehouse.errors import DecidedMeanwhileError, EngineError, PublishConflictError, SourceError
 from lakehouse.orchestration import assets
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.tables.publish import BuildResult
@@ -50,6 +50,7 @@ LASTING = [
     PySparkException("[DIVIDE_BY_ZERO] Division by zero"),
     SourceError("landing/events: cannot be read"),
     MemoryError(),
+    _from(OSError(errno.EIO, "no answer"), DecidedMeanwhileError("ann ran `lakehouse restore`")),
 ]
 
 

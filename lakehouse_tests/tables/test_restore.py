@@ -12,17 +12,17 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from lakehouse.errors import HistoryGoneError, PublishConflictError, UndoRefusedError
-from lakehouse.tables.commit import Commit, append
+from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
+from lakehouse.tables.commit import Commit, append, replace_days
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
 from lakehouse.tables.maintenance import Layout, compact, vacuum
-from lakehouse.tables.plan import make_plan
+from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import put
+from lakehouse_tests.making import put, stage_rows
 from lakehouse_tests.tables.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
 
 MON, TUE, WED, THU = DAYS
@@ -156,6 +156,19 @@ def test_a_run_that_publishes_meanwhile_wins_whole(lake: Lake) -> None:
     assert [key for _, key in seen(lake)["silver.things"]] == ["A", "n", "W"]
     undo(lake, 1)
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
+
+
+def test_a_run_that_was_on_does_not_publish_over_a_restore(lake: Lake) -> None:
+    """Without it, a backfill that collides with a restore would try again, and undo it seconds later."""
+    target, _ = targets(lake, lake.table("silver.things"))
+    base = open_snapshot(target.path)
+    undo(lake, 1)
+    files = stage_rows(target, [{"id": "n", "day": TUE, "token": None, "n": 1}])
+    said = r"silver\.things: ann ran `lakehouse restore` .*version 2 → 3.*To publish 2026-03-03 over it, run it again"
+    with pytest.raises(DecidedMeanwhileError, match=said):
+        replace_days(target, base, files, [TUE], Commit({day_transaction(TUE): 999}))
+    replace_days(target, open_snapshot(target.path), files, [TUE], Commit({day_transaction(TUE): 999}))
+    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "n"]
 
 
 def test_a_run_on_other_days_does_not_stop_the_restore_of_a_day(lake: Lake) -> None:

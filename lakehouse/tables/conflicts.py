@@ -1,0 +1,39 @@
+"""What a writer is told whose days were changed by another since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakehouse.errors import DecidedMeanwhileError, PublishConflictError
+from lakehouse.tables.snapshot import Snapshot, table_name
+
+_DECISIONS = {"restore": "restore", "swap": "candidate swap"}
+"""Operations that are somebody's decision, and the command that makes each."""
+
+
+def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishConflictError:
+    """The error for a commit that began on `base` and is not to be made on `current`.
+
+    A run that lost to another run may compute again from what is there now. One that lost to somebody's decision must
+    not undo it a few seconds later, so that is an error of its own.
+
+    Args:
+        base: the table when the writer began.
+        current: the table now.
+        days: the days that it was to change, as text.
+    """
+    name = table_name(Path(base.uri))
+    named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
+    since = f"while this run was computing (version {base.version} → {current.version})"
+    for entry in current.delta.history(current.version - base.version) if current.delta else ():
+        if (operation := entry.get("lakehouse.operation")) in _DECISIONS:
+            return DecidedMeanwhileError(
+                f"{name}: {entry.get('lakehouse.by') or 'somebody'} ran `lakehouse {_DECISIONS[operation]}` {since}. "
+                f"That stands and nothing of this run was published. To publish {named} over it, run it again."
+            )
+    return PublishConflictError(
+        f"{name}: another run published {named} (or a part of it) {since}. "
+        "Its data stands whole and nothing of this run was published. "
+        "Run it again if this run's input is the newer one."
+    )
