@@ -109,7 +109,8 @@ $(STAMPS)/created: $(MOVED)
 
 $(STAMPS)/synced: requirements.lock $(STAMPS)/created
 	@echo "Installing requirements.lock"
-	@$(UV) pip sync -q --python $(BIN)/python --require-hashes --build-constraints requirements.lock requirements.lock
+	@$(UV) pip sync -q --python $(BIN)/python --compile-bytecode --require-hashes --build-constraints requirements.lock \
+		requirements.lock
 	@touch $@
 
 $(STAMPS)/installed: pyproject.toml setup.cfg $(STAMPS)/synced

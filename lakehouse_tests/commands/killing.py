@@ -59,13 +59,13 @@ class Backfill:
         return until(found)
 
 
-def until(found: Callable[[], Answer | None], what: str = "what the test waits for") -> Answer:
-    """The first answer that is not nothing."""
+def until(found: Callable[[], Answer | None], what: str = "what the test waits for", every: float = 0.1) -> Answer:
+    """The first answer that is not nothing; looked for `every` so many seconds."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if answer := found():
             return answer
-        time.sleep(0.02)
+        time.sleep(every)
     raise AssertionError(f"{what} did not come in {PATIENCE:.0f} s")
 
 
@@ -92,7 +92,7 @@ def left_behind(root: Path) -> list[str]:
 def nothing_is_left(root: Path) -> None:
     """Wait until every process of a root is gone."""
     try:
-        until(lambda: not left_behind(root))
+        until(lambda: not left_behind(root), every=0.5)
     except AssertionError:
         raise AssertionError(f"still there: {left_behind(root)}") from None
 
