@@ -34,7 +34,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
-        # Engines of other processes live for seconds: optimizing their code would take longer than it saves.
+        # Hardly any code of an engine runs long enough here for its optimizing compiler to save what it costs.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         get_settings.cache_clear()
         yield
@@ -56,9 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one engine, built as runs build it."""
     from lakehouse.spark.session import start
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SPARK_SUBMIT_OPTS")
-        session = start(engine_settings(tmp_path_factory.mktemp("engine")))
+    session = start(engine_settings(tmp_path_factory.mktemp("engine")))
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
