@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables.conflicts import conflict
+from lakehouse.tables.conflicts import conflict, entries_since
 from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
@@ -318,10 +318,7 @@ def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[
 
 def _landed(current: Snapshot, base: Snapshot, commit: Commit) -> bool:
     """Whether this very commit is in the log since `base`, whatever came after it."""
-    newer = current.version - base.version
-    if newer < 1 or current.delta is None:
-        return False
-    return any(each.get(_COMMIT_ID) == commit.metadata[_COMMIT_ID] for each in current.delta.history(newer))
+    return any(each.get(_COMMIT_ID) == commit.metadata[_COMMIT_ID] for each in entries_since(base, current))
 
 
 def _transactions_hold(current: Snapshot, commit: Commit) -> bool:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lakehouse.errors import DecidedMeanwhileError, PublishConflictError
 from lakehouse.tables.snapshot import Snapshot, table_name
 
 _DECISIONS = {"restore": "restore", "swap": "candidate swap"}
 """Operations that are somebody's decision, and the command that makes each."""
+
+
+def entries_since(base: Snapshot, current: Snapshot) -> list[dict[str, Any]]:
+    """What the log says of each commit after `base`, the newest first; nothing where the table was made anew."""
+    newer = current.version - base.version
+    return current.delta.history(newer) if newer > 0 and current.delta is not None else []
 
 
 def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishConflictError:
@@ -26,7 +33,7 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
     name = table_name(Path(base.uri))
     named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
     since = f"while this run was computing (version {base.version} → {current.version})"
-    for entry in current.delta.history(current.version - base.version) if current.delta else ():
+    for entry in entries_since(base, current):
         if (operation := entry.get("lakehouse.operation")) in _DECISIONS:
             return DecidedMeanwhileError(
                 f"{name}: {entry.get('lakehouse.by') or 'somebody'} ran `lakehouse {_DECISIONS[operation]}` {since}. "

@@ -135,21 +135,26 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         UnsupportedTableError: where the table uses a feature this project must not write to.
         DamagedLogError: where a checkpoint of the newest version is broken; it says what mends it.
     """
+    if version is not None:
+        return fresh_snapshot(path, version)
     try:
         log = (path / _LOG).stat()
     except OSError:
-        return fresh_snapshot(path, version)
-    if version is not None:
-        return fresh_snapshot(path, version)
-    kept = _kept(path, log.st_ino, log.st_mtime_ns)
+        return fresh_snapshot(path)
+    kept, state = _kept(path), (log.st_ino, log.st_mtime_ns)
+    found = kept.get(state)
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
-    return fresh_snapshot(path) if (path / _LOG / f"{kept.version + 1:020}.json").exists() else kept
+    if found is None or (path / _LOG / f"{found.version + 1:020}.json").exists():
+        found = fresh_snapshot(path)
+        kept.clear()
+        kept[state] = found
+    return found
 
 
 @lru_cache(maxsize=64)
-def _kept(path: Path, *_log: int) -> Snapshot:
-    """A snapshot for as long as the log's folder is the same (its inode and the time of its last change)."""
-    return fresh_snapshot(path)
+def _kept(_path: Path) -> dict[tuple[int, int], Snapshot]:
+    """The last snapshot of a table, by the state of its log's folder: the inode and the time of its last change."""
+    return {}
 
 
 def fresh_snapshot(path: Path, version: int | None = None) -> Snapshot:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.tables.commit import Commit, Target, append, replace_days
+from lakehouse.tables.conflicts import conflict
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
@@ -61,6 +62,7 @@ def test_a_table_that_was_made_anew_is_read_anew(target: Target, tmp_path: Path)
     backup.rename(target.path)
     assert open_snapshot(target.path).version == lost.version - 1
     assert open_snapshot(target.path).files == open_snapshot(target.path, lost.version - 1).files != lost.files
+    assert "another run published 2026-03-02" in str(conflict(lost, open_snapshot(target.path), [str(MONDAY)]))
 
 
 def test_what_changes_a_table_through_its_snapshot_changes_no_one_elses(target: Target) -> None:
