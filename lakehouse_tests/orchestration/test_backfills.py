@@ -35,6 +35,7 @@ from lakehouse.settings import Settings
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.commands.conftest import run
+from lakehouse_tests.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
 
 DAYS = [date(2011, 3, day) for day in range(1, 5)]
@@ -121,7 +122,7 @@ def test_runs_that_are_made_during_the_pause_are_held_too(
             kept = _kept(instance, backfill)
             instance.update_backfill(kept._replace(tags={"who": "somebody"}))
 
-    monkeypatch.setattr(backfills.time, "sleep", daemon_goes_on)
+    monkeypatch.setattr(backfills, "time", Clock(daemon_goes_on))
     set_paused(instance, backfill, True)
     assert state_of(_kept(instance, backfill)) == "paused"
     assert not _may_start(instance, late[0])
@@ -222,7 +223,7 @@ def test_whoever_stops_following_stops_nothing_else(
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(daemon.time, "sleep", interrupted)
+    monkeypatch.setattr(daemon, "time", Clock(interrupted))
     report = daemon.follow(settings, backfill)
     assert report.exit_code == INTERRUPTED
     assert f"No longer following; backfill {backfill} goes on" in capsys.readouterr().err

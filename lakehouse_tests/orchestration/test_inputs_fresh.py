@@ -21,6 +21,7 @@ from lakehouse.settings import Settings
 from lakehouse.tables.publish import BuildResult
 from lakehouse.tables.ready import MISSING, READY, STALE, readiness
 from lakehouse.tables.touched import behind
+from lakehouse_tests.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world
@@ -102,7 +103,7 @@ def test_waiting_ends_when_the_day_is_there(
     from lakehouse.commands import ready as module
 
     world.land(DAYS[0])
-    monkeypatch.setattr(module.time, "sleep", lambda _: world.settle())
+    monkeypatch.setattr(module, "time", Clock(lambda _: world.settle()))
     assert ready(GOLD, DAYS[0], "--wait", 60).exit_code == 0
 
 
