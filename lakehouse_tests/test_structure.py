@@ -36,7 +36,7 @@ FLOORS = (
 )
 # What the floors do not say.
 ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
-    "spark": {"errors", "settings"},
+    "spark": {"disk", "errors", "settings"},
     "transforms": {"errors", "settings"},
     "contracts": {"errors", "settings"},
 }

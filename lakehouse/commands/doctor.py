@@ -131,7 +131,16 @@ def _java() -> str:
 
     if problem := java_home_problem():
         raise ProblemError(problem.removesuffix(INSTALL_JAVA).strip(), INSTALL_JAVA)
-    return f"Java {java_version()}"
+    return f"Java {java_version()}, {_shared_classes()}"
+
+
+def _shared_classes() -> str:
+    from lakehouse.spark.archive import archive_path, is_usable
+
+    if not archive_path().is_file():
+        return "no class archive (engines start sooner with one: make archive)"
+    fits = is_usable()
+    return "class archive used" if fits else "class archive of another Java or jars, not used (make anew: make archive)"
 
 
 def _jars(settings: Settings) -> str:

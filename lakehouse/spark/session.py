@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
+from lakehouse.spark.archive import java_options
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
 
 # Settings a running engine accepts, so they hold through Spark Connect too.
@@ -37,8 +38,15 @@ RUNTIME_CONFIG = {
     # write); below the limit, Spark splits it into methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # HMAC pads are literals of 64 bytes; keep them out of plans that are printed.
-    "spark.sql.redaction.string.regex": "(?i)(0x|X')?[0-9a-f]{128}'?",
+    "spark.sql.redaction.string.regex": "[0-9a-fA-F]{128}",
+    # The plan of every stage of every query is written out even where no page shows it; "formatted" takes longest.
+    "spark.sql.ui.explainMode": "simple",
+    # The line of Python that made each column, for messages: seven calls into the JVM a column, a fifth of a small run.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def spark_config(settings: Settings) -> dict[str, str]:
@@ -66,7 +74,9 @@ def spark_config(settings: Settings) -> dict[str, str]:
         config["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
-    return config | settings.spark_config
+    config |= settings.spark_config
+    given = config.get(_JAVA_OPTIONS, "")
+    return config | ({_JAVA_OPTIONS: f"{ours} {given}".strip()} if (ours := java_options()) else {})
 
 
 def jars_dir(settings: Settings) -> Path:
