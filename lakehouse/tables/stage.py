@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.errors import SchemaMismatchError
+from lakehouse.tables.lake import quoted
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
 
 # What a quarantined row says beyond the contract's columns, where the transform provides it.
@@ -61,12 +62,11 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
     else:
         failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
     frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
-    quarantined = F.col(ROUTE) == QUARANTINED
     own = set(table.columns)
-    extras = [f.name for f in quarantine_schema(table).fields if f.name not in own]
-    return frame.select(
-        *table.columns,
-        *[F.when(quarantined, F.col(name)).alias(name) for name in extras],
+    extras = [quoted(f.name) for f in quarantine_schema(table).fields if f.name not in own]
+    return frame.selectExpr(
+        *map(quoted, table.columns),
+        *[f"CASE WHEN {ROUTE} = '{QUARANTINED}' THEN {name} END AS {name}" for name in extras],
         *([COPIES] if table.key else []),
         ROUTE,
     )

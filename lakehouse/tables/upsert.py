@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.tables.key_index import days_of_keys
-from lakehouse.tables.lake import Lake
+from lakehouse.tables.lake import Lake, only
 from lakehouse.tables.plan import Plan
 from lakehouse.tables.snapshot import Snapshot
 
@@ -65,4 +65,4 @@ def upsert_frame(
         published = days_of_keys(lake, table, stores[0]).select(*keys)
         rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
         carried = carried.unionByName(rows.join(published, keys, "left_anti"))
-    return recomputed.unionByName(carried.select(*recomputed.columns)), sorted(run | set(extra))
+    return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
