@@ -41,8 +41,6 @@ RUNTIME_CONFIG = {
     "spark.sql.redaction.string.regex": "[0-9a-fA-F]{128}",
     # The plan of every stage of every query is written out even where no page shows it; "formatted" takes longest.
     "spark.sql.ui.explainMode": "simple",
-    # The line of Python that made each column, for messages: seven calls into the JVM a column, a fifth of a small run.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
@@ -61,6 +59,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.ui.enabled": "false",
+        # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
