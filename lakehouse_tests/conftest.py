@@ -24,16 +24,20 @@ if TYPE_CHECKING:
 PII_KEY = "a key of the tests"
 _OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TEST_DATA"}
 
-# A query over a few rows costs its plan: to compile it and to plan it again after every stage is a third of the time.
-# What builds the whole lakehouse, and what a running Dagster starts, does both, as users' engines do.
-TINY = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
-TINY |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# A query over a few rows costs its plan: to compile it, and to plan it again after every stage, is a third of the time.
+TINY = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+# What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
+USUAL = dict(zip(TINY, ("true", "true", "FALLBACK"), strict=True))
 
 LakeFactory = Callable[..., Lake]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def environment(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[None]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No setting of the developer's shell reaches a test, and no test writes into the developer's lakehouse."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith("LAKEHOUSE_") and n not in _OF_THE_MACHINE]:
@@ -42,10 +46,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
         # Hardly any code of an engine runs long enough here for its optimizing compiler to save what it costs.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        if not all(
-            item.get_closest_marker("whole") or item.get_closest_marker("daemon") for item in request.session.items
-        ):
-            patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
+        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
         get_settings.cache_clear()
         yield
     get_settings.cache_clear()

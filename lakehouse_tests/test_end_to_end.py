@@ -1,6 +1,7 @@
 """Landing zone to gold through Dagster, on real data where it is present, against an independent recomputation."""
 
 import gzip
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from lakehouse.sources.generator import Faults
 from lakehouse.sources.landing import land_events, land_online_retail, land_sample_online_retail
 from lakehouse.tables.lake import table_path
 from lakehouse_tests import oracle
-from lakehouse_tests.conftest import PII_KEY
+from lakehouse_tests.conftest import PII_KEY, USUAL
 
 REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[2] / "shared" / "data" / "online-retail"))
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.whole]
@@ -80,6 +81,7 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     root = tmp_path_factory.mktemp("end-to-end")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_ROOT", str(root))
+        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(USUAL))
         get_settings.cache_clear()
         if REAL.is_dir():
             first, last = date(2010, 12, 1), date(2011, 8, 31)

@@ -37,13 +37,13 @@ from lakehouse_tests.test_end_to_end import REAL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.whole]
 FIRST = date(2011, 1, 10)
-DAYS = [FIRST + timedelta(days=n) for n in range(5)]
+DAYS = [FIRST + timedelta(days=n) for n in range(4)]
 SEED = int(os.environ.get("LAKEHOUSE_TEST_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five days of both shops; a tenth of the web events come late or broken."""
+    """Four days of both shops; a tenth of the web events come late or broken."""
     root = tmp_path_factory.mktemp("landed")
     if REAL.is_dir():
         land_online_retail(REAL, root, DAYS[0], DAYS[-1])
@@ -213,7 +213,7 @@ def test_after_crashes_everywhere(
             raise CrashError(f"{table} {name}")
 
     monkeypatch.setattr(publish, "failpoint", failpoint)
-    pieces = [DAYS[:3], DAYS[2:5], DAYS[4:]]
+    pieces = [DAYS[:2], DAYS[1:4], DAYS[3:]]
     for days in pieces * 3:
         try:
             shop.build(days)
@@ -234,7 +234,7 @@ def test_late_files_rebuild_exactly_the_days_they_touch(
     """Without it, late data would be missed beyond a look-back, or every late row would cost a month."""
     chance = random.Random(SEED)
     shop = Shop(lake, tmp_path / "late", landed)
-    late = set(chance.sample(DAYS[1:-1], 3))
+    late = set(chance.sample(DAYS[1:-1], 2))
     for day in DAYS:
         shop.land(day, ("online_retail",) if day in late else ("online_retail", "events"))
     shop.build(DAYS)
