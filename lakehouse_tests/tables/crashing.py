@@ -1,4 +1,4 @@
-"""A process that builds a small lake and is killed at a point of it. Run as a module: a laboratory."""
+"""A process that builds a small lake and is killed at a point of it. See `laboratory`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from lakehouse.tables.slices import Slicing
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.making import model, table
-from lakehouse_tests.tables.laboratory import serve
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 LIMIT = 1000  # the largest total that passes
@@ -167,11 +166,7 @@ def read(root: Path, engine: SparkSession) -> dict[str, list[list[str]]]:
     return found
 
 
-def carry_out(order: Mapping[str, Any], engine: SparkSession) -> Any:
+def on_order(order: Mapping[str, Any], engine: SparkSession) -> Any:
     """Build, or read what was built."""
     root = Path(order["root"])
     return read(root, engine) if order.get("do") == "read" else run(root, engine, order.get("slices", 1))
-
-
-if __name__ == "__main__":
-    serve(carry_out)

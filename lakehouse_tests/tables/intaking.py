@@ -1,4 +1,4 @@
-"""A process that takes batches from a shop, builds silver, and is killed at a point of it. Run as a module: a laboratory."""
+"""A process that takes batches from a shop, builds silver, and is killed at a point of it. See `laboratory`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import engine_settings
-from lakehouse_tests.tables.laboratory import serve
 
 
-def run(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
+def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     """Take a batch and build what it touched; returns rows taken and days built."""
     url = SecretStr(order["url"])
     settings = engine_settings(Path(order["root"])).model_copy(update={"orders_url": url})
@@ -26,7 +25,3 @@ def run(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     days = stale_days(lake, order_status)
     built = build(lake, order_status, days, run_id="run") if days else None
     return {"rows": taken.facts["batch/rows"], "days": len(built.with_status("published")) if built else 0}
-
-
-if __name__ == "__main__":
-    serve(run)

@@ -1,6 +1,6 @@
 """A process with an engine of its own that carries out orders and may be killed anywhere: both ends of the line.
 
-One engine is started and warmed, without touching delta-rs. For each order the process forks: the child carries it out
+One engine is started and warmed, without touching delta-rs, for the tests of every module here that has orders. For each order the process forks: the child carries it out
 with the failpoint of the order set, while the parent waits. At a failpoint the engine is idle, so killing the child
 there is what killing process and engine would be. An order that is not forked ends only when the process group is
 killed.
@@ -13,8 +13,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,81 +26,92 @@ from lakehouse_tests.conftest import engine_settings
 KILLED = "killed"
 
 
-class Laboratory:
-    """The process, from outside: a module of these tests that calls `serve`."""
+class EngineProcess:
+    """The process, from outside; started by the first order, and anew by the first one after it was killed."""
 
-    def __init__(self, module: str, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder = folder
-        self._errors = (folder / "stderr").open("w")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", f"lakehouse_tests.tables.{module}", str(folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
-        )  # fmt: skip
-        self._line()
+    def __init__(self, folder: Path) -> None:
+        self.answer, self._stderr = folder / "answer.json", folder / "stderr"
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
 
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self._complaint()
+    def send(self, order: dict[str, Any]) -> None:
+        """Tell it what to do."""
+        if self._process is None:
+            with self._stderr.open("a") as errors:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(self._folder)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+                )  # fmt: skip
+            self.line()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def line(self) -> str:
+        """What it says next."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.complaint()
         return line
 
-    def _complaint(self) -> str:
-        return (self.folder / "stderr").read_text()[-3000:]
+    def complaint(self) -> str:
+        """The end of what it, or its engine, complained of."""
+        return self._stderr.read_text()[-3000:]
+
+    def kill(self) -> None:
+        """Kill it and its engine, as a power cut would; without one, nothing."""
+        if self._process is not None:
+            with self._process:  # which closes the pipes
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process = None
+
+
+class Laboratory:
+    """Orders for one module of these tests, whose `on_order` carries them out in the process."""
+
+    def __init__(self, process: EngineProcess, module: str) -> None:
+        self._process, self._module = process, module
 
     def order(self, root: Path, failpoint: str = "", *, forked: bool = True, **more: Any) -> None:
         """Tell it what to do."""
-        assert self.process.stdin is not None
-        answer = str(self.folder / "answer.json")
-        order = {"root": str(root), "failpoint": failpoint, "forked": forked, "answer": answer, **more}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
+        where = {"module": self._module, "root": str(root), "answer": str(self._process.answer)}
+        self._process.send({**where, "failpoint": failpoint, "forked": forked, **more})
 
     def run(self, root: Path, failpoint: str = "", **more: Any) -> Any:
         """Have an order carried out; returns its answer, or `KILLED`, which it may be at a failpoint only."""
         self.order(root, failpoint, **more)
-        end = json.loads(self._line())
+        end = json.loads(self._process.line())
         if end == {"signal": signal.SIGKILL, "code": 0}:
-            assert failpoint, self._complaint()
+            assert failpoint, self._process.complaint()
             return KILLED
-        assert end == {"signal": 0, "code": 0}, self._complaint()
-        return json.loads((self.folder / "answer.json").read_text())
+        assert end == {"signal": 0, "code": 0}, self._process.complaint()
+        return json.loads(self._process.answer.read_text())
 
     def die(self, root: Path, failpoint: str, **more: Any) -> None:
         """Have an order carried out that is killed at its failpoint."""
         assert self.run(root, failpoint, **more) == KILLED, f"{failpoint} was not passed"
 
     def kill(self) -> None:
-        """Kill it and its engine, as a power cut would."""
-        with self.process, self._errors:  # which close the pipes
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """Kill the process and its engine; the next order starts another."""
+        self._process.kill()
 
 
-@contextmanager
-def opened(module: str, folder: Path) -> Iterator[Laboratory]:
-    """A laboratory that is killed at the end, where nothing has killed it before."""
-    made = Laboratory(module, folder)
-    try:
-        yield made
-    finally:
-        if made.process.poll() is None:
-            made.kill()
-
-
-def serve(carry_out: Callable[[dict[str, Any], SparkSession], Any]) -> None:
+def serve(folder: Path) -> None:
     """The process, from inside: carry out orders until the input ends."""
-    engine = start(engine_settings(Path(sys.argv[1])))
+    engine = start(engine_settings(folder))
     engine.sparkContext.setLogLevel("OFF")
-    engine.range(10).selectExpr("id", "1 AS day").write.partitionBy("day").parquet(f"{sys.argv[1]}/warm")
+    engine.range(10).selectExpr("id", "1 AS day").write.mode("overwrite").partitionBy("day").parquet(f"{folder}/warm")
     print("ready", flush=True)  # noqa: T201 - the protocol
     for line in sys.stdin:
         order = json.loads(line)
+        on_order = import_module(f"lakehouse_tests.tables.{order['module']}").on_order
         if not order["forked"]:
-            carry_out(order, engine)
+            on_order(order, engine)
             continue
         child = os.fork()
         if child == 0:
-            _child(order, carry_out, engine)
+            _child(order, on_order, engine)
         _, status = os.waitpid(child, 0)
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         print(json.dumps({"signal": killed_by, "code": status >> 8}), flush=True)  # noqa: T201
@@ -116,3 +127,7 @@ def _child(
         code = 0
     finally:
         os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

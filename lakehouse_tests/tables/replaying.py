@@ -1,4 +1,4 @@
-"""A process that replays a small lake's quarantine and is killed at a point of it. Run as a module: a laboratory."""
+"""A process that replays a small lake's quarantine and is killed at a point of it. See `laboratory`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.making import model
 from lakehouse_tests.tables import crashing
-from lakehouse_tests.tables.laboratory import serve
 
 REPLAYED = "silver.readings"
 
@@ -38,7 +37,7 @@ def tables(loose: bool) -> dict[str, Table]:
     return made
 
 
-def run(order: dict[str, Any], engine: SparkSession) -> Any:
+def on_order(order: dict[str, Any], engine: SparkSession) -> Any:
     """Build everything, or replay the quarantine of one table; returns what is to be known of it."""
     lake = Lake(engine_settings(Path(order["root"])), tables(order["loose"]), lambda: engine)
     if order["do"] == "build":
@@ -62,7 +61,3 @@ def run(order: dict[str, Any], engine: SparkSession) -> Any:
         return None
     ended = carry_out(lake, plan, execute, who="ann", now=lambda: datetime.now(UTC))
     return [{"rows": each.rows, "outcome": dict(each.outcome), "still": dict(each.still)} for each in ended]
-
-
-if __name__ == "__main__":
-    serve(run)

@@ -21,7 +21,7 @@ from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, Rows, expected, land, tables
-from lakehouse_tests.tables.laboratory import Laboratory, opened
+from lakehouse_tests.tables.laboratory import EngineProcess, Laboratory
 from lakehouse_tests.tables.readers import READERS, WRONGS, Poller, by_delta_rs, judge, look
 from lakehouse_tests.tally import tally
 
@@ -46,10 +46,9 @@ def count(kills: int = 0, looks: int = 0, **wrong: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """One process with one engine for all crashes."""
-    with opened("crashing", tmp_path_factory.mktemp("laboratory")) as made:
-        yield made
+def laboratory(engine_process: EngineProcess) -> Laboratory:
+    """What builds, and is killed."""
+    return Laboratory(engine_process, "crashing")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ def test_downstream_tables_read_what_readers_see(laboratory: Laboratory, root: P
 
 
 def test_a_process_killed_with_its_engine_while_it_writes(
-    laboratory: Laboratory, root: Path, generations: Iterator[int], tmp_path: Path
+    laboratory: Laboratory, root: Path, generations: Iterator[int]
 ) -> None:
     """Without it, files that the engine had only half written could be taken for staged ones."""
     generation = next(generations)
@@ -175,7 +174,6 @@ def test_a_process_killed_with_its_engine_while_it_writes(
     assert not poller.examples
     assert_state(root, old)
     land(root, generation)
-    with opened("crashing", tmp_path) as fresh:
-        fresh.run(root)
+    laboratory.run(root)
     assert_state(root, expected(generation))
     assert_swept(root)

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +22,7 @@ from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.postgres import Server, Session, Shop
-from lakehouse_tests.tables.laboratory import KILLED, Laboratory, opened
+from lakehouse_tests.tables.laboratory import KILLED, EngineProcess, Laboratory
 from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
@@ -86,10 +86,9 @@ class Writers:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """One process with one engine for all crashes."""
-    with opened("intaking", tmp_path_factory.mktemp("intaking")) as made:
-        yield made
+def laboratory(engine_process: EngineProcess) -> Laboratory:
+    """What takes batches, and is killed."""
+    return Laboratory(engine_process, "intaking")
 
 
 def assert_equal(root: Path, shop: Shop, **counts: int) -> None:
@@ -151,6 +150,5 @@ def test_killed_with_its_engine_while_it_reads(laboratory: Laboratory, server: S
     laboratory.kill()
     held = len(rows_of(table_path(tmp_path, "bronze.orders")))
     assert held in (1, 1 + LARGE)  # whole, where the kill came too late on a busy machine
-    with opened("intaking", tmp_path / "laboratory") as fresh:
-        assert fresh.run(tmp_path, url=shop.url) == {"rows": 1 + LARGE - held, "days": 1}
+    assert laboratory.run(tmp_path, url=shop.url) == {"rows": 1 + LARGE - held, "days": 1}
     assert_equal(tmp_path, shop, kills=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import entries, open_replays
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, land
-from lakehouse_tests.tables.laboratory import Laboratory, opened
+from lakehouse_tests.tables.laboratory import EngineProcess, Laboratory
 from lakehouse_tests.tables.replaying import REPLAYED, tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -25,10 +24,9 @@ PLACES += ["silver.totals:after-stage", "silver.totals:after-commit"]
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """One process with one engine for all replays."""
-    with opened("replaying", tmp_path_factory.mktemp("replaying")) as made:
-        yield made
+def process(engine_process: EngineProcess) -> Laboratory:
+    """What builds and replays, and is killed."""
+    return Laboratory(engine_process, "replaying")
 
 
 @pytest.fixture(scope="module")

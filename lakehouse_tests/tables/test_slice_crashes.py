@@ -14,7 +14,7 @@ from lakehouse.tables.failpoints import SLICE_POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.crashing import DAYS, expected, land
-from lakehouse_tests.tables.laboratory import Laboratory, opened
+from lakehouse_tests.tables.laboratory import Laboratory
 from lakehouse_tests.tables.readers import READERS, Poller, judge, look
 from lakehouse_tests.tables.test_crashes import assert_state, assert_swept, count, laboratory
 
@@ -150,7 +150,7 @@ def test_a_plain_build_after_a_killed_one_in_slices(
 
 
 def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
-    laboratory: Laboratory, root: Path, generations: Iterator[int], tmp_path: Path
+    laboratory: Laboratory, root: Path, generations: Iterator[int]
 ) -> None:
     """Without it, half a slice could be published, or those before it be staged again."""
     generation = next(generations)
@@ -171,10 +171,9 @@ def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
     assert not {name: rows for name, rows in seen.items() if "bronze" not in name and judge(rows, [old[name]]).total()}
     noted = staged(root, "silver.readings")
     assert kept.items() <= noted.items()
-    with opened("crashing", tmp_path) as fresh:
-        fresh.die(root, "silver.readings:before-commit", slices=N)
-        assert noted.items() <= staged(root, "silver.readings").items()
-        land(root, generation)
-        fresh.run(root, slices=N)
+    laboratory.die(root, "silver.readings:before-commit", slices=N)
+    assert noted.items() <= staged(root, "silver.readings").items()
+    land(root, generation)
+    laboratory.run(root, slices=N)
     assert_state(root, expected(generation))
     assert_swept(root)
