@@ -128,7 +128,7 @@ $(STAMPS)/jars: lakehouse/spark/jars.lock $(STAMPS)/installed
 	@touch $@
 
 $(STAMPS)/archive: $(STAMPS)/jars
-	@echo "Making the archive of the engine's classes"
+	@echo "Making the archive of the engine's classes: half a minute, once"
 	@$(BIN)/python -m lakehouse.spark.archive
 	@touch $@
 
