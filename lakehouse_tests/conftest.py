@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,7 +110,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run without a seed gets one, which its summary says."""
+    """A run without a seed gets one, which its summary says; and it can be interrupted.
+
+    A shell has what it starts in the background ignore interrupts, and Dagster then has SIGTERM ignored as well, by this
+    process and all that it starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
 

@@ -62,10 +62,11 @@ def make_archive(archive: Path | None = None) -> Path:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=_SECONDS, check=False,
         )  # fmt: skip
+        failed = done.returncode or not made.exists()
         # One that was cut short, by a full disk say, would crash every JVM that maps it.
-        if done.returncode or not made.exists() or (said := _submit(f'-Xshare:on "-XX:SharedArchiveFile={made}"')):
+        said = done.stdout if failed else _submit(f'-Xshare:on "-XX:SharedArchiveFile={made}"')
+        if failed or said:
             made.unlink(missing_ok=True)
-            said = said if not done.returncode and made.exists() else done.stdout
             raise EngineError(f"No archive of the engine's classes was made:\n{said[-2000:]}")
         sync(made)
         made.replace(archive)

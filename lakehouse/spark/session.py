@@ -42,8 +42,6 @@ RUNTIME_CONFIG = {
     # The plan of every stage of every query is written out even where no page shows it; "formatted" takes longest.
     "spark.sql.ui.explainMode": "simple",
 }
-
-
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
