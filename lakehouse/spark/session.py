@@ -39,8 +39,6 @@ RUNTIME_CONFIG = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # HMAC pads are literals of 64 bytes; keep them out of plans that are printed.
     "spark.sql.redaction.string.regex": "[0-9a-fA-F]{128}",
-    # The plan of every stage of every query is written out even where no page shows it; "formatted" takes longest.
-    "spark.sql.ui.explainMode": "simple",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -57,6 +55,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.ui.enabled": "false",
+        # The plan of every stage is written out even where no page shows it; "formatted", the default, takes longest.
+        "spark.sql.ui.explainMode": "simple",
         # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

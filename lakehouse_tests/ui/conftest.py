@@ -75,7 +75,11 @@ def page(chromium: str, server: Server) -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
         opened = browser.new_page(
-            base_url=server.url, viewport={"width": 1600, "height": 1200}, timezone_id="UTC", locale="en-GB"
+            base_url=server.url,
+            viewport={"width": 1600, "height": 1200},
+            timezone_id="UTC",
+            locale="en-GB",
+            reduced_motion="reduce",  # spinners are drawn by the processor here
         )
         opened.set_default_timeout(PATIENCE)
         # The first visitor of an instance is invited to a newsletter, in front of everything else.
