@@ -36,9 +36,9 @@ demo: setup ## Land sample data and build every table; on your data: SOURCE=dir 
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
 
-# Three parts beside each other, for what has a running Dagster do the work mostly waits: the longest alone, the command
-# line and then the browser, and all others; the first two are shown at the end. A browser on a busy machine gets a second
-# try, on a new server, for what it failed.
+# Three parts beside each other, as long as one another, for much of it waits: tables; the command line and the browser; all
+# others. The last two are shown at the end. A browser on a busy machine gets a second try, on a new server, for what it
+# failed.
 PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$(1)
 .PHONY: test
 test: setup $(STAMPS)/archive browser database ## Run all tests; some of them: ARGS="-k publish"
@@ -46,12 +46,13 @@ ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
-	$(call PYTEST,whole) -m "daemon or whole" >.pytest_cache/whole.log 2>&1 & whole=$$!; \
+	$(call PYTEST,others) --ignore=lakehouse_tests/tables --ignore=lakehouse_tests/commands -m "not ui" \
+		>.pytest_cache/others.log 2>&1 & others=$$!; \
 	{ $(call PYTEST,commands) lakehouse_tests/commands; ended=$$?; \
 		$(call PYTEST,ui) -m ui || $(call PYTEST,ui) -m ui --last-failed || ended=$$?; exit $$ended; } \
 		>.pytest_cache/commands.log 2>&1 & commands=$$!; \
-	$(call PYTEST,others) --ignore=lakehouse_tests/commands -m "not (ui or daemon or whole)"; ended=$$?; \
-	wait $$commands || ended=$$?; wait $$whole || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/whole.log; exit $$ended
+	$(call PYTEST,tables) lakehouse_tests/tables; ended=$$?; \
+	wait $$commands || ended=$$?; wait $$others || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/others.log; exit $$ended
 endif
 
 .PHONY: crash

@@ -25,7 +25,7 @@ from lakehouse_tests import oracle
 from lakehouse_tests.conftest import PII_KEY, USUAL
 
 REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[2] / "shared" / "data" / "online-retail"))
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EVENTS_FROM, EVENT_DAYS = date(2011, 1, 10), 14
 
 

@@ -35,7 +35,7 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.test_end_to_end import REAL
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST = date(2011, 1, 10)
 DAYS = [FIRST + timedelta(days=n) for n in range(4)]
 SEED = int(os.environ.get("LAKEHOUSE_TEST_SEED", "1"))

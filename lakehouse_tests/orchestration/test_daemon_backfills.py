@@ -30,7 +30,7 @@ from lakehouse_tests.conftest import TINY, LakeFactory
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.ui.server import RUN_SECONDS, Server, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.daemon]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FIRST = date(2011, 3, 1)
 DAYS = [FIRST + timedelta(days=n) for n in range(6)]
