@@ -34,6 +34,10 @@ TINY = {
 # What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
 USUAL = dict(zip(TINY, ("true", "true", "FALLBACK"), strict=True))
 
+# Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
+# has so little room for compiled code that it throws some away all the time.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn300m"
+
 LakeFactory = Callable[..., Lake]
 
 
@@ -45,8 +49,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
-        # Hardly any code of an engine runs long enough here for its optimizing compiler to save what it costs.
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn300m")
+        patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
         get_settings.cache_clear()
         yield
