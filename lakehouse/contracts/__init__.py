@@ -4,9 +4,10 @@ from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.landing import Landing
+from lakehouse.contracts.policy import Anomalies, Volume
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.slices import SliceBy
-from lakehouse.contracts.table import Anomalies, Input, Table, Volume, table
+from lakehouse.contracts.table import Input, Table, table
 
 __all__ = [
     "Anomalies",

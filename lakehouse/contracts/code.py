@@ -1,79 +1,254 @@
-"""The code version of a table: a number over the source that decides its rows, so that a change rebuilds them."""
+"""The code version of a table: a number over all code that decides its rows, so that a change rebuilds them.
+
+What counts: the table file, the bases of its contract, every module of the same project that these import, directly or
+not, and the data files that they read; `ENGINE_VERSION` for this project's own machinery; the minor versions of Spark
+and of other libraries that they import. What does not: prose, formatting, the version of Python, and policy that
+decides whether rows are published or what is said of them, but not which rows they are.
+"""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.metadata
 import importlib.util
 import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.syntax import meaning
 from lakehouse.errors import ContractError
 
+# Of @table: `pii` counts, since bounds of its values must go from the log, and so do `person` and `tokens`.
+POLICY = frozenset(
+    {
+        "owner", "grain", "conserves_rows", "min_rows", "max_rows", "max_null_rate", "max_quarantined",
+        "max_quarantine_rows", "max_quarantine_age", "volume", "profile", "anomalies", "max_late", "known_events",
+        "reconciles", "fresh_within", "fresh_budget", "files_per_day", "slice_by", "lineage", "compatibility",
+    }
+)  # fmt: skip
+"""Attributes of a table that cannot change its rows."""
 
-def code_version(modules: set[str]) -> str:
-    """Twelve hex digits over the modules and the transform helpers they import.
+MACHINERY = frozenset(
+    {
+        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "settings",
+        "sources", "spark", "tables",
+    }
+)  # fmt: skip
+"""What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
+
+_OWN = __name__.partition(".")[0]
+_COMPILED_HERE = {"pandera"}  # its checks are only looked at; `pyspark` always counts
+_LONGEST_NAME = 200  # characters of a text that may name a file
+
+
+@dataclass(frozen=True)
+class Code:
+    """What decides the rows of a table, as it was when it was read.
+
+    Attributes:
+        parts: a digest of each module and data file, and the versions of engine and libraries, by name.
+        whole: a digest of the table file with its policy.
+    """
+
+    parts: Mapping[str, str]
+    whole: str
+
+    @property
+    def version(self) -> str:
+        """Twelve hex digits."""
+        return _hex(f"{name}={digest}" for name, digest in sorted(self.parts.items()))
+
+    @property
+    def declared(self) -> str:
+        """Twelve hex digits that a change of policy changes too."""
+        return _hex([self.version, self.whole])
+
+    def changed_since(self, before: Code) -> list[str]:
+        """The names of what is not what it was."""
+        names = {*self.parts, *before.parts}
+        return sorted(name for name in names if self.parts.get(name) != before.parts.get(name))
+
+
+def read_code(transform: Callable[..., Any], model: type, reads: Collection[str] = ()) -> Code:
+    """All code of a table, from the files that are there now; a process goes on with what it has loaded.
+
+    Args:
+        transform: of the table.
+        model: its contract.
+        reads: further data files, relative to the table file's folder.
 
     Raises:
-        ContractError: for a module without a source file.
+        ContractError: for a module without a source file, or a data file that is not there.
     """
-    digest = hashlib.sha256()
-    for name in sorted(_with_transforms(modules)):
-        digest.update(_normalised(_source(name)).encode())
-    return digest.hexdigest()[:12]
-
-
-def _with_transforms(modules: set[str]) -> set[str]:
-    """The modules and all of `lakehouse.transforms` that they import, directly or not."""
+    home = transform.__module__
+    bases = {each.__module__ for each in model.__mro__}
+    parts = {"engine": str(ENGINE_VERSION), "pyspark": _minor("pyspark")}
+    beside = _file(home).parent
+    for name in reads:
+        if not (beside / name).is_file():
+            raise ContractError(f"{home}: reads names {name!r}, but there is no such file in {beside}.")
+        parts[f"file {name}"] = _digest(beside / name)
     found: set[str] = set()
-    queue = list(modules)
+    queue = [home, *(each for each in bases if _kind(each, home.partition(".")[0]) == "project" or _is_own(each))]
     while queue:
         name = queue.pop()
-        if name not in found:
-            found.add(name)
-            queue += [each for each in _imports(name) if ".transforms." in f".{each}." and _is_module(each)]
-    return found
+        path = _file(name)
+        if name in found:
+            continue
+        found.add(name)
+        if path.suffix != ".py":  # compiled by the project itself
+            parts[name] = _digest(path)
+            continue
+        text, files, imports = _read(path.read_text(encoding="utf-8"), name == home)
+        parts[name] = text
+        for file in files:
+            if _is_data(path.parent / file):
+                parts[f"file {path.parent.name}/{file}"] = _digest(path.parent / file)
+        for each in _resolved(imports, name, path):
+            kind = _kind(each, home.partition(".")[0])
+            if kind == "library":
+                library = each.partition(".")[0]
+                parts |= {} if library in _COMPILED_HERE else {library: _minor(library)}
+            elif kind == "project" and _is_module(each):
+                queue.append(each)
+    source = _file(home).read_text(encoding="utf-8")
+    return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={})]))
 
 
-def _imports(module: str) -> set[str]:
-    """Whatever a module's import statements could name: modules, and names in them."""
-    package = module if _file(module).name == "__init__.py" else module.rpartition(".")[0]
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(_source(module))):
+@lru_cache(maxsize=256)
+def _read(source: str, is_table: bool) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Of a module: a digest of its code, the texts that may name files, and what it imports."""
+    tree = ast.parse(source)
+    _without_types(tree)
+    imports = tuple(_imports(tree))
+    policy, prose = {"table": POLICY}, {"Field": ("description", "title")}
+    digest = _hex([meaning(tree, decorators=policy, fields=prose, unused=not is_table)])
+    texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    files = tuple(sorted(text for text in texts if 0 < len(text) < _LONGEST_NAME and text.isprintable()))
+    return digest, files, imports
+
+
+def _without_types(tree: ast.Module) -> None:
+    """Leave out what only type checkers see."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "attr", getattr(node.test, "id", "")) == "TYPE_CHECKING":
+            node.body = []
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == _OWN
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Whatever the module's imports could name: modules, and names in them; a relative one begins with its dots."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            for alias in node.names:
+                parts = alias.name.split(".")
+                yield from (".".join(parts[: n + 1]) for n in range(len(parts)))
         elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return names
+            base = "." * node.level + (node.module or "")
+            yield base
+            yield from (base + ("" if base.endswith(".") else ".") + alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node.args[0].value
+
+
+def _resolved(imports: Collection[str], module: str, path: Path) -> Iterator[str]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for name in imports:
+        yield importlib.util.resolve_name(name, package).rstrip(".") if name.startswith(".") else name
+
+
+def _kind(name: str, home: str) -> str:
+    """Whose a name is: Python's, this project's machinery, a library's, or the table's own project's."""
+    top, _, rest = name.partition(".")
+    if top in sys.stdlib_module_names:
+        return "python"
+    if top == _OWN:
+        return "machinery" if rest.partition(".")[0] in MACHINERY else "project"
+    return "project" if top == home or not _is_installed(top) or _distributions(top) & _distributions(home) else "library"
+
+
+@lru_cache(maxsize=256)
+def _is_installed(top: str) -> bool:
+    found = [path for path in [_origin(top), *_folders(top)] if path]
+    places = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    return any(
+        places & set(Path(path).parents) or {"site-packages", "dist-packages"} & set(Path(path).parts) for path in found
+    )
+
+
+def _distributions(top: str) -> frozenset[str]:
+    return frozenset(_packages().get(top, ()))
+
+
+@lru_cache(maxsize=1)
+def _packages() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+@lru_cache(maxsize=64)
+def _minor(library: str) -> str:
+    """The version of a library without what only mends: `4.2` of `4.2.1`; empty where it has none."""
+    for name in (library, *sorted(_distributions(library) if library != "pyspark" else ())):
+        try:
+            return ".".join(importlib.metadata.version(name).split(".")[:2])
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
 
 
 def _is_module(name: str) -> bool:
+    return _origin(name) is not None
+
+
+def _is_data(path: Path) -> bool:
     try:
-        return name in sys.modules or importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # what is before the last dot is no package: it names a function or a constant
+        return path.suffix not in ("", ".py", ".pyc") and path.is_file()
+    except (OSError, ValueError):
         return False
 
 
-def _source(module: str) -> str:
-    return _file(module).read_text(encoding="utf-8")
+def _folders(name: str) -> list[str]:
+    spec = _spec(name)
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
+def _origin(name: str) -> str | None:
+    """The file of a module; None of what is no module, or has none: a folder of modules, a part of Python itself."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if path is not None:
+        return str(path)
+    spec = _spec(name)
+    return spec.origin if spec and spec.has_location else None
+
+
+def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):  # before the last dot is no package: it names a function
+        return None
 
 
 def _file(module: str) -> Path:
-    loaded = sys.modules.get(module)
-    path = getattr(loaded, "__file__", None)
-    if path is None:
-        spec = importlib.util.find_spec(module)
-        path = spec.origin if spec else None
+    path = _origin(module)
     if path is None:
         raise ContractError(f"{module} has no source file to derive a code version from.")
     return Path(path)
 
 
-def _normalised(source: str) -> str:
-    """The syntax tree as text, without docstrings, so that prose and formatting do not count as a change."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _hex(parts: Collection[str] | Iterator[str]) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode(errors="surrogatepass")).hexdigest()[:12]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import date, timedelta
@@ -14,9 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.contracts.clock import Clock
-from lakehouse.contracts.code import code_version
+from lakehouse.contracts.code import Code, read_code
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.landing import FORMATS, Landing
+from lakehouse.contracts.policy import Anomalies, Volume
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.errors import ContractError
@@ -33,36 +35,6 @@ class Input:
 
     table: str
     days_before: int = 0
-
-
-@dataclass(frozen=True)
-class Volume:
-    """Bounds on a day's rows against the median of the last `history` same weekdays that had rows.
-
-    Outside `[min_ratio, max_ratio]` the day is not published. Beyond `warn_z` robust standard deviations of the log
-    count it is published with a warning. With fewer than `min_history` such days nothing is claimed.
-    """
-
-    min_ratio: float = 0.25
-    max_ratio: float = 4.0
-    warn_z: float = 4.0
-    history: int = 8
-    min_history: int = 4
-
-
-@dataclass(frozen=True)
-class Anomalies:
-    """How far a day's distributions may be from those of the last `history` same weekdays before it.
-
-    Judged are the null rate of each column, the mean of each numeric column in `profile` and the mix of values of each
-    other column there. Beyond `warn_z` robust standard deviations the day is published with a warning, or not at all
-    where `block` is set. With fewer than `min_history` such days nothing is claimed.
-    """
-
-    warn_z: float = 5.0
-    history: int = 8
-    min_history: int = 4
-    block: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +86,8 @@ class Table:
             rows make one row; that need not be repeated.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
         compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
+        reads: data files that the transform reads, relative to the table file's folder; those beside a module of the
+            project that it names in full count by themselves. Another content makes every day stale.
     """
 
     layer: str
@@ -152,6 +126,7 @@ class Table:
     lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     schema_version: int = 1
     compatibility: str = "backward"
+    reads: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -226,14 +201,14 @@ class Table:
         return f"{inspect.cleandoc(self.model.__doc__ or '')}\n\nGrain: {self.grain}.".strip()
 
     @cached_property
-    def code_version(self) -> str:
-        """Twelve hex digits over the table file, its base contracts and the transform helpers that these import.
+    def code(self) -> Code:
+        """All that decides the rows, as it was when the table was declared."""
+        return read_code(self.transform, self.model, self.reads)
 
-        Comments and docstrings do not count.
-        """
-        own = self.transform.__module__
-        bases = {each.__module__ for each in self.model.__mro__}
-        return code_version({own, *(name for name in bases if name.split(".")[0] == own.split(".")[0])})
+    @cached_property
+    def code_version(self) -> str:
+        """Twelve hex digits over all code that decides the rows (`lakehouse.contracts.code` says what counts)."""
+        return self.code.version
 
 
 def _comment(column: Any) -> dict[str, Any]:
@@ -277,6 +252,8 @@ def table(
             raise ContractError(f"{where}: @table needs {', '.join(absent)}.")
         made = Table(layer, file, model, transform, inputs, partition_by=columns, **policy)
         _validate(made, where)
+        if transform.__module__ in sys.modules:
+            _ = made.code_version  # now: later the file may not be what was loaded
         return made
 
     return declare
