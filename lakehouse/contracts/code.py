@@ -64,11 +64,6 @@ class Code:
         """Twelve hex digits."""
         return _hex(f"{name}={digest}" for name, digest in sorted(self.parts.items()))
 
-    @property
-    def declared(self) -> str:
-        """Twelve hex digits that a change of policy changes too."""
-        return _hex([self.version, self.whole])
-
     def changed_since(self, before: Code) -> list[str]:
         """The names of what is not what it was."""
         names = {*self.parts, *before.parts}
@@ -175,7 +170,8 @@ def _kind(name: str, home: str) -> str:
         return "python"
     if top == _OWN:
         return "machinery" if rest.partition(".")[0] in MACHINERY else "project"
-    return "project" if top == home or not _is_installed(top) or _distributions(top) & _distributions(home) else "library"
+    ours = top == home or not _is_installed(top) or _distributions(top) & _distributions(home)
+    return "project" if ours else "library"
 
 
 @lru_cache(maxsize=256)

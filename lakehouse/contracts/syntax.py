@@ -10,7 +10,12 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-_PROSE = {"ctx", "kind", "type_comment", "type_ignores"}  # fields of a syntax tree that follow from others, or from prose
+_PROSE = {
+    "ctx",
+    "kind",
+    "type_comment",
+    "type_ignores",
+}  # fields of a syntax tree that follow from others, or from prose
 
 Keywords = Mapping[str, Collection[str]]
 """By name of a function, keywords of its calls that do not count."""
@@ -55,7 +60,7 @@ def _text(value: Any) -> str:
         return f"{type(value).__name__}({','.join(fields)})"
     if isinstance(value, list):
         return f"[{','.join(_text(each) for each in value if not _is_nothing(each))}]"
-    return f"{type(value).__name__}:{ascii(value)}"  # repr leaves to Python's version of Unicode what it escapes
+    return f"{type(value).__name__}:{value!a}"  # repr leaves to Python's version of Unicode what it escapes
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -86,4 +91,6 @@ def _is_nothing(statement: Any) -> bool:
     """Docstrings and other texts that stand alone, `pass`, and imports of which nothing is left."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
-    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Import | ast.ImportFrom) and not statement.names)
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Import | ast.ImportFrom) and not statement.names
+    )

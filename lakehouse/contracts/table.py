@@ -26,7 +26,7 @@ from lakehouse.errors import ContractError
 LAYERS = ("bronze", "silver", "gold")
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
-RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound")  # columns that staging adds
+RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content")  # columns that staging adds
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,20 @@ class Table:
     def code(self) -> Code:
         """All that decides the rows, as it was when the table was declared."""
         return read_code(self.transform, self.model, self.reads)
+
+    def changed_on_disk(self) -> list[str]:
+        """The parts of the code that are not on disk as this process has loaded them; it goes on with what it has."""
+        if self.transform.__module__ not in sys.modules:
+            return []
+        try:
+            return read_code(self.transform, self.model, self.reads).changed_since(self.code)
+        except (ContractError, OSError, SyntaxError):  # gone, or being written
+            return [self.transform.__module__]
+
+    @cached_property
+    def policy_version(self) -> str:
+        """Twelve hex digits over the whole table file, the bounds included that decide what is published."""
+        return self.code.whole if self.transform.__module__ in sys.modules else ""
 
     @cached_property
     def code_version(self) -> str:

@@ -257,6 +257,11 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
         f"{rows} rows, version {result.version} (seconds: {seconds})"
     )
+    if changed := result.table.changed_on_disk():
+        context.log.warning(
+            f"{result.table.id}: {', '.join(changed)} changed on disk since this process loaded the code; the rows are "
+            f"of the loaded code, {result.table.code_version}. Reload it, then run: lakehouse backfill --outdated"
+        )
     for day, reason in sorted(bad.items()):
         context.log.warning(f"{result.table.id} {day} was not published: {reason}")
 

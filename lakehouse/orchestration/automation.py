@@ -46,6 +46,7 @@ from lakehouse.settings import get_settings
 from lakehouse.sources.landing import landing_files
 from lakehouse.tables.lake import Lake, LakeOfNow
 from lakehouse.tables.plan import make_plan
+from lakehouse.tables.snapshot import fingerprint
 from lakehouse.tables.touched import changed_days
 
 INTERVAL = 20  # seconds
@@ -62,7 +63,7 @@ _UNFINISHED = [
 ]
 
 Days = dict[str, dict[date, int]]
-"""By table and day, the fingerprint that the day would be published with."""
+"""By table and day, a number over the fingerprint that the day would be published with, and what may refuse it."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,9 @@ def _due(
         days = [day for day in changed_days(lake, table) if first <= day <= last]
         if not days:
             continue
-        marks = make_plan(lake, table, days).fingerprints
+        # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
+        prints = make_plan(lake, table, days).fingerprints
+        marks = {day: fingerprint([str(mark), table.policy_version]) for day, mark in prints.items()}
         before = cursor.asked.get(name, {})
         if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
             asked[name] = kept
@@ -248,10 +251,10 @@ def _state_of(lake: Lake, last: date) -> str:
     """A digest of all that decides what is due: landed files, newest commits, code, and the newest partition."""
     parts = [last.isoformat(), lake.settings.first_day.isoformat()]
     for name, table in lake.tables.items():
-        parts.append(f"{name}/{table.code_version}")
+        parts.append(f"{name}/{table.code_version}/{table.policy_version}")
         if table.landing is not None:
             files = landing_files(lake.settings.root, table.landing.source)
-            parts += [f"{file.path}/{file.size}/{file.mtime_ns}" for file in files]
+            parts += [f"{file.path}/{file.stat}" for file in files]
         for store in (name, table.quarantine_id):
             log = lake.path(store) / "_delta_log"
             newest = max((p.name for p in log.glob("*.json")), default="") if log.is_dir() else ""

@@ -60,7 +60,9 @@ class LandingFile:
         arrival_date: The day it belongs to, from its name or its folder's.
         path: Where it is.
         size: Bytes.
-        mtime_ns: When its content last changed, nanoseconds since the epoch.
+        mtime_ns: When its content last changed, nanoseconds since the epoch, as whoever wrote it says.
+        ctime_ns: When it was last written or renamed, or its times were set, as the system says.
+        inode: Which file it is in its file system.
     """
 
     source: str
@@ -68,6 +70,18 @@ class LandingFile:
     path: Path
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @property
+    def stat(self) -> tuple[int, ...]:
+        """What another content cannot share with this one."""
+        return self.inode, self.size, self.mtime_ns, self.ctime_ns
+
+    @staticmethod
+    def state_of(found: os.stat_result) -> tuple[int, ...]:
+        """The same of a file that was looked at just now."""
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @dataclass(frozen=True)
@@ -97,7 +111,7 @@ def landing_files(root: Path, source: str, start: date | None = None, end: date 
     """
     _check(source, start, end)
     return sorted(
-        LandingFile(source, day, Path(entry.path), found.st_size, found.st_mtime_ns)
+        LandingFile(source, day, Path(entry.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
         for day, entry, found in _listed(root / "landing" / source, source, start, end)
     )
 
@@ -306,6 +320,6 @@ def rewrite(file: LandingFile, content: bytes) -> None:
         SourceError: the file has changed since it was listed; it stays as it is.
     """
     found = file.path.stat()
-    if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+    if file.state_of(found) != file.stat:
         raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
     _land(file.source, file.arrival_date, file.path, _gzipped(content) if file.path.suffix == ".gz" else content)

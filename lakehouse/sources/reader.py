@@ -71,7 +71,7 @@ def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[s
 
 
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
-    if problem := _unfit(file):
+    if problem := unfit(file):
         return Probe(file, 0, (), problem)
     lines, first, size, ended = 0, b"", 0, True
     opened = gzip.open if file.path.suffix == ".gz" else open
@@ -115,7 +115,7 @@ def _header_text(names: Sequence[str], landing: Landing) -> str:
     return " and ".join([*told, *([f"{others} unknown name(s)"] if others else [])])
 
 
-def _unfit(file: LandingFile) -> str | None:
+def unfit(file: LandingFile) -> str | None:
     """Why a file must not even be opened; None where it may."""
     name = printable(file.path.name)
     if name != file.path.name:

@@ -17,6 +17,7 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.archive import java_options
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
+from lakehouse.spark.rows import check_session, check_settings
 
 # Settings a running engine accepts, so they hold through Spark Connect too.
 RUNTIME_CONFIG = {
@@ -44,7 +45,12 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def spark_config(settings: Settings) -> dict[str, str]:
-    """The settings a session of this engine is built with."""
+    """The settings a session of this engine is built with.
+
+    Raises:
+        SettingsError: where a setting of the user's decides rows.
+    """
+    check_settings(settings.spark_config)
     if settings.uses_connect:
         return {"spark.remote": settings.spark_url, **RUNTIME_CONFIG, **settings.spark_config}
     cores = _cores(settings.spark_url)
@@ -86,7 +92,8 @@ def start(settings: Settings) -> SparkSession:
     """The session, started or joined.
 
     Raises:
-        EngineError: with what to check, where the engine does not come up.
+        EngineError: with what to check, where the engine does not come up, or has settings that decide rows.
+        SettingsError: where the user's settings have such.
     """
     config = spark_config(settings)
     builder: Any = SparkSession.builder
@@ -100,6 +107,7 @@ def start(settings: Settings) -> SparkSession:
             f"The Spark engine at {settings.spark_url} did not start: {str(error).splitlines()[0]}. "
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
+    check_session(session, settings.spark_url)
     return session
 
 

@@ -17,6 +17,7 @@ from lakehouse.contracts import Table
 from lakehouse.errors import UndoRefusedError
 from lakehouse.tables.build import build
 from lakehouse.tables.commit import Target, ensure_table
+from lakehouse.tables.content import content_names
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
@@ -24,7 +25,7 @@ from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
 from lakehouse.tables.plan import day_transaction, days_of_transactions
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import Exchange, carry_out, of_days
-from lakehouse.tables.snapshot import Snapshot, open_snapshot
+from lakehouse.tables.snapshot import WITHDRAWN, Snapshot, open_snapshot
 from lakehouse.tables.staged import second_name
 
 _NAMED = 5  # days named in one message
@@ -250,16 +251,24 @@ def _exchange(
     target: Target, live: Snapshot, wanted: Snapshot, candidate: Candidate, days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(live.files, days), of_days(wanted.files, days)
-    prints = {name: wanted.transaction(name) for name in map(day_transaction, candidate.days)}
+    names = {*map(day_transaction, candidate.days), *content_names(candidate.table, wanted, candidate.days)}
+    prints = {name: wanted.transaction(name) for name in sorted(names)}
+    # A day may have been swapped in from a candidate that does not say what its rows are: then nobody knows.
+    prints |= {n: WITHDRAWN for n, v in prints.items() if v is None and n not in map(day_transaction, candidate.days)}
     return Exchange(
         target,
         live,
         wanted,
         [file for name, file in want.items() if name not in have],
         [file for name, file in have.items() if name not in want],
-        {name: value for name, value in prints.items() if value is not None and value != live.transaction(name)},
+        {name: value for name, value in prints.items() if value is not None and value != _held(live, name)},
         days,
     )
+
+
+def _held(live: Snapshot, name: str) -> int:
+    found = live.transaction(name)
+    return WITHDRAWN if found is None else found
 
 
 def _paths_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:

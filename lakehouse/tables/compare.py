@@ -15,11 +15,11 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.tables.candidate import Candidate
+from lakehouse.tables.content import OF_THE_RUN
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.snapshot import Snapshot
 
 # What says which build wrote a row, rather than what the row says.
-_OF_THE_BUILD = ("_ingested_run", "_code_version")
 _POSITION = ("_source_file", "_source_row")  # identifies a row of a table without a key
 _RAW = ("_raw", "_error", "_rescued")  # never shown: they may hold what their columns hide
 _SIDES = ("live", "candidate")
@@ -78,7 +78,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     types = [{f.name: f.dataType for f in frame.schema.fields} for frame in frames]
     shared = [name for name in types[1] if types[0].get(name) == types[1][name]]
     retyped = [name for name in types[1] if name in types[0] and name not in shared]
-    names = [name for name in shared if name not in _OF_THE_BUILD]
+    names = [name for name in shared if name not in OF_THE_RUN]
     key = _key(table, names)
     others = [name for name in names if name not in key]
     numbers = [name for name in names if isinstance(types[1][name], T.NumericType)]

@@ -24,6 +24,7 @@ from lakehouse.contracts.table import LAYERS
 from lakehouse.sources.landing import content_of, landing_files, rewrite
 from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
 from lakehouse.tables.commit import Commit, Target, exchange_files
+from lakehouse.tables.content import content_by_name
 from lakehouse.tables.evolve import stored_schema
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import standing
@@ -118,7 +119,10 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     surplus = {name for file in staged for name in file.types} - set(schema.names)
     target = Target(path, schema, snapshot.partition_by, pii=pii, extra_columns=tuple(surplus))
     commit = Commit(
-        {name: fingerprint([str(snapshot.transaction(name)), erasure]) for name in _transactions(days)},
+        {
+            name: fingerprint([str(snapshot.transaction(name)), erasure])
+            for name in [*_transactions(days), *_contents(table, snapshot, touched)]
+        },
         {"lakehouse.operation": "forget", "lakehouse.run_id": erasure, **_figures(root, path, table, staged, days)},
     )
     label = table_name(path)
@@ -192,6 +196,14 @@ def _days(texts: Collection[str | None]) -> list[date]:
 
 def _transactions(days: Collection[str | None]) -> list[str]:
     return [day_transaction(day) for day in _days(days)]
+
+
+def _contents(table: Table | None, snapshot: Snapshot, files: Collection[DataFile]) -> list[str]:
+    """What says which rows the files' partitions hold, where it is said."""
+    if table is None or snapshot.uri.endswith("_quarantine"):
+        return []
+    names = content_by_name(table, snapshot, {file.partition for file in files})
+    return sorted(name for name in names if snapshot.transaction(name) is not None)
 
 
 def _figures(

@@ -29,6 +29,7 @@ from lakehouse.contracts.extract import EXACT
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
 from lakehouse.tables.audit import audit
 from lakehouse.tables.commit import Commit, append_batch, ensure_table
+from lakehouse.tables.content import contents
 from lakehouse.tables.erasures import forgotten_in
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
@@ -289,7 +290,8 @@ class _Intake:
             "lakehouse.metrics": figures,
         }
         failpoint(self._table.id, "before-commit")
-        commit = Commit(mark.transactions(self._extract), facts)
+        rows = contents(self._table, files, self._base, added=True)
+        commit = Commit(mark.transactions(self._extract) | rows, facts)
         self._result.version = append_batch(self._target, self._base, files, commit)
         failpoint(self._table.id, "after-commit")
         fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)

@@ -8,7 +8,9 @@ from datetime import date, timedelta
 
 from lakehouse.contracts import Input, Table
 from lakehouse.settings import key_id
+from lakehouse.sources.digests import digests
 from lakehouse.sources.landing import LandingFile, landing_files
+from lakehouse.tables.content import content_name
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.late import accepted_through
 from lakehouse.tables.snapshot import Snapshot, fingerprint
@@ -86,27 +88,32 @@ class _DayStates:
     """What one version of an input holds for a day, as downstream tables see days."""
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._table, self._snapshot = table, snapshot
         # Other days' runs replace days of an upsert table; batches add to days of a table taken from a database.
         self._by_file = table.upsert or table.extract is not None
-        self._days_differ = table.content_day_column != table.day_column
         self._identities: dict[date, str] = {}
         self._files = snapshot.by_day(table.content_day_column)
         self.rows = {day: sum(f.rows for f in files) for day, files in self._files.items()}
 
     def identity(self, day: date) -> str:
-        """The fingerprints of the input's own partitions that hold rows of the day."""
+        """Of the partitions that hold rows of the day: what they were made from, and which rows they are."""
         if day not in self._identities:  # a window asks for each day several times, and the log takes a millisecond
             self._identities[day] = self._identity(day)
         return self._identities[day]
 
     def _identity(self, day: date) -> str:
-        if self._by_file:
-            return ",".join(sorted(f.path for f in self._files.get(day, [])))
-        if not self._days_differ:
-            return str(self._snapshot.transaction(day_transaction(day)))
-        arrivals = sorted({f.partition[0] or "" for f in self._files.get(day, [])})
-        return ",".join(f"{a}:{self._snapshot.transaction(f'day/{a}')}" for a in arrivals)
+        parts: dict[str, list[str]] = {}
+        for file in self._files.get(day, []):
+            values = dict(zip(self._snapshot.partition_by, file.partition, strict=True))
+            name, own = content_name(self._table, values), values[self._table.day_column]
+            rows = self._snapshot.transaction(name) if name else None
+            made_from = None if self._by_file else self._snapshot.transaction(f"{_DAY}{own}")
+            # What was committed before there were numbers for rows is known by what it was made from, or by its files.
+            unknown = file.path if self._by_file else None
+            parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
+        if not parts and not self._by_file and self._table.content_day_column == self._table.day_column:
+            return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
+        return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
 
 
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
@@ -115,9 +122,10 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     for file in landing_files(lake.settings.root, table.landing.source, min(days), max(days)):
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
+    content = digests(lake.settings.root, [file for files in landed.values() for file in files])
     keyed = [key_id(lake.settings.pii_key_bytes())] if table.tokens else []
     prints = {
-        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{f.size}/{f.mtime_ns}" for f in files)])
+        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
         for day, files in landed.items()
     }
     return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))

@@ -23,6 +23,7 @@ from lakehouse.tables.arrivals import note_fields
 from lakehouse.tables.audit import audit
 from lakehouse.tables.clocks import ProducerDay, note_clocks
 from lakehouse.tables.commit import Commit, Target, ensure_table, exchange_files, replace_days
+from lakehouse.tables.content import contents
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import Record, fold, records, standing
@@ -34,7 +35,7 @@ from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import PROVENANCE, quarantine_schema, stage
-from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, moved, read_staged
+from lakehouse.tables.staged import BESIDE, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, moved, read_staged
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -300,7 +301,7 @@ class Publisher:
             self.base,
             valid,
             days,
-            Commit(prints, {**facts, "lakehouse.metrics": figures}),
+            Commit(prints | contents(self.table, valid, self.base), {**facts, "lakehouse.metrics": figures}),
             read_whole=self.table.upsert,
         )
         result.also_replaced = list(job.also)
@@ -318,7 +319,7 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         table.partition_by,
         required=table.required,
         pii=table.pii,
-        extra_columns=[FAILED_RULES, COPIES, *PROVENANCE.names],
+        extra_columns=[FAILED_RULES, *BESIDE, *PROVENANCE.names],
         description=table.description,
     )
     if not table.rules:
@@ -328,7 +329,7 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         quarantine_schema(table),
         table.partition_by,
         pii=(*table.pii, "_raw", "_error"),
-        extra_columns=[COPIES],
+        extra_columns=BESIDE,
         description=f"Rows of {table.id} that broke a row rule",
     )
     return target, side

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.contracts import Rule, Table
+from lakehouse.tables.content import OF_THE_RUN
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.stage import routed
 from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, ROUTE, VALID
@@ -22,7 +23,6 @@ Row = Mapping[str, Any]
 
 PLACE = ("_source_file", "_source_row")
 # Of the run that read a file, not of the file: a later reading has others.
-_OF_THE_RUN = {"_ingested_run", "_code_version"}
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Se
             told.setdefault("", []).append(f"{what}: no such row comes out")
             continue
         for column in [*table.columns, FAILED_RULES]:
-            if column not in row or column in _OF_THE_RUN or _same(row[column], other.get(column)):
+            if column not in row or column in OF_THE_RUN or _same(row[column], other.get(column)):
                 continue
             values = (
                 "differs" if column in table.pii else f"published {row[column]}, computed again {other.get(column)}"

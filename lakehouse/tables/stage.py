@@ -13,8 +13,9 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.errors import SchemaMismatchError
+from lakehouse.tables.content import content_of_row
 from lakehouse.tables.lake import quoted
-from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
+from lakehouse.tables.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
 
 # What a quarantined row says beyond the contract's columns, where the transform provides it.
 PROVENANCE = T.StructType(
@@ -68,6 +69,7 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
         *map(quoted, table.columns),
         *[f"CASE WHEN {ROUTE} = '{QUARANTINED}' THEN {name} END AS {name}" for name in extras],
         *([COPIES] if table.key else []),
+        f"CASE WHEN {ROUTE} = '{VALID}' THEN {content_of_row(table)} END AS {CONTENT}",
         ROUTE,
     )
 

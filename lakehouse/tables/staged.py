@@ -22,6 +22,8 @@ from lakehouse.errors import StagedFileError
 ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
 COPIES = "_copies"
+CONTENT = "_content"
+BESIDE = (COPIES, CONTENT)  # of staged files, not of tables
 FAILED_RULES = "_failed_rules"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_STATISTIC = 64  # characters; a longer bound would be cut, and a cut maximum is wrong

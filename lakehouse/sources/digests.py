@@ -1,0 +1,95 @@
+"""Landed files by their content, so that a copy with another time is no change, and other content of the same time is.
+
+Each file is read once: what was found is kept under the root (`cache/landing`), by the file's path, inode, size, and
+times of change. The time of its last change of status (`ctime`) is the system's own: whoever writes into a file, or
+sets its times back, gets a new one. The folder may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from lakehouse.sources.landing import LandingFile
+from lakehouse.sources.reader import unfit
+
+# A file may be written twice within one tick of the clock that its times are of: what is younger is not kept.
+SETTLED_NS = 2 * 10**9
+
+Kept = dict[str, list[int | str]]
+
+
+def digests(root: Path, files: Sequence[LandingFile]) -> dict[Path, str]:
+    """A digest of each file's bytes. What cannot be read has one of its size and times: it is judged when it is read.
+
+    Args:
+        root: lakehouse root.
+        files: as they were listed.
+    """
+    found: dict[Path, str] = {}
+    for source in sorted({file.source for file in files}):
+        place = root / "cache" / "landing" / f"{source}.json"
+        own = [file for file in files if file.source == source]
+        kept = _kept(place)
+        names = {file.path: file.path.relative_to(root).as_posix() for file in own}
+        known = {}
+        for file in own:
+            *state, digest = kept.get(names[file.path], [""])
+            if state == [*file.stat]:
+                known[file.path] = str(digest)
+        new = [file for file in own if file.path not in known]
+        now = time.time_ns()
+        with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
+            read = dict(zip([file.path for file in new], pool.map(_read, new), strict=True))
+        settled: Kept = {
+            names[file.path]: [*file.stat, text]
+            for file in new
+            if (text := read[file.path]) is not None and now - file.ctime_ns > SETTLED_NS
+        }
+        if settled:
+            _keep(place, kept | settled)
+        for file in own:
+            found[file.path] = known.get(file.path) or read.get(file.path) or f"unread {file.stat}"
+    return found
+
+
+def _read(file: LandingFile) -> str | None:
+    """The digest of a file that was as it was listed all the while; None of one that was not, or cannot be read."""
+    if unfit(file):
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with file.path.open("rb") as stream:
+            if LandingFile.state_of(os.fstat(stream.fileno())) != file.stat:
+                return None
+            for chunk in iter(partial(stream.read, 1 << 20), b""):
+                digest.update(chunk)
+            same = LandingFile.state_of(os.fstat(stream.fileno())) == file.stat
+    except OSError:
+        return None
+    return digest.hexdigest() if same else None
+
+
+def _kept(place: Path) -> Kept:
+    try:
+        held = json.loads(place.read_text(encoding="utf-8"))
+        return {name: entry for name, entry in held.items() if isinstance(entry, list) and entry}
+    except (OSError, ValueError, AttributeError):  # none yet, or damaged
+        return {}
+
+
+def _keep(place: Path, entries: Kept) -> None:
+    """Replace what is kept; of two processes one loses what it found, and reads those files once more."""
+    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+    with suppress(OSError):  # where nothing can be written, files are read each time
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(entries), encoding="utf-8")
+        draft.replace(place)
