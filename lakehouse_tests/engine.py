@@ -1,0 +1,51 @@
+"""What the machinery that decides rows was when `ENGINE_VERSION` was last thought about; run as a module to renew it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import lakehouse
+from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.syntax import meaning
+
+PACKAGE = Path(lakehouse.__file__).parent
+RECORD = Path(__file__).with_name("engine.json")
+COMMAND = "python -m lakehouse_tests.engine"
+
+DECIDES_ROWS = (
+    # Reading: which lines, fields and database rows there are, and who is left out of them.
+    "sources.reader", "sources.postgres", "sources.people", "contracts.landing", "contracts.extract",
+    "tables.erasures", "tables.intake", "transforms.columns",
+    # Rules: which rows are set aside.
+    "contracts.rules", "contracts.clock", "contracts.bronze", "tables.late",
+    # Building: which days are read, which of two rows is kept, which days an upsert replaces.
+    "tables.build", "tables.stage", "tables.upsert", "tables.key_index", "tables.slices", "contracts.slices",
+    # Reading tables back: partition values, columns that were added later.
+    "tables.lake", "tables.promote", "contracts.versions",
+    # Settings of the engine.
+    "spark.session", "spark.rows",
+)  # fmt: skip
+
+
+def now() -> dict[str, Any]:
+    """The engine's version, and a digest of each module that decides rows: prose and formatting do not count."""
+    digests = {}
+    for name in sorted(DECIDES_ROWS):
+        source = (PACKAGE / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+        text = meaning(ast.parse(source), decorators={}, fields={})
+        digests[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {"version": ENGINE_VERSION, "modules": digests}
+
+
+def recorded() -> dict[str, Any]:
+    """What was renewed last."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+if __name__ == "__main__":
+    RECORD.write_text(json.dumps(now(), indent=2) + "\n", encoding="utf-8")
