@@ -143,7 +143,7 @@ class Table:
         """The column whose date is the Dagster partition."""
         return self.partition_by[0]
 
-    @property
+    @cached_property
     def content_day_column(self) -> str:
         """The date by which downstream tables see days: a bronze table's event date, else the daily partition."""
         return [c for c in self.partition_by if isinstance(self.schema[c].dataType, T.DateType)][-1]

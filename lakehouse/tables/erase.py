@@ -32,7 +32,7 @@ from lakehouse.tables.lake import table_path
 from lakehouse.tables.metrics import measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, open_snapshot, table_name
-from lakehouse.tables.staged import QUARANTINED, ROUTE, VALID, StagedFile, read_staged
+from lakehouse.tables.staged import CONTENT, QUARANTINED, ROUTE, VALID, StagedFile, read_staged
 from lakehouse.tables.traces import files_under, names_person
 
 LOG = "_delta_log"
@@ -181,6 +181,8 @@ def _write(rows: pa.Table, folder: Path, snapshot: Snapshot, file: DataFile) -> 
     ]
     path = folder.joinpath(*parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
+    if CONTENT in rows.column_names:  # of the rows as they were
+        rows = rows.drop_columns([CONTENT])
     pq.write_table(rows, path, store_decimal_as_integer=True)
 
 
