@@ -42,7 +42,6 @@ FIXED = {
     "spark.sql.function.eltOutputAsString": ("false", _TEXTS),
     "spark.sql.readSideCharPadding": ("true", _TEXTS),
     "spark.sql.charAsVarchar": ("false", _TEXTS),
-    "spark.sql.session.collation.default": ("UTF8_BINARY", _TEXTS),
     "spark.sql.mapKeyDedupPolicy": ("EXCEPTION", "it decides which of two values of one name is kept"),
     "spark.sql.json.enableExactStringParsing": ("true", _JSON),
     "spark.sql.json.enablePartialResults": ("true", _JSON),
