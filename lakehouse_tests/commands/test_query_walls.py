@@ -1,0 +1,95 @@
+"""What a checked query means to Spark, and the second wall: nothing is written even by a text that nobody checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakehouse.commands.checked_query import check_query
+from lakehouse.commands.query import run_query
+from lakehouse.commands.sql_allowed import FUNCTIONS
+from lakehouse_tests.commands.queries import HONEST
+
+REFUSED = {
+    *("reflect", "try_reflect", "java_method", "input_file_name", "input_file_block_start", "input_file_block_length"),
+    *("table_changes", "table_changes_by_path", "python_worker_logs", "current_path", "collations", "sql_keywords"),
+    *("measure", "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"),
+    *("and", "between", "case", "cast", "in", "not", "or", "when", "div"),  # syntax
+}
+
+
+@pytest.fixture
+def walled(spark: SparkSession) -> SparkSession:
+    """The engine, with its settings as they were afterwards."""
+    spark.sql(
+        "SELECT date'2011-03-01' day, * FROM VALUES ('a', 1.10BD, 1, array('x', 'y'), null), ('a', 2.20BD, 2, array('z'), '7'), "
+        "('b', -1.00BD, 3, array(), 'n'), (null, null, null, null, 'x') t(user, amount, n, tags, note)"
+    ).createOrReplaceTempView("o")
+    spark.sql("SELECT * FROM o").createOrReplaceTempView("lake__silver__o")
+    return spark
+
+
+def rows(frame: Any) -> tuple[list[str], list[Any]]:
+    return [str(field.dataType) for field in frame.schema], [tuple(row) for row in frame.collect()]
+
+
+@pytest.mark.parametrize("query", HONEST)
+def test_a_checked_query_means_what_it_said(walled: SparkSession, query: str) -> None:
+    """Without it, a query could be written again with another meaning, and nobody would see it in the figures."""
+    import re
+
+    walled.conf.set("spark.sql.variable.substitute", "false")
+    wanted = rows(walled.sql(query))
+    named = re.sub(r"\b(from|join|,) o\b", r"\1 silver.o", query)
+    named = named.replace("o.user = x.user", "silver.o.user = x.user")
+    checked = check_query(named, ["silver.o"], ["silver"])
+    found = rows(run_query(walled, checked.spark_sql()))
+    assert found[0] == wanted[0]
+    assert found == wanted if "order by" in query else sorted(map(repr, found[1])) == sorted(map(repr, wanted[1]))
+
+
+def test_the_list_of_functions_is_judged_for_this_spark(spark: SparkSession) -> None:
+    """Without it, a function that a new Spark brings, and that may read files, would be on no list."""
+    found = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row[0].isidentifier()}
+    assert found - FUNCTIONS == REFUSED
+    assert set() == FUNCTIONS - found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH t AS (SELECT 1) UPDATE lake__silver__d SET a = 2",
+        "WITH t AS (SELECT 1) DELETE FROM lake__silver__d",
+        "MERGE WITH SCHEMA EVOLUTION INTO lake__silver__d t USING lake__silver__d s ON 1 = 1 WHEN MATCHED THEN DELETE",
+        "FROM lake__silver__d INSERT INTO lake__silver__d SELECT *",
+        "INSERT INTO lake__silver__d VALUES (2)",
+        "TRUNCATE TABLE lake__silver__d",
+        "UPDATE delta.`{path}` SET a = 2",
+        "SELECT 1) x; DELETE FROM lake__silver__d; SELECT * FROM (SELECT 1",
+        "SELECT * FROM text.`{path}/_delta_log/00000000000000000000.json`",
+        "SELECT * FROM delta.`{path}`",
+        "CREATE TABLE x USING parquet AS SELECT 1",
+        "INSERT OVERWRITE DIRECTORY '{path}/out' USING csv SELECT 1",
+        "SET spark.sql.ansi.enabled = false",
+        "EXECUTE IMMEDIATE 'DELETE FROM lake__silver__d'",
+        "BEGIN DELETE FROM lake__silver__d; END",
+    ],
+)
+def test_the_second_wall_holds_alone(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    """Without it, one fault of the check would be a write that no audit has seen, or a file's content on the screen."""
+    path = tmp_path / "d"
+    spark.range(1).selectExpr("id a").write.format("delta").save(str(path))
+    spark.read.format("delta").load(str(path)).createOrReplaceTempView("lake__silver__d")
+    with pytest.raises(PySparkException):
+        run_query(spark, text.format(path=path)).collect()
+    assert DeltaTable(path).version() == 0
+    assert not (path / "out").exists()
+
+
+def test_the_second_wall_keeps_variables_text(spark: SparkSession) -> None:
+    assert run_query(spark, "SELECT '${env:HOME}' a").collect() == [("${env:HOME}",)]
