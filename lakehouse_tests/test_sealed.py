@@ -70,7 +70,9 @@ def forms(secret: bytes) -> Iterator[bytes]:
 def test_the_key_is_in_no_log(built: tuple[Path, Path]) -> None:
     """Without it, whoever reads an event log, a page of Spark or its output could make and reverse every token."""
     root, events = built
-    logs = [path for folder in (events, root / "logs", root / "dagster") for path in folder.rglob("*") if path.is_file()]
+    logs = [
+        path for folder in (events, root / "logs", root / "dagster") for path in folder.rglob("*") if path.is_file()
+    ]
     assert any(b"sparkPlanInfo" in path.read_bytes() for path in logs), "the event log has the plans"
     assert any(b"sha2" in path.read_bytes() for path in logs), "and those of the tokens"
     assert any(path.name == "engine.log" and b"INFO" in path.read_bytes() for path in logs)
@@ -98,7 +100,9 @@ def test_nobody_else_can_read_what_was_made(built: tuple[Path, Path]) -> None:
     assert {".jsonl", ".parquet", ".json", ".db", ".log"} <= kinds, kinds
 
 
-@pytest.mark.parametrize(("mode", "umask"), [(0o700, 0o077), (0o755, 0o077), (0o750, 0o027), (0o770, 0o007), (0o2770, 0o007)])
+@pytest.mark.parametrize(
+    ("mode", "umask"), [(0o700, 0o077), (0o755, 0o077), (0o750, 0o027), (0o770, 0o007), (0o2770, 0o007)]
+)
 def test_a_root_that_was_opened_to_its_group_alone_stays_so(tmp_path: Path, mode: int, umask: int) -> None:
     tmp_path.chmod(mode)
     assert private_umask(tmp_path) == umask

@@ -56,7 +56,7 @@ def doctor(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, Java, jars, packages, folders, who can read them, the key for personal data, the port, the engine."""
+    """Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine."""
     findings = list(examine(engine=engine))
     if as_json:
         print_json([asdict(each) for each in findings])

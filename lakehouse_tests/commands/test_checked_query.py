@@ -60,7 +60,9 @@ def test_what_runs_is_made_from_the_tree(statement: str, run: str) -> None:
 
 def test_tables_of_one_name_are_told_apart() -> None:
     text = made("select silver.orders.a, bronze.orders.b from silver.orders join bronze.orders using (a)")
-    assert text.startswith("SELECT `lake__silver__orders`.`a`, `lake__bronze__orders`.`b` FROM `lake__silver__orders` AS")
+    assert text.startswith(
+        "SELECT `lake__silver__orders`.`a`, `lake__bronze__orders`.`b` FROM `lake__silver__orders` AS"
+    )
 
 
 def test_versions_are_views_of_their_own() -> None:
@@ -125,7 +127,10 @@ def test_a_name_of_the_query_holds_where_it_was_given() -> None:
 
 def test_variables_of_the_machine_stay_text() -> None:
     """Without it, Spark would put an environment variable in the place of `${env:…}`, even within a text literal."""
-    assert made("select '${env:LAKEHOUSE_PII_KEY}', '\\\\${a}'") == "SELECT '\\u0024{env:LAKEHOUSE_PII_KEY}', '\\\\\\u0024{a}'"
+    assert (
+        made("select '${env:LAKEHOUSE_PII_KEY}', '\\\\${a}'")
+        == "SELECT '\\u0024{env:LAKEHOUSE_PII_KEY}', '\\\\\\u0024{a}'"
+    )
 
 
 @pytest.mark.parametrize(

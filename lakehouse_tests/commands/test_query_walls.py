@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,15 +25,24 @@ REFUSED = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def walled(spark: SparkSession) -> SparkSession:
-    """The engine, with its settings as they were afterwards."""
+    """The engine, with a few rows under the name that queries give them and under that of their view."""
     spark.sql(
         "SELECT date'2011-03-01' day, * FROM VALUES ('a', 1.10BD, 1, array('x', 'y'), null), ('a', 2.20BD, 2, array('z'), '7'), "
         "('b', -1.00BD, 3, array(), 'n'), (null, null, null, null, 'x') t(user, amount, n, tags, note)"
     ).createOrReplaceTempView("o")
     spark.sql("SELECT * FROM o").createOrReplaceTempView("lake__silver__o")
     return spark
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Delta table, as a view of the same kind that queries read."""
+    path = tmp_path_factory.mktemp("walls") / "d"
+    write_deltalake(path, pa.table({"a": [1]}))
+    spark.read.format("delta").load(str(path)).createOrReplaceTempView("lake__silver__d")
+    return path
 
 
 def rows(frame: Any) -> tuple[list[str], list[Any]]:
@@ -41,8 +52,6 @@ def rows(frame: Any) -> tuple[list[str], list[Any]]:
 @pytest.mark.parametrize("query", HONEST)
 def test_a_checked_query_means_what_it_said(walled: SparkSession, query: str) -> None:
     """Without it, a query could be written again with another meaning, and nobody would see it in the figures."""
-    import re
-
     walled.conf.set("spark.sql.variable.substitute", "false")
     wanted = rows(walled.sql(query))
     named = re.sub(r"\b(from|join|,) o\b", r"\1 silver.o", query)
@@ -55,7 +64,7 @@ def test_a_checked_query_means_what_it_said(walled: SparkSession, query: str) ->
 
 def test_the_list_of_functions_is_judged_for_this_spark(spark: SparkSession) -> None:
     """Without it, a function that a new Spark brings, and that may read files, would be on no list."""
-    found = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row[0].isidentifier()}
+    found = {row[0] for row in spark.sql("SHOW FUNCTIONS").collect() if row[0].isidentifier()}
     assert found - FUNCTIONS == REFUSED
     assert set() == FUNCTIONS - found
 
@@ -80,15 +89,12 @@ def test_the_list_of_functions_is_judged_for_this_spark(spark: SparkSession) -> 
         "BEGIN DELETE FROM lake__silver__d; END",
     ],
 )
-def test_the_second_wall_holds_alone(spark: SparkSession, tmp_path: Path, text: str) -> None:
+def test_the_second_wall_holds_alone(spark: SparkSession, table: Path, text: str) -> None:
     """Without it, one fault of the check would be a write that no audit has seen, or a file's content on the screen."""
-    path = tmp_path / "d"
-    spark.range(1).selectExpr("id a").write.format("delta").save(str(path))
-    spark.read.format("delta").load(str(path)).createOrReplaceTempView("lake__silver__d")
     with pytest.raises(PySparkException):
-        run_query(spark, text.format(path=path)).collect()
-    assert DeltaTable(path).version() == 0
-    assert not (path / "out").exists()
+        run_query(spark, text.format(path=table)).collect()
+    assert DeltaTable(table).version() == 0
+    assert not (table / "out").exists()
 
 
 def test_the_second_wall_keeps_variables_text(spark: SparkSession) -> None:
