@@ -78,8 +78,8 @@ def token(text: Column) -> Column:
 
 def _unseen(value: bytes) -> Column:
     """A constant that is data, not a literal: plans print literals, and of local rows their columns alone."""
-    session = SparkSession.getActiveSession()
-    assert session is not None, "a transform runs on an engine"
+    # In a thread other than the engine's none is active; there it is the one engine of the process.
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     return session.createDataFrame(pa.table({"pad": pa.array([value], pa.binary())})).scalar()
 
 
