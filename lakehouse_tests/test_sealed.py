@@ -97,7 +97,7 @@ def test_nobody_else_can_read_what_was_made(built: tuple[Path, Path]) -> None:
     opened = {str(p.relative_to(root)): oct(p.stat().st_mode) for p in paths if stat.S_IMODE(p.lstat().st_mode) & 0o077}
     assert not opened
     kinds = {path.suffix for path in paths}
-    assert {".jsonl", ".parquet", ".json", ".db", ".log"} <= kinds, kinds
+    assert {".gz", ".parquet", ".json", ".db", ".log"} <= kinds, kinds
 
 
 @pytest.mark.parametrize(
