@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -37,6 +38,9 @@ from lakehouse.commands import (
     status,
     undo,
 )
+from lakehouse.disk import keep_private
+from lakehouse.errors import SettingsError
+from lakehouse.settings import get_settings
 
 app = typer.Typer(
     name="lakehouse",
@@ -98,7 +102,11 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what it writes is for its owner alone, or for the group that the root is open to."""
+    try:
+        keep_private(get_settings().root)
+    except SettingsError:  # the command says so
+        os.umask(0o077)
     app()
 
 

@@ -195,7 +195,7 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
     saved_out, saved_err = os.dup(1), os.dup(2)
     try:
         if not verbose:
-            log = os.open(room_in_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            log = os.open(room_in_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
             os.dup2(log, 2)
             os.close(log)
         os.dup2(2, 1)

@@ -56,7 +56,7 @@ def doctor(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, Java, jars, packages, folders, the key for personal data, the port and the engine."""
+    """Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine."""
     findings = list(examine(engine=engine))
     if as_json:
         print_json([asdict(each) for each in findings])
@@ -84,6 +84,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
         needed += [_finding("java", _java), _finding("jars", lambda: _jars(settings))]
     needed.append(_finding("folders", lambda: _folders(settings)))
     yield from needed
+    yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
     if engine and all(each.ok for each in needed):
@@ -171,6 +172,24 @@ def _folders(settings: Settings) -> str:
             f"{settings.root}: {error.strerror}", "Free some space, or set LAKEHOUSE_ROOT elsewhere."
         ) from None
     return f"{settings.root} can be written"
+
+
+def _privacy(settings: Settings) -> str:
+    """Who else can read what is there; a root that is open to its group alone is meant so."""
+    root = settings.root
+    if not root.is_dir():
+        return f"{root} will be readable by you alone"
+    inside = (settings.landing, root / "tables", settings.dagster_home, root / "logs", settings.pii_key_file.parent)
+    # Who cannot enter the root reaches nothing in it.
+    if root.stat().st_mode & 0o007:
+        opened = [each for each in (root, *inside) if each.exists() and each.stat().st_mode & 0o007]
+        raise ProblemError(
+            f"everybody on this machine can enter {', '.join(map(str, opened))}",
+            f"chmod -R go-rwx {root}; or for a team: chgrp -R TEAM {root} && chmod -R g+rX,o-rwx {root} && "
+            f"chmod g+s {root} (`keys` stays yours alone: chmod -R go-rwx {settings.pii_key_file.parent})",
+        )
+    group = root.stat().st_mode & 0o070
+    return f"{root} is open to its group, as what is made in it will be" if group else f"{root} is yours alone"
 
 
 def _pii_key(settings: Settings) -> str:

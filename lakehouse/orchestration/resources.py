@@ -8,6 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from lakehouse.catalog import tables
+from lakehouse.disk import keep_private
 from lakehouse.orchestration.instance import is_backfill
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
@@ -24,7 +25,8 @@ class SparkEngine(LazyPySparkResource):
     _of_backfill: bool = PrivateAttr(default=False)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Take note of what kind of run this is."""
+        """Take note of what kind of run this is; what it writes is for its owner, however Dagster was started."""
+        keep_private(get_settings().root)
         self._of_backfill = context.run is not None and is_backfill(context.run.tags)
 
     def _init_session(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from lakehouse.disk import private_umask
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.archive import java_options
@@ -38,8 +39,6 @@ RUNTIME_CONFIG = {
     # A compiled stage longer than the JVM's limit for its compiler runs interpreted (50 row rules: 2.2 times the plain
     # write); below the limit, Spark splits it into methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # HMAC pads are literals of 64 bytes; keep them out of plans that are printed.
-    "spark.sql.redaction.string.regex": "[0-9a-fA-F]{128}",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -76,6 +75,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
         config["spark.driver.memory"] = settings.spark_memory or _memory()
         # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
         config["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
+        # Hadoop sets the mode of each file itself, whatever the process's umask is.
+        config["spark.hadoop.fs.permissions.umask-mode"] = f"{private_umask(settings.root):03o}"
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
     config |= settings.spark_config

@@ -213,7 +213,7 @@ def test_sql_reads_quarantines_joins_and_old_versions(built: Cli) -> None:
         ("SELECT nothing FROM silver.orders", "`nothing` cannot be resolved"),
         ("SELECT * FROM orders", "There is no table orders. Did you mean silver.orders?"),
         ("SELECT * FROM nowhere.orders", "There is no table nowhere.orders"),
-        ("SELECT (1", "PARSE_SYNTAX_ERROR"),
+        ("SELECT (1", "The query cannot be read: Expecting )"),
         ("SELECT cast(order_id AS int) FROM silver.orders WHERE order_id LIKE 'W%'", "CAST_INVALID_INPUT"),
         ("SELECT * FROM silver.orders VERSION AS OF 999", "999"),
     ],

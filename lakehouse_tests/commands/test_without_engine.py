@@ -202,7 +202,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "is_free", lambda _: True)
     said = cli("doctor", "--no-engine", "--json")
     assert [each["check"] for each in said.json] == [
-        *("python", "settings", "packages", "java", "jars", "folders", "pii key", "port"),
+        *("python", "settings", "packages", "java", "jars", "folders", "privacy", "pii key", "port"),
     ]
     assert [each for each in said.json if not each["ok"]] == []
     assert said.code == 0
@@ -232,6 +232,20 @@ def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPa
     said = cli("doctor", "--json")
     assert said.code == 1
     assert "LAKEHOUSE_SPARK_MEMORY" in findings(said)["settings"]["found"]
+
+
+def test_a_root_that_others_can_read_is_a_problem(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a lake of an earlier release would stay open to everybody on the machine."""
+    (root / "landing").mkdir(parents=True)
+    settings = Settings(root=root)
+    root.chmod(0o755)
+    with pytest.raises(doctor.ProblemError) as problem:
+        doctor._privacy(settings)
+    assert str(root / "landing") in problem.value.found
+    assert f"chmod -R go-rwx {root}" in problem.value.mend
+    for mode, told in ((0o750, "open to its group"), (0o700, "yours alone")):
+        root.chmod(mode)
+        assert told in doctor._privacy(settings)
 
 
 def test_a_key_that_others_can_read_is_a_problem(root: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.settings import get_settings, key_id
+from lakehouse.settings import get_settings, key_id, token_of
 from lakehouse.transforms.columns import masked, money, token, utc_timestamp, with_event_date
 from lakehouse_tests.conftest import PII_KEY
 
@@ -142,6 +143,13 @@ def test_tokens_are_hmac_sha_256(apply: Apply, key: str) -> None:
         for t in texts
     ]
     assert apply(token, texts) == wanted
+
+
+def test_tokens_are_made_in_any_thread(spark: SparkSession) -> None:
+    """Without it, runs that compute in a thread of their own would have no engine to hold the key."""
+    with ThreadPoolExecutor(1) as pool:
+        frame = pool.submit(lambda: spark.range(1).select(token(F.lit("a")).alias("t"))).result()
+    assert frame.collect() == [(token_of("a", PII_KEY.encode()),)]
 
 
 def test_the_key_is_in_no_plan(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
