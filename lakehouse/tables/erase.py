@@ -261,7 +261,7 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
 
 
 def _forget_tombstones(checkpoint: Path, person: Person) -> None:
-    """Leave out the removed files whose bounds, as other writers keep them, name the person: a vacuum finds them too."""
+    """Leave out removed files whose bounds, as other writers keep them, name the person."""
     if not names_person(checkpoint, person):
         return
     rows = _read(checkpoint)
