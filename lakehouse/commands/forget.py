@@ -99,7 +99,9 @@ def _person(settings: Settings, contracts: Mapping[str, Table], user: str | None
     from lakehouse.tables.erase import other_columns
 
     known = canonical_id(user) if user is not None else None
-    addresses = frozenset(canonical_address(each) for each in emails)
+    # An id that is an address is a token in tables, as any address.
+    own = [known] if known and "@" in known else []
+    addresses = frozenset(canonical_address(each) for each in (*emails, *own))
     if known == "" or not (known or addresses):
         raise UsageError("Say who is to be forgotten: --user ID, --email ADDRESS or both.")
     if wrong := [each for each in addresses if "@" not in each.strip("@")]:

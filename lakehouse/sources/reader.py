@@ -25,7 +25,15 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
-from lakehouse.transforms.columns import PERSONAL, masked, personal_field, without_personal
+from lakehouse.transforms.addresses import without_addresses
+from lakehouse.transforms.columns import (
+    PERSONAL,
+    masked,
+    may_hold_address,
+    personal_field,
+    without_address,
+    without_personal,
+)
 
 _CHUNK = 1 << 20
 MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
@@ -119,7 +127,8 @@ def _unfit(file: LandingFile) -> str | None:
     """Why a file must not even be opened; None where it may."""
     name = printable(file.path.name)
     if name != file.path.name:
-        return f"{name} has a name that is not UTF-8, which the engine cannot open; rename it"
+        why = "is not UTF-8, which the engine cannot open" if "\ufffd" in name else "holds an e-mail address"
+        return f"{name} has a name that {why}; rename it"
     zone = next(folder for folder in file.path.parents if folder.name == file.source)
     if not Path(os.path.realpath(file.path)).is_relative_to(os.path.realpath(zone)):
         return f"{name} is reached by a link that leads out of the landing zone; land a copy of the file"
@@ -127,8 +136,8 @@ def _unfit(file: LandingFile) -> str | None:
 
 
 def printable(name: str) -> str:
-    """A file's name as text; bytes that are no UTF-8 show as unknown."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    """A file's name as text without addresses; bytes that are no UTF-8 show as unknown."""
+    return without_addresses(name.encode(errors="surrogateescape").decode(errors="replace"))
 
 
 def read_lines(
@@ -139,8 +148,8 @@ def read_lines(
     Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
     `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
     be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
-    break therefore breaks a row. In `_rescued` and `_raw`, e-mail addresses and the values of the landing's `personal`
-    fields are replaced.
+    break therefore breaks a row. E-mail addresses are replaced in all of them but the landing's `addresses`, in
+    `_rescued` and `_raw` the values of its `personal` fields too.
     """
     frames = (
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
@@ -195,7 +204,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
         schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
         options,
     )
-    rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
+    rows = lines.where(F.col("_source_row") > 1).withColumns({"_p": parsed, "_at": may_hold_address(F.col("_line"))})
     wrong = ~few | F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
     extra = [name for name in header if name not in landing.columns]
     personal = re.compile(personal_field(landing.personal)) if landing.personal else None
@@ -206,7 +215,10 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     ]  # fmt: skip
     rescued = F.to_json(F.struct(*[v.alias(n) for v, n in zip(values, extra, strict=True)])) if extra else F.lit(None)
     return rows.select(
-        *[(F.col(f"_p.{names[c]}") if c in names else F.lit(None).cast("string")).alias(c) for c in landing.columns],
+        *[
+            _clean(F.col(f"_p.{names[c]}"), c, landing) if c in names else F.lit(None).cast("string").alias(c)
+            for c in landing.columns
+        ],
         masked(rescued.cast("string")).alias("_rescued"),
         "_arrival_date",
         "_source_file",
@@ -223,7 +235,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
     options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
-    rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
+    rows = rows.withColumns({"_p": F.get("_a", F.lit(0)), "_at": may_hold_address(F.col("_line"))})
     known = F.array(*[F.lit(c) for c in landing.columns])
     unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
@@ -239,7 +251,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
         return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
 
     return rows.select(
-        *[F.when(sound, _as_written(F.col("_p").getItem(c))).alias(c) for c in landing.columns],
+        *[_clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, landing) for c in landing.columns],
         F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
         "_arrival_date",
         "_source_file",
@@ -247,6 +259,11 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
         F.when(~sound, masked(without_personal(F.col("_line"), landing.personal))).alias("_raw"),
         "_error",
     )
+
+
+def _clean(value: Column, name: str, landing: Landing) -> Column:
+    """A column of a line without addresses; most lines (`_at`) have no sign of one."""
+    return (value if name in landing.addresses else without_address(value, F.col("_at"))).alias(name)
 
 
 def _as_written(value: Column) -> Column:
