@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
-from lakehouse.transforms.addresses import without_addresses
+from lakehouse.transforms.addresses import SIGNS, without_addresses
 from lakehouse.transforms.columns import (
     PERSONAL,
     masked,
@@ -36,6 +36,8 @@ from lakehouse.transforms.columns import (
 )
 
 _CHUNK = 1 << 20
+_SIGNS = [sign.encode() for sign in SIGNS]
+_LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
 
@@ -58,12 +60,16 @@ LINE_SCHEMA = [
 
 @dataclass(frozen=True)
 class Probe:
-    """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None)."""
+    """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None).
+
+    Where no sign of an e-mail address is in the file (`signs`), its columns need not be looked at for one.
+    """
 
     file: LandingFile
     lines: int
     header: tuple[str, ...]
     problem: str | None
+    signs: bool = True
 
 
 def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[str] = ()) -> list[Probe]:
@@ -81,7 +87,7 @@ def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[s
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
     if problem := _unfit(file):
         return Probe(file, 0, (), problem)
-    lines, first, size, ended = 0, b"", 0, True
+    lines, first, size, ended, before, signs = 0, b"", 0, True, b"", False
     opened = gzip.open if file.path.suffix == ".gz" else open
     try:
         with opened(file.path, "rb") as stream:
@@ -91,6 +97,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
                 lines += chunk.count(b"\n")
                 size += len(chunk)
                 ended = chunk.endswith(b"\n")
+                signs = signs or any(sign in before + chunk for sign in _SIGNS)
+                before = chunk[-_LONGEST_SIGN:]
     except (EOFError, OSError, zlib.error) as error:
         reason = "ends early" if isinstance(error, EOFError) else f"is not readable gzip ({error})"
         return Probe(file, 0, (), f"{file.path.name} {reason} after {lines} lines; land the file again")
@@ -100,7 +108,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
     if lines > MOST_LINES:
         return Probe(file, 0, (), f"{file.path.name} has {lines} lines, at most {MOST_LINES}; split it")
     if landing.format != "csv":
-        return Probe(file, lines, (), None)
+        return Probe(file, lines, (), None, signs)
     text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
     missing = [name for name in landing.columns if name not in header and name not in optional]
@@ -112,7 +120,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)
         return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {found}")
-    return Probe(file, lines - 1, header, None)
+    return Probe(file, lines - 1, header, None, signs)
 
 
 def _header_text(names: Sequence[str], landing: Landing) -> str:
@@ -155,9 +163,11 @@ def read_lines(
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
     )
     readable = [p for p in probes if not p.problem]
-    for header in dict.fromkeys(p.header for p in readable):
-        paths = [p.file.path for p in readable if p.header == header]
-        lines = _lines(spark, paths, landing)
+    for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
+        paths = [p.file.path for p in readable if (p.header, p.signs) == (header, signs)]
+        lines = _lines(spark, paths, landing).withColumn(
+            "_at", may_hold_address(F.col("_line")) if signs else F.lit(False)
+        )
         frames.append(_csv_rows(lines, landing, header) if landing.format == "csv" else _json_rows(lines, landing))
     whole = frames[0]
     for frame in frames[1:]:
@@ -204,7 +214,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
         schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
         options,
     )
-    rows = lines.where(F.col("_source_row") > 1).withColumns({"_p": parsed, "_at": may_hold_address(F.col("_line"))})
+    rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
     wrong = ~few | F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
     extra = [name for name in header if name not in landing.columns]
     personal = re.compile(personal_field(landing.personal)) if landing.personal else None
@@ -235,7 +245,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
     options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
-    rows = rows.withColumns({"_p": F.get("_a", F.lit(0)), "_at": may_hold_address(F.col("_line"))})
+    rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
     known = F.array(*[F.lit(c) for c in landing.columns])
     unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
