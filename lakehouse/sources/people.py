@@ -22,7 +22,7 @@ from lakehouse.transforms.addresses import AT, addresses_in
 
 FORGOTTEN = "<forgotten>"
 PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID", "user", "customer")
-_QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\*")'  # as JSON escapes and CSV doubles them
+_QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\{0,8}")'  # as JSON escapes and CSV doubles them
 SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
 
 

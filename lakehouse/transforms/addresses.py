@@ -9,18 +9,19 @@ SIGNS = ("@", "＠", "﹫", "\\u", "%40", "%25", "&#", "&commat;")
 """Texts one of which is in any text that holds an address: cheap to look for before a pattern is tried."""
 
 # The sign for "at", also escaped as in JSON, a URL (once or more often) or HTML.
-AT = r"(?:[@＠﹫]|\\+u(?:0040|[fF][fF]20|[fF][eE]6[bB])|%(?:25)*40|&(?:#0*64|#[xX]0*40|commat);)"
+AT = r"(?:[@＠﹫]|\\u(?:0040|[fF][fF]20|[fF][eE]6[bB])|%(?:25){0,8}40|&(?:#0{0,8}64|#[xX]0{0,8}40|commat);)"
 # A sign for "at" between what names can hold. It starts only where no name is under way: a long text then costs its
 # length, not its square. Java matches a repeated group by recursion unless it is possessive (`++`): a line of many
 # signs would overflow the stack, which ends the engine.
 _CHARACTER = r"[\w.!#$%&'*+/=?^`|~\\-]"
 _NAME = rf"(?<!{_CHARACTER}){_CHARACTER}+"
 # A quoted name. Both quotes are escaped or neither is, and no punctuation follows the first: so what stands between two
-# texts of JSON is never taken for one.
+# texts of JSON is never taken for one. Every repetition has a bound: a line of backslashes would cost its square.
+_FIRST = r"[\w!#$%&'*+/=?^`|~.-]"
 _QUOTED = (
-    r"""(?:\\+"[\w!#$%&'*+/=?^`|~.-][^"]{0,63}\\+"|(?<!\\)"{1,2}[\w!#$%&'*+/=?^`|~.-](?:[^"]{0,62}[^"\\])?"{1,2})"""
+    rf"""(?:(?<!\\)\\{{1,8}}"{_FIRST}[^"]{{0,63}}\\{{1,8}}"|(?<!\\)"{{1,2}}{_FIRST}(?:[^"]{{0,62}}[^"\\])?"{{1,2}})"""
 )
-_HOST = r"(?:[\w.．。\-]|\\+u[0-9a-fA-F]{4}|\[[\w.:]{1,60}\])"
+_HOST = r"(?:[\w.．。\-]|\\{1,8}u[0-9a-fA-F]{4}|\[[\w.:]{1,60}\])"
 ADDRESS = rf"(?:{_QUOTED}|{_NAME})(?:{AT}{_HOST}++)++"
 """In Java it takes the flag `(?U)`: names may hold letters of any script."""
 
@@ -30,7 +31,7 @@ _SIGN = re.compile(AT)
 
 def addresses_in(text: str) -> list[str]:
     """Every address in a text, with a plain sign and plain quotes."""
-    plain = _SIGN.sub("@", re.sub(r'\\+"|""', '"', text))
+    plain = _SIGN.sub("@", re.sub(r'\\{1,8}"|""', '"', text))
     return [re.sub(r'^"+', '"', each) for each in _FOUND.findall(plain)]
 
 

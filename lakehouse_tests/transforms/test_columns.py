@@ -205,6 +205,14 @@ def test_a_text_with_an_address_becomes_its_token_and_no_other_does(apply: Apply
     assert set(apply(without_address, spelled)) == {email}, "an id would depend on how it is written"
 
 
+@pytest.mark.parametrize("part", ["\\", "%25", "a@", "@a", '\\"', '"a', "&#0", "\\u0040a", "a.", "25", '"', "[a"])
+def test_a_long_line_costs_its_length(apply: Apply, part: str) -> None:
+    """Without it, one line of a million backslashes would keep a run busy for ever: this test would not end."""
+    text = "%" + part * 100_000
+    assert isinstance(without_addresses(text), str)
+    assert len(apply(masked, [text])) == len(apply(without_address, [text])) == 1
+
+
 def test_masking_leaves_other_text_alone(apply: Apply) -> None:
     """Without it, a quarantined line could no longer be understood or replayed."""
     texts = ['{"id":"1","amount":12.50}', "12 @ 3.50 each", "a,b,,c", "", "@", "x @ y", None]
