@@ -38,7 +38,7 @@ class Events(BronzeModel):
 
 @table(
     model=Events,
-    inputs={"lines": Landing("events", "jsonl", COLUMNS, time="event_time", producer=PRODUCER)},
+    inputs={"lines": Landing("events", "jsonl", COLUMNS, addresses=("email",), time="event_time", producer=PRODUCER)},
     partition_by=("_arrival_date", "_event_date"),
     owner="team:web-shop",
     grain="one line of a landed file",

@@ -25,9 +25,10 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.undo import Name, Reason, operator, say_stale, stale_downstream
+from lakehouse.commands.undo import Name, Reason, say_stale, stale_downstream
 from lakehouse.days import days_between
 from lakehouse.settings import Settings, get_settings
+from lakehouse.users import operator
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table

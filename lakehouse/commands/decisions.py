@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -27,6 +25,7 @@ from lakehouse.commands.console import (
 from lakehouse.commands.quarantined import CodeOption, DayOption, RuleOption, TableArgument, chosen_table, wanted_rows
 from lakehouse.commands.reports import Report
 from lakehouse.settings import get_settings
+from lakehouse.users import operator
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
@@ -116,7 +115,7 @@ def replay(
             report.add(run_stale(settings, below, verbose=verbose))
         return None if _broke(report) else [run.run_id for run in report.runs]
 
-    ended = carry_out(lake, plan, execute, who=_user(), now=lambda: datetime.now(UTC))
+    ended = carry_out(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
     if report.runs and not as_json:
         from lakehouse.commands.summary import print_summary
 
@@ -151,13 +150,13 @@ def discard(
     if dry_run:
         rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
         entry: Entry | None = Entry(
-            contract.id, KEEP if undo else DISCARD, _user(), now, by_rules(rows), wanted, reason
+            contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason
         )
     else:
         if not reason.strip():
             raise UsageError("A discard needs a reason that others will understand later: --reason '…'")
         entry = discard(
-            settings.root, contract, wanted, who=_user(), at=now, reason=" ".join(reason.split()), undo=undo
+            settings.root, contract, wanted, who=operator(), at=now, reason=" ".join(reason.split()), undo=undo
         )
     if as_json:
         print_json({"rows": 0} if entry is None else _as_json(entry))
@@ -308,11 +307,3 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "still": entry.still,
         "runs": list(entry.runs),
     }
-
-
-def _user() -> str:
-    """The user of the operating system; a container may have no name for it."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"uid {os.getuid()}"

@@ -23,6 +23,7 @@ from lakehouse.commands.console import (
     program,
     table,
 )
+from lakehouse.commands.rows import HIDDEN, shown_row
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from lakehouse.tables.history import Record
     from lakehouse.tables.provenance import Step
 
-_HIDDEN = {"_raw"}  # a raw line may hold what its columns hide
 MOST_MATCHES = 20
 
 
@@ -132,7 +132,7 @@ def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequenc
             raise UsageError(f"{each!r} is no filter; expected COLUMN=VALUE, such as {columns[0]}=…")
         if column not in columns or column not in types:
             raise UsageError(f"{name} has no column {column!r}.{near(column, columns)} Columns: {', '.join(columns)}.")
-        if column in _HIDDEN:
+        if column in HIDDEN:
             raise UsageError(f"{name}.{column} is never shown and no filter; choose the row by another column.")
         wanted[column] = _value(column, text, types[column])
     return wanted
@@ -185,8 +185,7 @@ def as_data(step: Step) -> dict[str, Any]:
 
 def shown(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without personal data."""
-    hidden = {*step.table.pii, *_HIDDEN}
-    return {name: value for name, value in row.items() if name not in hidden}
+    return shown_row(row, step.table.pii)
 
 
 def _distinct(step: Step) -> list[Record]:
@@ -265,7 +264,7 @@ def _told(step: Step, above: Step) -> list[str]:
     read = {
         column for pairs in sources(above.table, tables()).values() for name, column in pairs if name == step.table.id
     }
-    hidden = {*step.table.pii, *_HIDDEN}
+    hidden = {*step.table.pii, *HIDDEN}
     named = [c for c in step.table.columns if c in step.table.key or c in read]
     return [c for c in named if c not in hidden and any(row.get(c) is not None for row in step.rows)]
 

@@ -99,15 +99,22 @@ def _person(settings: Settings, contracts: Mapping[str, Table], user: str | None
     from lakehouse.tables.erase import other_columns
 
     known = canonical_id(user) if user is not None else None
-    addresses = frozenset(canonical_address(each) for each in emails)
+    # An id that is an address is a token in tables, as any address.
+    own = [known] if known and "@" in known else []
+    addresses = frozenset(canonical_address(each) for each in (*emails, *own))
     if known == "" or not (known or addresses):
         raise UsageError("Say who is to be forgotten: --user ID, --email ADDRESS or both.")
     if wrong := [each for each in addresses if "@" not in each.strip("@")]:
         raise UsageError(f"{len(wrong)} of the --email values is no e-mail address.")
-    keys = [settings.pii_key_bytes(), *settings.pii_old_keys_bytes().values()] if addresses else []
-    tokens = frozenset(token_of(each, key).split(":")[1] for each in addresses for key in keys)
+    tokens = frozenset(each.split(":")[1] for each in _tokens(settings, addresses))
     fields = {*PERSON_FIELDS, *(name for each in contracts.values() for name in each.person)}
     return Person(known, addresses, tokens, other_columns(contracts), frozenset(fields))
+
+
+def _tokens(settings: Settings, addresses: Collection[str]) -> list[str]:
+    """The tokens of addresses under every key."""
+    keys = [settings.pii_key_bytes(), *settings.pii_old_keys_bytes().values()] if addresses else []
+    return [token_of(each, key) for each in sorted(addresses) for key in keys]
 
 
 def _erase(
@@ -131,6 +138,8 @@ def _erase(
     marks = [*([person_mark("user", user, key)] if user else []), *(person_mark("email", e, key) for e in emails)]
     name = hashlib.sha256("/".join(sorted(marks)).encode()).hexdigest()[:16]
     name += f"-{sum(1 for each in erasures(root) if each.state == DONE and each.id.startswith(name))}"
+    # An id that is an address comes from a database as its token.
+    marks += [person_mark("user", token, key) for token in _tokens(settings, person.emails)]
     note(root, Erasure(name, BEGUN, tuple(marks)))
 
     journal = root / "privacy" / f"{name}.json"

@@ -23,6 +23,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.settings import get_settings
+from lakehouse.users import operator
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
@@ -91,7 +92,6 @@ def apply(
     from lakehouse.commands.runs import run_stale
     from lakehouse.commands.selection import select_tables
     from lakehouse.commands.summary import print_summary
-    from lakehouse.commands.undo import operator
     from lakehouse.tables.late import accept, waiting
 
     settings, contract = get_settings(), get_table(name)

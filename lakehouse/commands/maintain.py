@@ -127,16 +127,15 @@ def _layouts(settings: Settings, selection: str | None) -> dict[str, Layout]:
     from lakehouse.tables.ops import ops_tables
     from lakehouse.tables.snapshot import open_snapshot
     from lakehouse.tables.stage import quarantine_schema
+    from lakehouse.tables.staged import UNSEEN
 
     found: dict[str, Layout] = {}
     for name in select_tables(selection):
         contract = get_table(name)
-        found[name] = Layout(table_path(settings.root, name), contract.schema, contract.pii)
+        found[name] = Layout(table_path(settings.root, name), contract.schema, (*contract.pii, *UNSEEN))
         if contract.rules:
             path = table_path(settings.root, contract.quarantine_id)
-            # A quarantined row may hold personal data anywhere in its raw text.
-            hidden = (*contract.pii, "_raw", "_error")
-            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), hidden)
+            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), (*contract.pii, *UNSEEN))
     for name in ops_tables(settings.root) if selection is None else ():
         path = table_path(settings.root, name)
         found[name] = Layout(path, stored_schema(open_snapshot(path)))

@@ -13,6 +13,7 @@ from lakehouse.commands import decisions
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
 from lakehouse.commands.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
+from lakehouse.commands.rows import shown_row
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table.")]
 DiscardedOption = Annotated[bool, typer.Option("--discarded", help="Rows that were discarded, instead of the others.")]
-# Never shown: a raw line may hold what its columns hide.
-_HIDDEN = ("_raw",)
 MOST_COLUMNS = 8  # more than these are shown one below the other on a terminal
 
 
@@ -183,7 +182,7 @@ def shown_rows(
     snapshot = open_snapshot(table_path(settings.root, contract.quarantine_id))
     if snapshot.delta is None:
         return []
-    hidden = {*contract.pii, *_HIDDEN, FAILED_RULES}
+    hidden = {*contract.pii, "_raw", FAILED_RULES}
     columns = [FAILED_RULES, *[f.name for f in snapshot.delta.schema().fields if f.name not in hidden]]
     known = {
         (each.day, each.row): each
@@ -208,7 +207,8 @@ def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
     from lakehouse.tables.staged import FAILED_RULES
 
     return {
-        **cells,
+        **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
+        **shown_row(cells, ()),
         FAILED_RULES: ", ".join(cells[FAILED_RULES] or ()),
         "_code_version": each.code_version,
         "_first_failed": each.first,

@@ -27,6 +27,7 @@ from lakehouse.commands.console import (
 from lakehouse.commands.selection import in_order
 from lakehouse.days import days_between
 from lakehouse.settings import Settings, get_settings
+from lakehouse.users import operator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,18 +166,6 @@ def restore(
     _say_restored(done, dry_run=dry_run)
     if not dry_run:
         say_stale(contract.id, stale)
-
-
-def operator() -> str:
-    """The user of the operating system, for the history."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
-        import os
-
-        return f"uid {os.getuid()}"
 
 
 def parse_moment(text: str) -> datetime:

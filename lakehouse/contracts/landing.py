@@ -23,6 +23,9 @@ class Landing:
     Fields beyond `columns` are kept in `_rescued`, except the values of those that have a word of `personal` in their
     names: they are left out, in broken lines too.
 
+    No e-mail address is kept: a text with one becomes its token as it is read, in every column but `addresses`, and in
+    `_rescued` and broken lines the address is replaced.
+
     A **producer** is whoever writes files and dates events by a clock of its own. What it controls is the name of its
     files within a day, so that is what names it.
 
@@ -31,6 +34,7 @@ class Landing:
         format: `csv` or `jsonl`.
         columns: the fields that become columns, as text.
         personal: words of field names whose values are never kept.
+        addresses: columns that arrive as they are, since the transform makes tokens of them.
         time: the column with the event time.
         producer: a pattern for a file's name, whose first group is the producer's; None, or where it does not match:
             the source is one producer.
@@ -40,6 +44,7 @@ class Landing:
     format: str  # "csv" or "jsonl"
     columns: tuple[str, ...]
     personal: tuple[str, ...] = PERSONAL_WORDS
+    addresses: tuple[str, ...] = ()
     time: str | None = None
     producer: str | None = None
 

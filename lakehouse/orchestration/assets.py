@@ -49,13 +49,13 @@ from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.orchestration.slices import slicing_of
 from lakehouse.settings import get_settings
-from lakehouse.sources.people import ADDRESS
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.history import older_code
 from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.publish import FAILED, BuildResult
 from lakehouse.tables.touched import behind
+from lakehouse.transforms.addresses import without_addresses
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
@@ -209,7 +209,7 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
 def without_values(error: PySparkException) -> str:
     """What Spark says went wrong, without the values of rows, which it puts between quotes."""
     text = re.split(r"\n\s*\n|\nJVM stacktrace|\n== ", str(error))[0].strip()
-    shown = re.sub(r"'[^']*'", "'…'", ADDRESS.sub("<e-mail>", text))
+    shown = re.sub(r"'[^']*'", "'…'", without_addresses(text))
     return f"{type(error).__name__}: {shown}"
 
 

@@ -18,12 +18,12 @@ from functools import cached_property
 from typing import Any
 
 from lakehouse.contracts import Landing
+from lakehouse.transforms.addresses import AT, addresses_in
 
 FORGOTTEN = "<forgotten>"
 PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID", "user", "customer")
+_QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\{0,8}")'  # as JSON escapes and CSV doubles them
 SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
-_AT = r"(?:@|＠|\\u0040|%40)"
-ADDRESS = re.compile(r"[\w.!#$%&'*+/=?^`|~-]+@[\w-]+(?:\.[\w-]+)*")
 
 
 def canonical_id(value: object) -> str:
@@ -67,12 +67,16 @@ class Person:
     @cached_property
     def _needles(self) -> tuple[str, ...]:
         """Texts one of which is in any text that names the person."""
-        return (*([self.user.lower()] if self.user else []), *(e.split("@")[0] for e in self.emails), *self.tokens)
+        return (
+            *([self.user.lower()] if self.user else []),
+            *(e.rpartition("@")[0].strip('"') for e in self.emails),
+            *self.tokens,
+        )
 
     @cached_property
     def _strict(self) -> re.Pattern[str] | None:
         found = [
-            rf"(?<![\w.+-]){re.escape(name)}{_AT}{re.escape(host)}(?![\w-]|\.\w)"
+            rf"(?<![\w.+-]){_QUOTE.sub(_QUOTES, re.escape(name))}{AT}{re.escape(host)}(?![\w-]|\.\w)"
             for name, _, host in (email.rpartition("@") for email in sorted(self.emails))
         ]
         found += [rf"(?:[0-9a-f]{{8}}:)?{token}" for token in sorted(self.tokens)]
@@ -185,7 +189,7 @@ class Lines:
         kept, gone, changed = [], 0, 0
         for number, line in enumerate(lines):
             text = line.decode("utf-8", "replace")
-            if (header is not None and number == 0) or not (person.may_be_in(text) or "\\u" in text):
+            if (header is not None and number == 0) or not (person.may_be_in(text) or "\\u" in text or "%" in text):
                 kept.append(line)
                 continue
             bare = text.removesuffix("\r")
@@ -205,8 +209,7 @@ class Lines:
             row = _object(line) if header is None else dict(zip(header, _cells(line), strict=False))
             ids |= {canonical_id(row[c]) for c in self._columns if row and row.get(c) not in (None, "")}
         yield from (("user", each) for each in ids)
-        text = re.sub(r"＠|\\u0040|%40", "@", "\n".join(lines))
-        yield from (("email", each) for each in {canonical_address(each) for each in ADDRESS.findall(text)})
+        yield from (("email", each) for each in {canonical_address(each) for each in addresses_in("\n".join(lines))})
 
     def _header(self, line: bytes) -> list[str]:
         return _cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))

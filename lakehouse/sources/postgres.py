@@ -20,9 +20,11 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakehouse.contracts import Extract
 from lakehouse.errors import SourceDownError, SourceError
+from lakehouse.transforms.columns import without_address
 
 FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
 # Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
@@ -120,15 +122,17 @@ class Database:
         return Moment(**row.asDict())
 
     def rows(self, reading: Reading) -> DataFrame:
-        """The rows, tombstones included: the extract's columns as text, `_xid`, and `_tombstone`.
+        """The rows, tombstones included: the extract's columns as text without addresses, `_xid`, and `_tombstone`.
 
         Raises:
             SourceDownError, SourceError: as above; reading itself happens later, when the frame is written.
         """
         try:
-            return self._query(rows_sql(self._extract, reading))
+            found = self._query(rows_sql(self._extract, reading))
         except Exception as error:
             raise self.failed(error) from error
+        texts = [name for name in self._extract.columns if name not in self._extract.times]
+        return found.withColumns({name: without_address(F.col(name)) for name in texts})
 
     def failed(self, error: Exception) -> SourceError:
         """An error of the engine or the driver, in a sentence without credentials."""

@@ -25,9 +25,19 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
-from lakehouse.transforms.columns import PERSONAL, masked, personal_field, without_personal
+from lakehouse.transforms.addresses import SIGNS, without_addresses
+from lakehouse.transforms.columns import (
+    PERSONAL,
+    masked,
+    may_hold_address,
+    personal_field,
+    without_address,
+    without_personal,
+)
 
 _CHUNK = 1 << 20
+_SIGNS = [sign.encode() for sign in SIGNS]
+_LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
 LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
 
@@ -50,12 +60,16 @@ LINE_SCHEMA = [
 
 @dataclass(frozen=True)
 class Probe:
-    """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None)."""
+    """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None).
+
+    Where no sign of an e-mail address is in the file (`signs`), its columns need not be looked at for one.
+    """
 
     file: LandingFile
     lines: int
     header: tuple[str, ...]
     problem: str | None
+    signs: bool = True
 
 
 def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[str] = ()) -> list[Probe]:
@@ -73,7 +87,7 @@ def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[s
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
     if problem := unfit(file):
         return Probe(file, 0, (), problem)
-    lines, first, size, ended = 0, b"", 0, True
+    lines, first, size, ended, before, signs = 0, b"", 0, True, b"", False
     opened = gzip.open if file.path.suffix == ".gz" else open
     try:
         with opened(file.path, "rb") as stream:
@@ -83,6 +97,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
                 lines += chunk.count(b"\n")
                 size += len(chunk)
                 ended = chunk.endswith(b"\n")
+                signs = signs or any(sign in before + chunk for sign in _SIGNS)
+                before = chunk[-_LONGEST_SIGN:]
     except (EOFError, OSError, zlib.error) as error:
         reason = "ends early" if isinstance(error, EOFError) else f"is not readable gzip ({error})"
         return Probe(file, 0, (), f"{file.path.name} {reason} after {lines} lines; land the file again")
@@ -92,7 +108,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
     if lines > MOST_LINES:
         return Probe(file, 0, (), f"{file.path.name} has {lines} lines, at most {MOST_LINES}; split it")
     if landing.format != "csv":
-        return Probe(file, lines, (), None)
+        return Probe(file, lines, (), None, signs)
     text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
     missing = [name for name in landing.columns if name not in header and name not in optional]
@@ -104,7 +120,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)
         return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {found}")
-    return Probe(file, lines - 1, header, None)
+    return Probe(file, lines - 1, header, None, signs)
 
 
 def _header_text(names: Sequence[str], landing: Landing) -> str:
@@ -119,7 +135,8 @@ def unfit(file: LandingFile) -> str | None:
     """Why a file must not even be opened; None where it may."""
     name = printable(file.path.name)
     if name != file.path.name:
-        return f"{name} has a name that is not UTF-8, which the engine cannot open; rename it"
+        why = "is not UTF-8, which the engine cannot open" if "\ufffd" in name else "holds an e-mail address"
+        return f"{name} has a name that {why}; rename it"
     zone = next(folder for folder in file.path.parents if folder.name == file.source)
     if not Path(os.path.realpath(file.path)).is_relative_to(os.path.realpath(zone)):
         return f"{name} is reached by a link that leads out of the landing zone; land a copy of the file"
@@ -127,8 +144,8 @@ def unfit(file: LandingFile) -> str | None:
 
 
 def printable(name: str) -> str:
-    """A file's name as text; bytes that are no UTF-8 show as unknown."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    """A file's name as text without addresses; bytes that are no UTF-8 show as unknown."""
+    return without_addresses(name.encode(errors="surrogateescape").decode(errors="replace"))
 
 
 def read_lines(
@@ -139,16 +156,18 @@ def read_lines(
     Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
     `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
     be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
-    break therefore breaks a row. In `_rescued` and `_raw`, e-mail addresses and the values of the landing's `personal`
-    fields are replaced.
+    break therefore breaks a row. E-mail addresses are replaced in all of them but the landing's `addresses`, in
+    `_rescued` and `_raw` the values of its `personal` fields too.
     """
     frames = (
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
     )
     readable = [p for p in probes if not p.problem]
-    for header in dict.fromkeys(p.header for p in readable):
-        paths = [p.file.path for p in readable if p.header == header]
-        lines = _lines(spark, paths, landing)
+    for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
+        paths = [p.file.path for p in readable if (p.header, p.signs) == (header, signs)]
+        lines = _lines(spark, paths, landing).withColumn(
+            "_at", may_hold_address(F.col("_line")) if signs else F.lit(False)
+        )
         frames.append(_csv_rows(lines, landing, header) if landing.format == "csv" else _json_rows(lines, landing))
     whole = frames[0]
     for frame in frames[1:]:
@@ -206,7 +225,10 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     ]  # fmt: skip
     rescued = F.to_json(F.struct(*[v.alias(n) for v, n in zip(values, extra, strict=True)])) if extra else F.lit(None)
     return rows.select(
-        *[(F.col(f"_p.{names[c]}") if c in names else F.lit(None).cast("string")).alias(c) for c in landing.columns],
+        *[
+            _clean(F.col(f"_p.{names[c]}"), c, landing) if c in names else F.lit(None).cast("string").alias(c)
+            for c in landing.columns
+        ],
         masked(rescued.cast("string")).alias("_rescued"),
         "_arrival_date",
         "_source_file",
@@ -239,7 +261,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
         return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
 
     return rows.select(
-        *[F.when(sound, _as_written(F.col("_p").getItem(c))).alias(c) for c in landing.columns],
+        *[_clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, landing) for c in landing.columns],
         F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
         "_arrival_date",
         "_source_file",
@@ -247,6 +269,11 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
         F.when(~sound, masked(without_personal(F.col("_line"), landing.personal))).alias("_raw"),
         "_error",
     )
+
+
+def _clean(value: Column, name: str, landing: Landing) -> Column:
+    """A column of a line without addresses; most lines (`_at`) have no sign of one."""
+    return (value if name in landing.addresses else without_address(value, F.col("_at"))).alias(name)
 
 
 def _as_written(value: Column) -> Column:

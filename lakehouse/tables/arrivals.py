@@ -70,17 +70,30 @@ def schema_drift(m: DayMetrics) -> Outcome:
     return Outcome("schema_drift", m.day, not told, text, blocking=False, values=values)
 
 
+def told_fields(rescued: str | None) -> str | None:
+    """What is shown of a `_rescued` cell: how many fields it has, and their names as far as they look like names."""
+    if rescued is None:
+        return None
+    named = Counter(_named(rescued))
+    listed = ", ".join(name if number == 1 else f"{number} {name}" for name, number in sorted(named.items()))
+    return f"{named.total()} field(s): {listed}"
+
+
+def _named(rescued: str) -> list[str]:
+    try:
+        fields = json.loads(rescued)
+    except (ValueError, RecursionError):
+        fields = None
+    names = fields if isinstance(fields, dict) else [OTHER]
+    return [name if _PLAIN.fullmatch(name) else OTHER for name in names]
+
+
 def _names(file: StagedFile) -> Iterator[set[str]]:
     """The unknown fields of each row that has any."""
     with closing(pq.ParquetFile(file.path)) as parquet:
         for batch in parquet.iter_batches(batch_size=_BATCH, columns=[RESCUED]):
             for text in batch.column(0).drop_null().to_pylist():
-                try:
-                    fields = json.loads(text)
-                except (ValueError, RecursionError):
-                    fields = None
-                names = fields if isinstance(fields, dict) else [OTHER]
-                yield {name if _PLAIN.fullmatch(name) else OTHER for name in names}
+                yield set(_named(text))
 
 
 def _largest(names: Counter[str], most: int) -> Counter[str]:

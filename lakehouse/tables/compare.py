@@ -18,10 +18,10 @@ from lakehouse.tables.candidate import Candidate
 from lakehouse.tables.content import OF_THE_RUN
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.snapshot import Snapshot
+from lakehouse.tables.staged import UNSEEN
 
 # What says which build wrote a row, rather than what the row says.
 _POSITION = ("_source_file", "_source_row")  # identifies a row of a table without a key
-_RAW = ("_raw", "_error", "_rescued")  # never shown: they may hold what their columns hide
 _SIDES = ("live", "candidate")
 
 
@@ -169,7 +169,7 @@ def _grouped(
 
 
 def _sample(table: Table, key: Sequence[str], others: Sequence[str], value: Any) -> Column:
-    shown = [name for name in [*key, *others] if name not in table.pii and name not in _RAW]
+    shown = [name for name in [*key, *others] if name not in table.pii and name not in UNSEEN]
     sides = [
         F.when(F.col(f"_n_{side}") > 0, F.struct(*[value(side, name).alias(name) for name in shown])).alias(side)
         for side in _SIDES

@@ -6,8 +6,9 @@ the person, through the door. Then files and log entries that no reader needs ar
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -31,11 +32,12 @@ from lakehouse.tables.history import standing
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.metrics import measure
 from lakehouse.tables.plan import day_transaction
-from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, open_snapshot, table_name
+from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
 from lakehouse.tables.staged import CONTENT, QUARANTINED, ROUTE, VALID, StagedFile, read_staged
 from lakehouse.tables.traces import files_under, names_person
 
 LOG = "_delta_log"
+_OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[\w.-]+)?\.parquet(?:\.crc)?)")
 
 
 @dataclass(frozen=True)
@@ -227,12 +229,12 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     """Remove what no reader needs and names the person: data files and log entries; returns how many of each.
 
     Data files younger than `older_than` (seconds since the epoch) may be a running job's. Where a log entry goes, those
-    before it go too, after a fresh checkpoint: older versions can then no longer be read.
+    before it go too, after a fresh checkpoint: older versions can then no longer be read. May be killed anywhere and
+    called again: at each moment the table can be read and written.
     """
     name = table_name(path)
     failpoint(name, "before-purge")
-    snapshot = open_snapshot(path)
-    live = {file.path for file in snapshot.files}
+    live = {file.path for file in open_snapshot(path).files}
     removed = 0
     for file in files_under(path):
         inside = file.relative_to(path)
@@ -241,27 +243,52 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
         if names_person(file, person):
             file.unlink()
             removed += 1
-    entries = 0
-    told = [file for file in _log_files(path) if names_person(file, person)]
-    if told and snapshot.delta is not None:
-        snapshot.delta.create_checkpoint()
-        fresh = {file for file in _log_files(path) if file.name.startswith(f"{snapshot.version:020}.checkpoint")}
-        last = max((_version(file) for file in told if file not in fresh), default=-1)
-        for file in sorted(_log_files(path)):
-            if file not in fresh and 0 <= _version(file) <= last:
-                file.unlink()
-                entries += 1
+    told = [file for file in (path / LOG).iterdir() if file.is_file() and names_person(file, person)]
+    for draft in [file for file in told if _version(file) < 0 and file.stat().st_mtime < older_than]:
+        draft.unlink()  # of a writer that was killed
+    entries = _forget_entries(path, person, max(map(_version, told), default=-1))
     failpoint(name, "after-purge")
     return removed, entries
 
 
-def _log_files(path: Path) -> Iterator[Path]:
-    return (file for file in (path / LOG).iterdir() if file.is_file())
+def _forget_entries(path: Path, person: Person, last: int) -> int:
+    """Remove a log up to a version; the newest entry stays, or no writer would know what comes next."""
+    name, snapshot = table_name(path), fresh_snapshot(path)
+    if last < 0 or snapshot.delta is None:
+        return 0
+    if last >= snapshot.version:
+        target = Target(path, stored_schema(snapshot), snapshot.partition_by)
+        exchange_files(target, snapshot, [], [], Commit({}, {"lakehouse.operation": "forget"}), days=())
+        failpoint(name, "after-clean-entry")
+        snapshot = fresh_snapshot(path)
+    assert snapshot.delta is not None
+    assert snapshot.version > last
+    snapshot.delta.create_checkpoint()
+    failpoint(name, "after-clean-checkpoint")
+    for file in (path / LOG).glob(f"{snapshot.version:020}.checkpoint*.parquet"):
+        _forget_tombstones(file, person)
+    old = sorted((_version(file), file) for file in (path / LOG).iterdir() if 0 <= _version(file) <= last)
+    for _, file in old:
+        file.unlink(missing_ok=True)
+        failpoint(name, "after-log-removal")
+    return len(old)
+
+
+def _forget_tombstones(checkpoint: Path, person: Person) -> None:
+    """Leave out removed files whose bounds, as other writers keep them, name the person."""
+    if not names_person(checkpoint, person):
+        return
+    rows = _read(checkpoint)
+    named = [each is not None and person.in_value(each) for each in rows["remove"].to_pylist()]
+    draft = checkpoint.with_name(f".{checkpoint.name}.{uuid.uuid4().hex}")
+    pq.write_table(rows.filter(pa.array([not each for each in named])), draft)
+    draft.replace(checkpoint)
 
 
 def _version(file: Path) -> int:
-    digits = file.name.split(".")[0]
-    return int(digits) if digits.isdigit() else -1
+    """Of a log entry, its checksum or a checkpoint; -1 for another file, such as a draft."""
+    found = _OF_A_VERSION.fullmatch(file.name)
+    return int(found[1]) if found else -1
 
 
 def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:

@@ -5,7 +5,6 @@ The key of these HMACs is kept beside the others under the root and is never rot
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from lakehouse.sources.people import Lines, Person, person_mark
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.ops import add_rows, ops_target, rows_about
 from lakehouse.tables.snapshot import open_snapshot
+from lakehouse.users import operator
 
 ERASURES = "ops.erasures"
 BEGUN, DONE = "begun", "done"
@@ -70,7 +70,7 @@ def note(root: Path, entry: Erasure) -> None:
     row = {
         "id": entry.id,
         "at": at,
-        "who": getpass.getuser(),
+        "who": operator(),
         "state": entry.state,
         "people": list(entry.people),
         "counts": list(entry.counts.items()),

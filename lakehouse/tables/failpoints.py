@@ -38,6 +38,9 @@ FORGET_POINTS = (
     "before-erase-commit",
     "after-erase-commit",
     "before-purge",
+    "after-clean-entry",
+    "after-clean-checkpoint",
+    "after-log-removal",
     "after-purge",
 )
 # Of a replay of quarantined rows, between the days it builds.

@@ -17,7 +17,7 @@ from lakehouse.contracts import Rule, Table
 from lakehouse.tables.content import OF_THE_RUN
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.stage import routed
-from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, ROUTE, VALID
+from lakehouse.tables.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 
 Row = Mapping[str, Any]
 
@@ -91,7 +91,9 @@ def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Se
             if column not in row or column in OF_THE_RUN or _same(row[column], other.get(column)):
                 continue
             values = (
-                "differs" if column in table.pii else f"published {row[column]}, computed again {other.get(column)}"
+                "differs"
+                if column in table.pii or column in UNSEEN
+                else f"published {row[column]}, computed again {other.get(column)}"
             )
             told.setdefault(column, []).append(f"{what}: {column}: {values}")
     return told

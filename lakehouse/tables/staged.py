@@ -21,6 +21,7 @@ from lakehouse.errors import StagedFileError
 
 ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
+UNSEEN = ("_raw", "_error", "_rescued")  # may hold what their columns hide: no bounds, in no output
 COPIES = "_copies"
 CONTENT = "_content"
 BESIDE = (COPIES, CONTENT)  # of staged files, not of tables
@@ -145,12 +146,14 @@ def _type_name(column: Any) -> str:
 def delta_statistics(file: StagedFile, columns: Sequence[str], hidden: Sequence[str]) -> str:
     """The `stats` of a Delta add action: rows, nulls and bounds, without any column of `hidden` (personal data).
 
+    Of columns that hold what arrived as it arrived, nulls are counted but there are no bounds.
+
     Timestamps are cut to milliseconds, as the log stores them, with the maximum rounded up so that it still bounds.
     """
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     for name in columns:
-        if name in hidden or name not in file.low:
+        if name in hidden or name in UNSEEN or name not in file.low:
             continue
         bounds = _bound(file.low[name], up=False), _bound(file.high[name], up=True)
         if None not in bounds:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.settings import get_settings, key_id
+from lakehouse.transforms.addresses import ADDRESS, AT, MASK, SIGNS
 
 PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
@@ -19,11 +22,6 @@ _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?
 # What stands in place of a time where units were mixed up: a number, or a time in a year of five or more digits.
 _NUMBER = r"[+-]?\d{1,20}(\.\d{1,9})?([eE][+-]?\d{1,3})?"
 _LONG_YEAR = r"[+-]?\d{5,9}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?"
-# A sign for "at" (also escaped as in JSON or a URL) between what names can hold. It starts only where no name is under
-# way: a long text then costs its length, not its square. Java matches a repeated group by recursion unless it is
-# possessive (`++`): a line of many signs would overflow the stack, which ends the engine.
-_NAME = r"[\w.!#$%&'*+/=?^`|~\\-]"
-_ADDRESS = rf"(?U)(?<!{_NAME}){_NAME}+(?:(?:@|＠|\\u0040|%40)[\w.\-]++)++"
 
 
 def money(value: Column) -> Column:
@@ -85,7 +83,25 @@ def _unseen(value: bytes) -> Column:
 
 def masked(text: Column) -> Column:
     """Raw text with whatever looks like an e-mail address replaced, since raw text has no PII columns."""
-    return F.regexp_replace(text, _ADDRESS, "<e-mail>")
+    return F.regexp_replace(text, f"(?U){ADDRESS}", MASK)
+
+
+def may_hold_address(text: Column) -> Column:
+    """Quick: False only where no e-mail address can be in the text."""
+    return reduce(or_, (text.contains(sign) for sign in SIGNS))
+
+
+def without_address(text: Column, possible: Column | None = None) -> Column:
+    """The text, or its token where an e-mail address is in it: rows that differ by it still do, and ids stay ids.
+
+    An address alone becomes the token that it has in a column of addresses, however it is written.
+
+    Args:
+        text: of a column that should hold no address.
+        possible: where this is false the text is not looked at; None: `may_hold_address`.
+    """
+    found = (may_hold_address(text) if possible is None else possible) & text.rlike(f"(?U){ADDRESS}")
+    return F.when(found, token(F.lower(F.trim(F.regexp_replace(text, AT, "@"))))).otherwise(text)
 
 
 def personal_field(words: Sequence[str]) -> str:

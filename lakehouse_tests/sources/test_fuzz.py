@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from lakehouse.sources.reader import MOST_LINES
 from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.publish import PUBLISHED
+from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.sources import hostile
@@ -117,6 +119,9 @@ class Pairs(list[tuple[str, Any]]):
     """An object as it was written."""
 
 
+TOKEN = re.compile(r"[0-9a-f]{8}:[0-9a-f]{64}")
+
+
 class Number(str):
     """A number as it was written."""
 
@@ -137,7 +142,11 @@ def differences(landed: Landed, published: dict[Any, Any], refused: dict[Any, An
             found.append((line[:200], refused.get(place, {}).get("_error")))
         for name in set(wanted or ()) & set(events.columns):
             value = (wanted or {})[name]
-            if isinstance(value, str) and value.isascii() and published[place][name] != value:
+            if not isinstance(value, str) or not value.isascii():
+                continue
+            kept = published[place][name]
+            personal = without_addresses(value) != value
+            if not (TOKEN.fullmatch(kept) if personal else kept == value):
                 found.append((name, value[:100], published[place][name][:100]))
     return found
 

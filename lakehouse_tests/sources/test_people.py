@@ -75,6 +75,21 @@ def test_lines_of_a_csv_file() -> None:
     assert RETAIL.without(left, ANN) == (left, 0, 0)
 
 
+def test_a_quoted_or_escaped_address_is_found_and_taken_out_alone() -> None:
+    """Without it, an address that is written in an unusual way would outlive the erasure, or break its line."""
+    odd = Person(None, frozenset({'"ann c"@example.com'}), others=frozenset({"amount"}))
+    for text in ('\\"ann c\\"@example.com', '\\"Ann C\\"%40example.com', '\\"ann c\\"@example.com, bo'):
+        line = f'{{"event_id":"1","user_id":"9","note":"{text}"}}'
+        left, gone, mended = EVENTS.without(f"{line}\n".encode(), odd)
+        assert (gone, mended) == (0, 1), line
+        assert json.loads(left)["note"].startswith(FORGOTTEN)
+        assert EVENTS.without(line.replace('"note"', '"email"').encode(), odd)[1] == 1
+        assert set(EVENTS.people(line.encode())) == {("user", "9"), ("email", '"ann c"@example.com')}
+    content = b'InvoiceNo,StockCode,CustomerID\n1,"""ann c""@example.com",\n'
+    assert RETAIL.without(content, odd)[1] == 1
+    assert ("email", '"ann c"@example.com') in set(RETAIL.people(content))
+
+
 def test_people_of_a_file_are_recognised_by_their_marks() -> None:
     """Without it, a forgotten person who is landed again, whose name nobody keeps, would be published again."""
     content = b'{"user_id":"17841.0"}\n{"user_id":9,"email":"Ann.o+x\\u0040Example.com"}\nbroken bo@example.com\n'

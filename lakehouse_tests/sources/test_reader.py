@@ -17,8 +17,10 @@ from pyspark.sql import SparkSession
 
 from lakehouse.bronze.events import events
 from lakehouse.contracts import Landing
+from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import Probe, probe, read_lines
+from lakehouse.transforms.addresses import SIGNS
 from lakehouse.transforms.columns import PERSONAL
 
 CSV = {
@@ -300,6 +302,32 @@ def test_lines_that_are_no_json_object_keep_their_text(jsons: Read, name: str, e
 def test_files_of_any_name_are_read(jsons: Read, name: str) -> None:
     """Without it, a bracket or a star in a name would be taken for a pattern, and the whole run would fail."""
     assert jsons.of(name) == [("1", None, None)]
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_sign_of_an_address_is_seen_wherever_a_file_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    """Without it, a file's columns would be taken for free of addresses, and one be stored as it came."""
+    assert events.landing is not None
+    monkeypatch.setattr(reader, "_CHUNK", 8)
+    folder = tmp_path / "landing" / "events" / "2026-03-02"
+    folder.mkdir(parents=True)
+    for before in range(9):
+        (folder / f"{before}.jsonl").write_text("x" * before + sign + "y" * 9)
+    (folder / "none.jsonl").write_text("x" * 30 + "&%#\\4")
+    found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, "events"), events.landing)}
+    assert found == {str(n): True for n in range(9)} | {"none": False}
+
+
+def test_a_file_whose_name_holds_an_address_is_refused_without_it(tmp_path: Path) -> None:
+    """Without it, the address would stand in each of its rows, in checks, and in events."""
+    folder = tmp_path / "landing" / "events" / "2026-03-02"
+    folder.mkdir(parents=True)
+    (folder / "alice@example.com-0001.jsonl").write_text("{}")
+    assert events.landing is not None
+    (refused,) = probe(landing_files(tmp_path, "events"), events.landing)
+    assert refused.problem == "<e-mail> has a name that holds an e-mail address; rename it"
 
 
 def test_no_address_of_a_line_is_stored(spark: SparkSession, jsons: Read) -> None:

@@ -114,6 +114,28 @@ def taking(lake: LakeFactory, shop: Shop, spark: SparkSession) -> Taking:
     return Taking(lake, shop)
 
 
+def test_no_address_of_a_database_is_stored_and_an_order_named_by_one_is_still_one(taking: Taking) -> None:
+    """Without it, an address in any column but a personal one would be in tables, statistics and checks."""
+    shop, path = taking.shop, taking.lake.path("bronze.orders")
+    shop.run(
+        "SELECT place('ann@leak.example', 'placed', 10, '2026-03-01Z');"
+        "SELECT place('b', 'for Ann@Leak.example', 20, '2026-03-01Z');"
+        "UPDATE orders SET currency = 'ann%40leak.example' WHERE order_id = 'b'"
+    )
+    taking.take()
+    shop.run("UPDATE orders SET status = 'paid' WHERE order_id LIKE 'ann%'")
+    taking.take()
+    shop.run("DELETE FROM orders WHERE order_id LIKE 'ann%'")
+    taking.take()
+    rows = rows_of(path)
+    (token,) = {row["order_id"] for row in rows if row["order_id"] != "b"}
+    assert [row["_tombstone"] for row in rows if row["order_id"] == token].count(True) == 1
+    assert {row["currency"] for row in rows if row["order_id"] == "b"} == {token}
+    for file in path.rglob("*.*"):
+        assert b"leak.example" not in file.read_bytes().lower(), file
+    assert "leak.example" not in str(rows).lower()
+
+
 def test_batches_follow_the_source(taking: Taking) -> None:
     """Without it, changes, corrected dates and deletions would not reach silver, or rows be taken twice."""
     shop = taking.shop
