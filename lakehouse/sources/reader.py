@@ -223,7 +223,8 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
         else F.col(f"_p.{names[n]}")
         for n in extra
     ]  # fmt: skip
-    rescued = F.to_json(F.struct(*[v.alias(n) for v, n in zip(values, extra, strict=True)])) if extra else F.lit(None)
+    named = [v.alias(without_addresses(n)) for v, n in zip(values, extra, strict=True)]  # plans show names
+    rescued = F.to_json(F.struct(*named)) if extra else F.lit(None)
     return rows.select(
         *[
             _clean(F.col(f"_p.{names[c]}"), c, landing) if c in names else F.lit(None).cast("string").alias(c)
