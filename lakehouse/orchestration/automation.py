@@ -226,7 +226,7 @@ def _due(
 
 
 def outside(settings: Settings) -> str:
-    """Which landed files belong to no partition, because the lake's days end before them; empty where there are none."""
+    """Which landed files belong to no partition, since the lake's days end before; empty where none do."""
     if settings.last_day is None:
         return ""
     later = settings.last_day + timedelta(days=1)
@@ -234,8 +234,8 @@ def outside(settings: Settings) -> str:
     if not days:
         return ""
     return (
-        f"Files of {len(days)} day(s) after {settings.last_day}, the lake's last, are not built (the newest: {max(days)}): "
-        "change LAKEHOUSE_LAST_DAY."
+        f"Files of {len(days)} day(s) after {settings.last_day}, the lake's last, are not built (the newest: "
+        f"{max(days)}): change LAKEHOUSE_LAST_DAY."
     )
 
 

@@ -92,9 +92,11 @@ class ScheduleStorage(_Unconfigured, SqliteScheduleStorage):
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]
-    ) -> SqliteScheduleStorage:
+    ) -> ScheduleStorage:
         """Open it."""
-        return _opened(lambda home: cls.from_local(home, inst_data))
+        made = _opened(lambda home: cls.from_local(home, inst_data))
+        assert isinstance(made, cls)
+        return made
 
 
 class EventLog(_Unconfigured, BatchedSqliteEventLogStorage):
