@@ -36,13 +36,16 @@ def dev(
         raise UsageError(
             f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
+    from lakehouse import orchestration
     from lakehouse.orchestration.instance import opened_instance
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
     environment = os.environ | _from_env_file() | {"LAKEHOUSE_ROOT": str(settings.root)}
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
-    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-m", "lakehouse.definitions"]
+    # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
+    workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
+    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-w", workspace]
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -19,8 +19,8 @@ REPOSITORY = Path(lakehouse.__file__).parents[1]
 
 def test_the_top_of_the_repository_has_the_instance_that_the_package_ships() -> None:
     """Without it, plain `dagster dev` and `lakehouse dev` would drift apart."""
-    shipped = REPOSITORY / "lakehouse" / "orchestration" / "dagster.yaml"
-    assert (REPOSITORY / "dagster.yaml").resolve() == shipped
+    for name in ("dagster.yaml", "workspace.yaml"):
+        assert (REPOSITORY / "lakehouse" / "orchestration" / name).resolve() == REPOSITORY / name
 
 
 def test_plain_dagster_uses_the_lakehouses_state(
