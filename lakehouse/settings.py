@@ -11,6 +11,7 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
+from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
@@ -45,6 +46,9 @@ class Settings(BaseSettings):
     )
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
+    last_day: date | None = Field(
+        None, description="Last daily partition, of a lake whose data has ended; empty: yesterday, UTC"
+    )
     pii_key: SecretStr | None = Field(None, description="Key of the HMAC that tokenises personal data")
     orders_url: SecretStr | None = Field(
         None, description="Database of bronze.orders: postgresql://user:password@host/db"
@@ -135,6 +139,27 @@ class Settings(BaseSettings):
     def dagster_home(self) -> Path:
         """Dagster's state."""
         return self.root / "dagster"
+
+    @property
+    def own_file(self) -> Path:
+        """Settings of this lakehouse alone, in the form of `.env`; variables and `.env` win over them."""
+        return self.root / "lake.env"
+
+    def keep(self, **values: object) -> None:
+        """Write settings of this lakehouse alone, in one step; those that are there already are replaced.
+
+        Args:
+            **values: by name of the setting; None takes one away.
+        """
+        found = {name: value for name, value in dotenv_values(self.own_file).items() if value is not None}
+        for name, value in values.items():
+            found.pop(f"LAKEHOUSE_{name.upper()}", None)
+            if value is not None:
+                found[f"LAKEHOUSE_{name.upper()}"] = str(value)
+        self.root.mkdir(parents=True, exist_ok=True)
+        head = "# Settings of this lakehouse; environment variables and .env win over them."
+        lines = [head, *(f"{name}={value}" for name, value in found.items())]
+        _draft(self.own_file, "\n".join(lines) + "\n").replace(self.own_file)
 
     @property
     def uses_connect(self) -> bool:
@@ -234,7 +259,9 @@ def get_settings() -> Settings:
         SettingsError: naming every variable that does not validate.
     """
     try:
-        return Settings()
+        found = Settings()
+        # Where the lakehouse is must be known before its own settings can be read.
+        return Settings(_env_file=(found.own_file, ".env")) if found.own_file.exists() else found
     except ValidationError as error:
         problems = "; ".join(f"LAKEHOUSE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
         raise SettingsError(f"{problems}. The settings are listed in the README.") from None

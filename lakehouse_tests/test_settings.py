@@ -193,3 +193,21 @@ def test_a_key_of_the_environment_is_rotated_there(configure: Configure) -> None
     with pytest.raises(SettingsError, match="LAKEHOUSE_PII_OLD_KEYS") as caught:
         found.rotate_pii_key()
     assert "older" not in str(caught.value)
+
+
+def test_a_lake_has_settings_of_its_own(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a lake of old data would show thousands of empty days to everybody who opens it elsewhere."""
+    found = configure()
+    found.keep(first_day=date(2011, 3, 1), last_day=date(2011, 3, 31))
+    get_settings.cache_clear()
+    assert (get_settings().first_day, get_settings().last_day) == (date(2011, 3, 1), date(2011, 3, 31))
+    found.keep(last_day=None)
+    get_settings.cache_clear()
+    assert (get_settings().first_day, get_settings().last_day) == (date(2011, 3, 1), None)
+    assert stat.S_IMODE(found.own_file.stat().st_mode) == 0o600
+    (Path.cwd() / ".env").write_text("LAKEHOUSE_FIRST_DAY=2012-01-01\n")
+    get_settings.cache_clear()
+    assert get_settings().first_day == date(2012, 1, 1), ".env wins over the lake's own"
+    monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", "2013-01-01")
+    get_settings.cache_clear()
+    assert get_settings().first_day == date(2013, 1, 1), "a variable wins over both"

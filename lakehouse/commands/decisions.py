@@ -101,8 +101,8 @@ def replay(
         _say_inputs_behind(lake, contract)
 
     def execute(days: Collection[date]) -> Sequence[str] | None:
-        from lakehouse.commands.runs import bridged, run_pieces, run_stale
-        from lakehouse.orchestration.pieces import pieces_of
+        from lakehouse.commands.runs import run_pieces, run_stale
+        from lakehouse.orchestration.pieces import bridged, pieces_of
         from lakehouse.tables.touched import stale_days
 
         if days:

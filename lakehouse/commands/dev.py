@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from dotenv import dotenv_values
 
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import UsageError, say
@@ -34,19 +36,30 @@ def dev(
         raise UsageError(
             f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
+    from lakehouse import orchestration
     from lakehouse.orchestration.instance import opened_instance
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
-    environment = os.environ | {"LAKEHOUSE_ROOT": str(settings.root)}
+    environment = os.environ | _from_env_file() | {"LAKEHOUSE_ROOT": str(settings.root)}
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
-    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-m", "lakehouse.definitions"]
+    # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
+    workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
+    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-w", workspace]
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    os.chdir(home)  # Dagster warns of a dagster.yaml that it finds where it is started and does not need
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
+
+
+def _from_env_file() -> dict[str, str]:
+    """What `.env` of this folder sets, as Dagster's processes will not start here; variables win over it."""
+    found = {name: value for name, value in dotenv_values(".env").items() if value and name not in os.environ}
+    folder = found.get("LAKEHOUSE_JARS_DIR") or os.environ.get("LAKEHOUSE_JARS_DIR")
+    return found | ({"LAKEHOUSE_JARS_DIR": str(Path(folder).expanduser().absolute())} if folder else {})
 
 
 def is_free(port: int) -> bool:

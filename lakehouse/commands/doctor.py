@@ -233,7 +233,6 @@ def _engine(settings: Settings) -> str:
 
 def _write_and_read(settings: Settings) -> str:
     from lakehouse.catalog import get_table, tables
-    from lakehouse.commands.demo import FIRST
     from lakehouse.sources.landing import land_sample_online_retail
     from lakehouse.spark.session import start
     from lakehouse.tables.build import build
@@ -241,9 +240,9 @@ def _write_and_read(settings: Settings) -> str:
 
     lake = Lake(settings, tables(), lambda: start(settings))
     rows = 50
-    land_sample_online_retail(settings.root, FIRST, days=1, rows=rows, seed=1)
+    land_sample_online_retail(settings.root, settings.first_day, days=1, rows=rows, seed=1)
     contract = get_table("bronze.online_retail")
-    build(lake, contract, [FIRST], run_id="doctor")
+    build(lake, contract, [settings.first_day], run_id="doctor")
     found = lake.spark.read.format("delta").load(str(lake.path(contract.id))).count()
     if found != rows:
         raise ProblemError(

@@ -35,7 +35,7 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     from lakehouse.tables.freshness import freshness as judge
 
     settings, now = get_settings(), datetime.now(UTC)
-    found = [judge(settings.root, get_table(name), now) for name in select_tables(selection)]
+    found = [judge(settings.root, get_table(name), now, settings.last_day) for name in select_tables(selection)]
     if as_json:
         print_json([_json(each) for each in found])
     else:

@@ -22,6 +22,7 @@ from lakehouse.commands.console import (
     program,
     say,
 )
+from lakehouse.commands.selection import fit_days
 from lakehouse.errors import SourceError
 from lakehouse.settings import get_settings
 
@@ -111,7 +112,10 @@ def events(
 
 def _report(landed: Iterable[Landed], as_json: bool) -> None:
     files = list(landed)
-    root = get_settings().root
+    settings = get_settings()
+    if settings.own_file.exists():  # a lake whose days are those of its files
+        fit_days(settings)
+    root = settings.root
     if as_json:
         print_json(
             [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date, timedelta
-from itertools import pairwise
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
     from lakehouse.contracts import Table
-
-
-WIDEST_BRIDGE = 7  # days; a longer gap is two runs
 
 
 def run_pieces(
@@ -105,7 +101,7 @@ def run_stale(
     """
     from lakehouse.commands.plans import lake_without_engine
     from lakehouse.commands.selection import last_partition
-    from lakehouse.orchestration.pieces import pieces_of
+    from lakehouse.orchestration.pieces import bridged, pieces_of
     from lakehouse.tables.touched import stale_days
 
     first, last = within or (settings.first_day, last_partition())
@@ -122,22 +118,6 @@ def run_stale(
         if report.interrupted or any(each.broken for each in report.tables.values()):
             break
     return report
-
-
-def bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
-    """The days, and those between that are up to date: a run over them leaves them alone, and costs less than two runs.
-
-    Args:
-        days: what to build.
-        leave: days that must not be part of a run.
-    """
-    whole = set(days)
-    ordered = sorted(days)
-    for one, next_one in pairwise(ordered):
-        between = {one + timedelta(days=n) for n in range(1, (next_one - one).days)}
-        if len(between) <= WIDEST_BRIDGE and not between & set(leave):
-            whole |= between
-    return whole
 
 
 def close_abandoned(instance: DagsterInstance) -> None:

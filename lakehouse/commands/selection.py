@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 import typer
 
-from lakehouse.commands.console import UsageError, near
+from lakehouse.commands.console import UsageError, near, say
 from lakehouse.errors import UnknownTableError
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, get_settings
+
+ENDED_AFTER_DAYS = 7
+"""Days without a new file after which a lake's data counts as ended, when it is set up."""
 
 Selection = Annotated[
     str | None,
@@ -74,8 +77,8 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
     begin, end = settings.first_day, last_partition()
     if first < begin or last > end:
         raise UsageError(
-            f"There are daily partitions from {begin} to {end} (the last full day, UTC); got {first} … {last}. "
-            "LAKEHOUSE_FIRST_DAY sets the first one."
+            f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
+            "day, UTC, unless LAKEHOUSE_LAST_DAY sets an earlier one; LAKEHOUSE_FIRST_DAY sets the first."
         )
     return first, last
 
@@ -98,6 +101,30 @@ def last_partition() -> date:
     if key is None:
         raise UsageError("There is no daily partition yet: LAKEHOUSE_FIRST_DAY is in the future.")
     return date.fromisoformat(key)
+
+
+def fit_days(settings: Settings) -> Settings:
+    """Let the lake's days be those of its landed files: it begins with the first, and ends with a last that is old.
+
+    Dagster then shows no thousands of empty partitions, and nothing is due that will never come. Nothing is written
+    where the first or the last day was set by a variable or in `.env`.
+
+    Returns:
+        The settings from now on; what this process has loaded of Dagster's definitions stays as it is.
+    """
+    set_by_hand = Settings().model_fields_set & {"first_day", "last_day"}
+    landed = landed_range(settings)
+    if set_by_hand or landed is None:
+        return settings
+    begin, end = landed
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    ended = end if end < yesterday - timedelta(days=ENDED_AFTER_DAYS) else None
+    if (settings.first_day, settings.last_day) != (begin, ended):
+        settings.keep(first_day=begin, last_day=ended)
+        told = f"to {ended}, its last" if ended else "on"
+        say(f"The lake's days are those of its files, from {begin} {told} ({settings.own_file}).")
+        get_settings.cache_clear()
+    return get_settings()
 
 
 def landed_range(settings: Settings) -> tuple[date, date] | None:

@@ -102,7 +102,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
             "key": ", ".join(table.key) or "none: rows are as they arrived",
             "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
         },
-        freshness_policy=FreshnessPolicy.time_window(fail_window=table.fresh_within),
+        freshness_policy=_freshness_policy(table),
         backfill_policy=backfill_policy(),
         pool=pool_of(table),
         op_tags={"lakehouse/table": table.id},
@@ -113,6 +113,11 @@ def _build_asset(table: Table) -> AssetsDefinition:
 
     made: AssetsDefinition = compute
     return made
+
+
+def _freshness_policy(table: Table) -> FreshnessPolicy | None:
+    """By when the table was last materialized; none where the lake's data has ended, and so nothing is due any more."""
+    return None if get_settings().last_day else FreshnessPolicy.time_window(fail_window=table.fresh_within)
 
 
 def pool_of(table: Table) -> str | None:

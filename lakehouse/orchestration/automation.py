@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 
 from dagster import (
     DagsterInstance,
@@ -40,10 +40,10 @@ from lakehouse.orchestration.instance import (
     table_of,
 )
 from lakehouse.orchestration.partitions import daily_partitions
-from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.report import asset_key
-from lakehouse.settings import get_settings
-from lakehouse.sources.landing import landing_files
+from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.landing import SOURCES, landing_files
 from lakehouse.tables.lake import Lake, LakeOfNow
 from lakehouse.tables.plan import make_plan
 from lakehouse.tables.snapshot import fingerprint
@@ -135,7 +135,8 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             now=now,
         )
         requests = [_request(piece, made.cursor.count) for piece in made.pieces]
-        return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else made.reason)
+        reason = " ".join(filter(None, [made.reason, outside(get_settings())]))
+        return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
     return landed
 
@@ -182,13 +183,16 @@ def decide(
             "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
         )
         return Decision([], Cursor(cursor.count, "" if later else state, asked), reason)
+    # A run may span days that are up to date, but none that failed, waits, or comes later.
+    leave_out = later.union(*asked.values(), *due.values()) - set(chosen)
     wanted: dict[str, set[date]] = {}
     for name, days in roots.items():
         now_due = set(days).intersection(chosen)
         asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
         for each in (name, *_below(lake, name)):
             wanted.setdefault(each, set()).update(now_due)
-    pieces = pieces_of(wanted, list(lake.tables))
+    spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
+    pieces = pieces_of(spans, list(lake.tables))
     return Decision(pieces, Cursor(cursor.count + 1, "", asked), "")
 
 
@@ -199,12 +203,12 @@ def _due(
     leave: Mapping[str, Collection[date]],
     last: date,
     now: float,
-) -> tuple[Days, Days, bool]:
-    """What was asked for and still stands, what is due now, and whether more will be."""
+) -> tuple[Days, Days, set[date]]:
+    """What was asked for and still stands, what is due now, and the days of which something will be later."""
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
-    later = False
+    later: set[date] = set()
     for name, table in lake.tables.items():
         days = [day for day in changed_days(lake, table) if first <= day <= last]
         if not days:
@@ -219,9 +223,23 @@ def _due(
         busy |= set(leave.get(name, ()))
         busy |= _still_landing(lake, table, days, now)
         fresh = {day: marks[day] for day in days if day not in asked.get(name, {})}
-        later = later or bool(busy.intersection(fresh))
+        later |= busy.intersection(fresh)
         due[name] = {day: mark for day, mark in fresh.items() if day not in busy}
     return asked, due, later
+
+
+def outside(settings: Settings) -> str:
+    """Which landed files belong to no partition, since the lake's days end before; empty where none do."""
+    if settings.last_day is None:
+        return ""
+    later = settings.last_day + timedelta(days=1)
+    days = {file.arrival_date for source in SOURCES for file in landing_files(settings.root, source, later)}
+    if not days:
+        return ""
+    return (
+        f"Files of {len(days)} day(s) after {settings.last_day}, the lake's last, are not built (the newest: "
+        f"{max(days)}): change LAKEHOUSE_LAST_DAY."
+    )
 
 
 def _covers(run: DagsterRun, name: str) -> bool:

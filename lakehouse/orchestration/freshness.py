@@ -46,7 +46,7 @@ def freshness_checks() -> AssetChecksDefinition:
         for table in tables().values():
             if asset_key(table.id) not in wanted:
                 continue
-            found = freshness(get_settings().root, table, now)
+            found = freshness(get_settings().root, table, now, get_settings().last_day)
             passed = found.met and found.budget_left >= 0
             yield AssetCheckResult(
                 passed=passed,

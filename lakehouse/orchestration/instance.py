@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,14 +27,13 @@ from dagster import (
 from dagster._core.execution.api import create_execution_plan, execute_run_iterator
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap import snapshot_from_execution_plan
-from filelock import FileLock
 
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_of_new_runs
+from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
 from lakehouse.settings import Settings
 
-EVENT_BATCH_SIZE = "200"
 OWNER_TAG = "lakehouse/process"
 BACKFILL_TAG = "lakehouse/backfill"
 """Runs of `lakehouse backfill` in its own process; those of Dagster's backfills have Dagster's tag."""
@@ -43,33 +41,13 @@ DAGSTER_BACKFILL_TAG = "dagster/backfill"
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 CODE_LOCATION = "lakehouse.definitions"
-_LOCK = ".opening.lock"
-
-
-def prepare_dagster_home(settings: Settings) -> Path:
-    """The folder of Dagster's state, with its `dagster.yaml` if it had none; this process and its children use it.
-
-    Raises:
-        OSError: the folder cannot be made or written.
-    """
-    home = settings.dagster_home
-    home.mkdir(parents=True, exist_ok=True)
-    target = home / "dagster.yaml"
-    if not target.exists():
-        draft = home / f".dagster.yaml.{secrets.token_hex(4)}"
-        draft.write_text(Path(__file__).with_name("dagster.yaml").read_text())
-        draft.replace(target)
-    os.environ["DAGSTER_HOME"] = str(home)
-    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", EVENT_BATCH_SIZE)
-    return home
 
 
 @contextmanager
 def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
     """The instance under the root, made ready where it is new and closed at the end."""
     home = prepare_dagster_home(settings)
-    # Dagster makes the tables of a new SQLite file without a lock: two processes that do leave it broken for good.
-    with FileLock(home / _LOCK):
+    with opening_lock(home):
         opened = DagsterInstance.get()
     with opened as instance:
         yield instance

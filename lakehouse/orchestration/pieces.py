@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import pairwise
 
 from lakehouse.days import days_between
+
+WIDEST_BRIDGE = 7  # days; a longer gap is two runs
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,22 @@ def pieces_of(wanted: Mapping[str, Collection[date]], order: Sequence[str]) -> l
         by_tables.setdefault(names, []).append(day)
     pieces = [Piece(names, first, last) for names, days in by_tables.items() for first, last in contiguous(days)]
     return sorted(pieces, key=lambda piece: piece.first)
+
+
+def bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
+    """The days, and those between that are up to date: a run over them leaves them alone, and costs less than two runs.
+
+    Args:
+        days: what to build.
+        leave: days that must not be part of a run.
+    """
+    whole = set(days)
+    ordered = sorted(days)
+    for one, next_one in pairwise(ordered):
+        between = {one + timedelta(days=n) for n in range(1, (next_one - one).days)}
+        if len(between) <= WIDEST_BRIDGE and not between & set(leave):
+            whole |= between
+    return whole
 
 
 def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:

@@ -96,7 +96,9 @@ class Faults:
         return replace(faults, **rates)
 
 
-def damage(fault: str, event: Event, day: date, chance: Random) -> tuple[str, bytes, date | None]:
+def damage(
+    fault: str, event: Event, day: date, chance: Random, earliest: date | None = None
+) -> tuple[str, bytes, date | None]:
     """Damage one event.
 
     Args:
@@ -104,6 +106,7 @@ def damage(fault: str, event: Event, day: date, chance: Random) -> tuple[str, by
         event: A sound event of the day, left as it is.
         day: Arrival date.
         chance: Decides the variant and its values.
+        earliest: No late event is moved to before this day; None: none is held back.
 
     Returns:
         The variant, the damaged line, and the event's day (UTC) where it still passes the row rules.
@@ -112,6 +115,9 @@ def damage(fault: str, event: Event, day: date, chance: Random) -> tuple[str, by
     damaged = _VARIANTS[fault][variant](event, day, chance)
     if isinstance(damaged, bytes):
         return variant, damaged, None
+    if earliest is not None and fault == "late":
+        happened = max(damaged["event_time"][1:11], earliest.isoformat())
+        damaged = damaged | {"event_time": f'"{happened}{damaged["event_time"][11:]}'}
     passes = fault in _HARMLESS or f"{fault}.{variant}" in _HARMLESS
     return variant, to_line(damaged), date.fromisoformat(damaged["event_time"][1:11]) if passes else None
 

@@ -78,7 +78,9 @@ class EventDay:
     truth: Truth
 
 
-def generate_events(day: date, rows: int, seed: int, faults: Faults | None = None) -> EventDay:
+def generate_events(
+    day: date, rows: int, seed: int, faults: Faults | None = None, *, earliest: date | None = None
+) -> EventDay:
     """Make the lines of one arrival day: exactly `rows` of them, blank and broken ones included.
 
     The days before belong to the same world (same seed, rows and faults): their orders are cancelled and re-sent here
@@ -90,6 +92,7 @@ def generate_events(day: date, rows: int, seed: int, faults: Faults | None = Non
         seed: Picks the shop, its customers and their orders.
         faults: Share of faulty lines, none by default. Counts are rounded up or down by chance, so that over many small
             days a rare fault appears as often as it should.
+        earliest: No event is dated before this day: the shop had not opened. None: late and re-sent events may be.
 
     Raises:
         GeneratorError: `rows` is negative, or the day is out of range.
@@ -111,7 +114,7 @@ def generate_events(day: date, rows: int, seed: int, faults: Faults | None = Non
         if fault is None:
             line = to_line(event)
         else:
-            variant, line, happened = damage(fault, event, day, chance)
+            variant, line, happened = damage(fault, event, day, chance, earliest)
             variants[f"{fault}.{variant}"] += 1
         if happened is not None:
             good[_id(event)] = happened
@@ -119,7 +122,7 @@ def generate_events(day: date, rows: int, seed: int, faults: Faults | None = Non
         if fault is None and slot < layout.starts[-1]:
             sound.append(placed[-1])
     if rows > len(placed):
-        placed += _repeats(world, day, rows - len(placed), sorted(sound or placed), good, variants)
+        placed += _repeats(world, day, rows - len(placed), sorted(sound or placed), good, variants, earliest)
     counts = dict.fromkeys(Faults.names(), 0)
     for name, count in variants.items():
         counts[name.partition(".")[0]] += count
@@ -289,14 +292,20 @@ def _id(event: Event) -> str:
 
 
 def _repeats(
-    world: _World, day: date, count: int, originals: list[_Placed], good: dict[str, date], variants: Counter[str]
+    world: _World,
+    day: date,
+    count: int,
+    originals: list[_Placed],
+    good: dict[str, date],
+    variants: Counter[str],
+    earliest: date | None,
 ) -> Iterator[_Placed]:
     """Repeats of the day's lines (`originals`, by time) and of earlier days', noted in `good` and `variants`."""
     chance = world.chance(day, "repeats")
     for number in range(count):
         kind = chance.choice(("near", "far", "resent"))
         earlier = _undamaged_earlier(world, day, chance) if kind == "resent" else None
-        if earlier is not None:
+        if earlier is not None and (earliest is None or earlier[0] >= earliest):
             happened, event = earlier
             good[_id(event)] = happened
             yield _moment(day, chance.randrange(_DAY)), number, to_line(event)

@@ -172,6 +172,7 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
     compress: bool = True,
     *,
     producers: Sequence[Producer] = (),
+    earliest: date | None = None,
 ) -> list[Landed]:
     """Land generated web-shop events, `rows` lines for each of `days` arrival days, by day and file.
 
@@ -188,6 +189,7 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
         files_per_day: Files that share a day's lines evenly, earlier lines first.
         compress: Write `.jsonl.gz` instead of `.jsonl`.
         producers: Who shares a day's lines, each with files of its own and by its own clock; none: nobody is named.
+        earliest: No event is dated before this day.
 
     Raises:
         GeneratorError: A number or a day is out of bounds.
@@ -197,7 +199,7 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
     landed: list[Landed] = []
     for day in _days(start, days):
         folder = root / "landing" / "events" / day.isoformat()
-        lines = generate_events(day, rows, seed, faults).lines
+        lines = generate_events(day, rows, seed, faults, earliest=earliest).lines
         parts: set[str] = set()
         for prefix, share in _shares(lines, producers):
             ends = [len(share) * part // files_per_day for part in range(files_per_day + 1)]

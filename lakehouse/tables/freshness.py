@@ -78,14 +78,17 @@ class Freshness:
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {state}; {spent}"
 
 
-def freshness(root: Path, table: Table, now: datetime) -> Freshness:
+def freshness(root: Path, table: Table, now: datetime, last_day: date | None = None) -> Freshness:
     """The freshness of a table, from the figures that commits keep.
 
     Args:
         root: of the lakehouse.
         table: with its `fresh_within`, `fresh_budget` and `known_events`.
         now: the moment, with a time zone.
+        last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
     """
+    if last_day is not None:
+        now = min(now, _end(last_day) + table.fresh_within)
     due = _due(now, table.fresh_within)
     first = due - timedelta(days=BUDGET_DAYS + 7 * (HISTORY + 1))
     span = days_between(first, now.date())

@@ -169,6 +169,35 @@ def test_late_events_touch_their_own_days_only(world: World) -> None:
     assert world.due() == {}
 
 
+def test_days_that_lie_close_are_one_run(world: World) -> None:
+    """Without it, late rows of a fortnight make a run, with an engine, for each scrap of it: seventeen after the demo."""
+    for day in DAYS[:8]:
+        world.land(day)
+    world.settle()
+    world.land(DAYS[8], DAYS[8], DAYS[1], DAYS[4])
+    (arrived,) = world.look().pieces
+    world.run(arrived)
+    touched = world.look().pieces
+    assert of_days(*touched) == [((SILVER, GOLD), "2026-03-02", "2026-03-05")]
+    world.run(touched[0])
+    world.settle()
+    assert world.due() == {}
+
+
+def test_a_run_spans_no_day_that_failed(world: World) -> None:
+    """Without it, a day that fails would be tried again with each late row of the days beside it."""
+    for day in DAYS[:6]:
+        world.land(day)
+    world.failing = {(BRONZE, DAYS[3])}
+    world.settle()
+    world.land(DAYS[2], DAYS[2])
+    world.land(DAYS[4], DAYS[4])
+    assert of_days(*world.look().pieces) == [
+        ((BRONZE, SILVER, GOLD), "2026-03-03", "2026-03-03"),
+        ((BRONZE, SILVER, GOLD), "2026-03-05", "2026-03-05"),
+    ]
+
+
 def test_while_a_run_is_on_nothing_more_is_asked_for(world: World) -> None:
     """Without it, every look until the run has committed would start the same run again."""
     world.land(DAYS[0])
@@ -349,3 +378,14 @@ def test_it_is_on_from_the_start_and_can_be_switched_off(monkeypatch: pytest.Mon
     monkeypatch.setenv("LAKEHOUSE_AUTO_DAYS", "0")
     get_settings.cache_clear()
     assert automation.automation_sensor(whole_lake).default_status.value == "STOPPED"
+
+
+def test_files_after_the_lakes_last_day_are_told(world: World) -> None:
+    """Without it, what lands after the end of a lake would wait there in silence."""
+    for day in DAYS[:3]:
+        world.land(day)
+    ended = world.settings.model_copy(update={"last_day": DAYS[0]})
+    assert automation.outside(world.settings) == ""
+    assert automation.outside(ended.model_copy(update={"last_day": DAYS[2]})) == ""
+    assert "Files of 2 day(s) after 2026-03-01" in automation.outside(ended)
+    assert "LAKEHOUSE_LAST_DAY" in automation.outside(ended)

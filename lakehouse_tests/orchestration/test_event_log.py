@@ -61,6 +61,24 @@ def test_a_batch_reads_back_like_single_events(tmp_path: Path) -> None:
     assert len(seen[0][0]) == 20
 
 
+def test_each_event_of_an_asset_has_a_millisecond_of_its_own(tmp_path: Path) -> None:
+    """The Events tab shows one event a millisecond: of fourteen days of a range run it hid four."""
+    with DagsterInstance.ephemeral() as instance:
+        storage = BatchedSqliteEventLogStorage(str(tmp_path))
+        storage.register_instance(instance)
+        at_once = [event._replace(timestamp=1_700_000_000.0004) for event in _events(16)]
+        storage.store_event_batch(at_once[:14])
+        for event in at_once[14:]:
+            storage.store_event(event)
+        storage.store_event(at_once[0]._replace(timestamp=1_700_000_100.0))
+        stored = storage.fetch_materializations(KEY, limit=50, ascending=True).records
+        milliseconds = [int(each.timestamp * 1000) for each in stored]
+        assert len(set(milliseconds)) == 17
+        assert milliseconds == sorted(milliseconds)
+        assert milliseconds[15] < 1_700_000_001_000
+        assert milliseconds[16] == 1_700_000_100_000, "what comes later keeps its time"
+
+
 def test_a_batch_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Dagster then stores the events one by one; half a batch would be stored twice."""
     with DagsterInstance.ephemeral() as instance:

@@ -262,3 +262,16 @@ def test_a_large_day_takes_seconds() -> None:
     began = time.perf_counter()
     assert len(generate_events(START, 100_000, 77, Faults.all()).lines) == 100_000
     assert time.perf_counter() - began < 10
+
+
+@settings(max_examples=20, deadline=None)
+@given(day=DAYS.filter(lambda day: day.year > 1971), seed=st.integers(), lag=st.integers(0, 5))
+def test_no_event_is_dated_before_the_shop_opened(day: date, seed: int, lag: int) -> None:
+    """Without it, a demo's late and re-sent events would belong to days before its first, which nobody builds."""
+    opened = day - timedelta(days=lag)
+    faults = Faults(late=0.2, duplicates=0.2)
+    made = generate_events(day, 150, seed, faults, earliest=opened)
+    dates = [json.loads(line)["event_time"][:10] for line in made.lines]
+    assert min(dates) >= str(opened)
+    assert set(made.truth.good.values()) == {date.fromisoformat(each) for each in dates}
+    assert len(made.lines) == 150

@@ -98,3 +98,16 @@ def test_days_before_the_table_was_there_are_not_counted(monkeypatch: pytest.Mon
     assert (found.met, len(found.judged), found.missed) == (True, 0, [])
     nothing = judged(monkeypatch, [])
     assert (nothing.met, nothing.newest, nothing.behind) == (False, None, None)
+
+
+def test_a_lake_that_has_ended_is_judged_as_of_its_last_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, one click turns every table of a lake of last decade red, and alerts everybody."""
+    monkeypatch.setattr(module, "records", lambda root, name: usual())
+    years_later = NOON + timedelta(days=4000)
+    assert not freshness(Path("unused"), sales(), years_later).met
+    ended = freshness(Path("unused"), sales(), years_later, YESTERDAY)
+    assert (ended.met, ended.due, ended.newest) == (True, YESTERDAY, YESTERDAY)
+    assert ended.behind == timedelta(hours=12)
+    lacking = freshness(Path("unused"), sales(), years_later, TODAY)
+    assert (lacking.met, lacking.due) == (False, TODAY), "a last day that was never built is still told"
+    assert freshness(Path("unused"), sales(), NOON, TODAY + timedelta(days=9)) == judged(monkeypatch, usual())

@@ -1,0 +1,130 @@
+"""Where Dagster's state is: under the lakehouse root, however Dagster was started.
+
+Dagster asks for `DAGSTER_HOME`, and without it throws its state away at the end. These are Dagster's own storages,
+which find the folder by themselves, so that plain `dagster dev` shows what `lakehouse dev` shows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._core.storage.root import LocalArtifactStorage
+from dagster._core.storage.runs import SqliteRunStorage
+from dagster._core.storage.schedules import SqliteScheduleStorage
+from dagster._serdes import ConfigurableClassData
+from filelock import FileLock
+
+from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
+from lakehouse.settings import Settings, get_settings
+
+T = TypeVar("T")
+
+EVENT_BATCH_SIZE = "200"
+_LOCK = ".opening.lock"
+
+
+def prepare_dagster_home(settings: Settings) -> Path:
+    """The folder of Dagster's state, with its `dagster.yaml` if it had none; this process and its children use it.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    home = settings.dagster_home
+    home.mkdir(parents=True, exist_ok=True)
+    target = home / "dagster.yaml"
+    if not target.exists():
+        draft = home / f".dagster.yaml.{secrets.token_hex(4)}"
+        draft.write_text(Path(__file__).with_name("dagster.yaml").read_text())
+        draft.replace(target)
+    os.environ["DAGSTER_HOME"] = str(home)
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", EVENT_BATCH_SIZE)
+    return home
+
+
+def opening_lock(home: Path) -> FileLock:
+    """Held while storages open; one process may take it twice.
+
+    Dagster makes the tables of a new SQLite file without a lock, and two processes that do so break it for good.
+    """
+    return FileLock(home / _LOCK, is_singleton=True)
+
+
+def _home() -> Path:
+    """Dagster's own setting where there is one; else the lakehouse's."""
+    if given := os.environ.get("DAGSTER_HOME"):
+        return Path(given)
+    home = prepare_dagster_home(get_settings())
+    logging.getLogger("dagster").info(f"The lakehouse's state is in {home}, and stays there.")
+    return home
+
+
+def _opened(make: Callable[[str], T]) -> T:
+    home = _home()
+    with opening_lock(home):
+        return make(str(home))
+
+
+class _Unconfigured:
+    @classmethod
+    def config_type(cls) -> dict[str, Any]:
+        """Nothing to configure."""
+        return {}
+
+
+class RunStorage(_Unconfigured, SqliteRunStorage):
+    """Runs, in `<home>/runs.db`."""
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]) -> RunStorage:
+        """Open it."""
+        return _opened(lambda home: cls.from_local(home, inst_data))
+
+
+class ScheduleStorage(_Unconfigured, SqliteScheduleStorage):
+    """Schedules, sensors and their ticks."""
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]
+    ) -> ScheduleStorage:
+        """Open it."""
+        made = _opened(lambda home: cls.from_local(home, inst_data))
+        assert isinstance(made, cls)
+        return made
+
+
+class EventLog(_Unconfigured, BatchedSqliteEventLogStorage):
+    """Events of all runs."""
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData, _config_value: Mapping[str, Any]) -> EventLog:
+        """Open it."""
+        return _opened(lambda home: cls(home, inst_data=inst_data))
+
+
+class ArtifactStorage(_Unconfigured, LocalArtifactStorage):
+    """Files that Dagster keeps of runs, in `<home>/storage`."""
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]
+    ) -> ArtifactStorage:
+        """Open it."""
+        return cls(str(_home()), inst_data)
+
+
+class ComputeLogs(_Unconfigured, LocalComputeLogManager):
+    """What runs print, in `<home>/storage`."""
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]
+    ) -> ComputeLogs:
+        """Open it."""
+        return cls(str(_home() / "storage"), inst_data=inst_data)

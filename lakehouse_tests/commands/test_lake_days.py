@@ -1,0 +1,88 @@
+"""The days of a lake are those of its files, unless somebody set them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakehouse.catalog import get_table
+from lakehouse.commands.selection import fit_days, last_partition
+from lakehouse.orchestration.assets import build_asset
+from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse_tests.commands.conftest import run
+
+YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
+OLD = date(2011, 3, 1)
+
+
+@pytest.fixture
+def lake(root: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings of the process, on a root of the test's own."""
+    monkeypatch.chdir(root.parent)
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(root))
+    for name in ("FIRST_DAY", "LAST_DAY"):
+        monkeypatch.delenv(f"LAKEHOUSE_{name}", raising=False)
+    get_settings.cache_clear()
+    return get_settings()
+
+
+@pytest.fixture(autouse=True)
+def fresh_settings() -> Iterator[None]:
+    """No test leaves its settings behind."""
+    yield
+    get_settings.cache_clear()
+
+
+def test_a_lake_of_new_data_begins_with_its_first_file_and_goes_on(lake: Settings) -> None:
+    """Without it, a first look at the demo shows 14 days among six thousand empty ones."""
+    land_sample_online_retail(lake.root, YESTERDAY - timedelta(days=13), 14, 5, 1)
+    found = fit_days(lake)
+    assert (found.first_day, found.last_day) == (YESTERDAY - timedelta(days=13), None)
+    keys = daily_partitions().get_partition_keys()
+    assert (len(keys), keys[-1]) == (14, str(YESTERDAY))
+
+
+def test_a_lake_of_old_data_ends_with_its_last_file(lake: Settings) -> None:
+    """Without it, every table of a lake of 2011 is red for being years behind, and the launcher opens on empty days."""
+    land_sample_online_retail(lake.root, OLD, 3, 5, 1)
+    found = fit_days(lake)
+    assert (found.first_day, found.last_day) == (OLD, OLD + timedelta(days=2))
+    assert daily_partitions().get_partition_keys() == ["2011-03-01", "2011-03-02", "2011-03-03"]
+    assert last_partition() == OLD + timedelta(days=2)
+    land_sample_online_retail(lake.root, OLD + timedelta(days=3), 1, 5, 1)
+    assert fit_days(found).last_day == OLD + timedelta(days=3), "what lands later belongs to it"
+
+
+@pytest.mark.parametrize("name", ["FIRST_DAY", "LAST_DAY"])
+def test_days_that_somebody_set_stay(lake: Settings, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Without it, a deliberate range would change with the next file."""
+    monkeypatch.setenv(f"LAKEHOUSE_{name}", "2011-03-02")
+    get_settings.cache_clear()
+    land_sample_online_retail(lake.root, OLD, 3, 5, 1)
+    assert fit_days(get_settings()) == get_settings()
+    assert not lake.own_file.exists()
+
+
+def test_landing_by_command_extends_a_lake_that_goes_by_its_files(lake: Settings) -> None:
+    """Without it, days landed later could not be built, and the message would name a setting nobody had made."""
+    land_sample_online_retail(lake.root, OLD, 1, 5, 1)
+    fit_days(lake)
+    said = run(lake.root, "land", "events", "--days", "2", "--rows", "5", "--seed", "1", "--from", "2011-03-04")
+    assert "from 2011-03-01 to 2011-03-05" in said.err
+    get_settings.cache_clear()
+    assert get_settings().last_day == date(2011, 3, 5)
+
+
+def test_dagster_expects_nothing_new_of_a_lake_that_has_ended(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, Dagster's own freshness turns every asset of a finished lake red a day and a half later."""
+    contract = get_table("gold.daily_revenue")
+    key = next(iter(build_asset(contract).keys))
+    assert build_asset(contract).specs_by_key[key].freshness_policy is not None
+    monkeypatch.setenv("LAKEHOUSE_LAST_DAY", "2011-03-02")
+    get_settings.cache_clear()
+    assert build_asset(contract).specs_by_key[key].freshness_policy is None

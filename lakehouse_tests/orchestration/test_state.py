@@ -1,0 +1,56 @@
+"""Dagster's state is the lakehouse's, however Dagster was started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from dagster._core.instance.ref import InstanceRef
+
+import lakehouse
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.state import ComputeLogs
+from lakehouse.settings import Settings
+
+REPOSITORY = Path(lakehouse.__file__).parents[1]
+
+
+def test_the_top_of_the_repository_has_the_instance_that_the_package_ships() -> None:
+    """Without it, plain `dagster dev` and `lakehouse dev` would drift apart."""
+    for name in ("dagster.yaml", "workspace.yaml"):
+        assert (REPOSITORY / "lakehouse" / "orchestration" / name).resolve() == REPOSITORY / name
+
+
+def test_plain_dagster_uses_the_lakehouses_state(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, `dagster dev` loses its history at the end, and switched-off sensors are on again."""
+    thrown_away = tmp_path / "thrown-away"
+    thrown_away.mkdir()
+    # What `dagster dev` does where DAGSTER_HOME is not set: a temporary home, configured by the folder it is in.
+    with DagsterInstance.from_ref(InstanceRef.from_dir(str(thrown_away), config_dir=str(REPOSITORY))) as plain:
+        plain.run_storage.set_cursor_values({"seen": "by both"})
+        assert plain.schedule_storage is not None
+        assert plain.storage_directory() == str(settings.dagster_home / "storage")
+        logs = plain.compute_log_manager
+        assert isinstance(logs, ComputeLogs)
+        assert logs.get_captured_local_path(["run"], "out").startswith(str(settings.dagster_home / "storage"))
+    assert os.environ["DAGSTER_EVENT_BATCH_SIZE"] == "200", "a range run's events are written in batches here too"
+    assert {"runs.db", "schedules.db", "event_log.db"} <= {path.name for path in settings.dagster_home.iterdir()}
+    assert not list(thrown_away.rglob("*.db"))
+    monkeypatch.delenv("DAGSTER_HOME")
+    with opened_instance(settings) as usual:
+        assert usual.run_storage.get_cursor_values({"seen"}) == {"seen": "by both"}
+
+
+def test_dagsters_own_home_wins(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a deployment that sets DAGSTER_HOME would be split in two."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with DagsterInstance.from_ref(InstanceRef.from_dir(str(home), config_dir=str(REPOSITORY))) as given:
+        given.run_storage.set_cursor_values({"seen": "here"})
+    assert (home / "runs.db").exists()
+    assert not settings.dagster_home.exists()
