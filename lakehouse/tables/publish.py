@@ -273,7 +273,7 @@ class Publisher:
                 watched = None if self.table.upsert else job.days
                 begun = Commit(forced, {**facts, "lakehouse.operation": "force"})
                 version = exchange_files(self.target, self.base, (), (), begun, days=watched)
-                self.base = open_snapshot(self.target.path, version)
+                self.base = open_snapshot(self.target.path, version)  # and not what a newer publish has made of it
             known = {day.isoformat() for day in replaced}
             # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
             folder = self._side.path / "staged" / uuid.uuid4().hex
