@@ -24,6 +24,7 @@ SLICE_POINTS = (
 )
 # Of a restore and of a swap, which write no rows.
 UNDO_POINTS = (
+    "after-names",
     "before-quarantine-restore",
     "after-quarantine-restore",
     "after-restore",

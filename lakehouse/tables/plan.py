@@ -102,7 +102,7 @@ class _DayStates:
 
     def _identity(self, day: date) -> str:
         if self._by_file:
-            return ",".join(sorted(f.path for f in self._files.get(day, [])))
+            return ",".join(sorted(f.first_name for f in self._files.get(day, [])))
         if not self._days_differ:
             return str(self._snapshot.transaction(day_transaction(day)))
         arrivals = sorted({f.partition[0] or "" for f in self._files.get(day, [])})

@@ -160,7 +160,7 @@ class Publisher:
         """The rows on disk; the stack clears away what of it is not committed."""
         rules = rules_for(self.table, job.accepted)
         if job.fan_out is not None:
-            live = {file.path for file in self.base.files}
+            live = {file.first_name for file in self.base.files}
             slices = stack.enter_context(Slices(self.table, self.target.path, job.fan_out, live))
             files = slices.stage(rules)
             result.facts |= slices.facts

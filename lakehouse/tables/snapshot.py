@@ -22,6 +22,7 @@ from lakehouse.tables.damage import damage
 from lakehouse.tables.transactions import read_transactions
 
 _LOG = "_delta_log"
+AGAIN = "/again/"  # in a path: what follows is the file's first name
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
 WITHDRAWN = -1
@@ -50,6 +51,11 @@ class DataFile:
     partition: tuple[str | None, ...]
     rows: int
     size: int
+
+    @property
+    def first_name(self) -> str:
+        """Its path when it was written: it has another one where a restore or a swap has brought it back."""
+        return self.path.partition(AGAIN)[2] or self.path
 
 
 @dataclass(frozen=True)

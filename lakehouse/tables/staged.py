@@ -194,8 +194,13 @@ def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
 
 
 def second_name(old: Path, new: Path) -> None:
-    """Give a file a second name in another folder; where a file cannot have two, it is copied."""
+    """Give a file a second name in another folder, and make it young; where a file cannot have two, it is copied.
+
+    Raises:
+        FileNotFoundError: where the file is not there any more.
+    """
     new.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(old)  # the age is the file's, not the name's: a vacuum must never see the new name and take it for old
     try:
         os.link(old, new)
     except FileExistsError:
@@ -206,4 +211,3 @@ def second_name(old: Path, new: Path) -> None:
         draft = new.with_name(f".{new.name}")
         shutil.copyfile(old, draft)
         draft.replace(new)
-    os.utime(new)  # a vacuum takes it for young until the commit
