@@ -186,6 +186,49 @@ def exchange_files(
     return _land(target, base, days, texts, commit, write)
 
 
+def merge_files(
+    target: Target, base: Snapshot, merged: Sequence[tuple[StagedFile, Sequence[DataFile]]], commit: Commit
+) -> tuple[int, list[Sequence[DataFile]]]:
+    """Put merged files in the place of those whose rows they hold; returns the version, and those that went.
+
+    A file that went meanwhile is not brought back: what it was merged into is left out. No row changes, so whoever
+    follows the table sees nothing new, and of two who merge the same files only one does.
+
+    Args:
+        target: the table.
+        base: the snapshot that the files are of.
+        merged: each new file, in the table's folder, and the live files it stands for.
+        commit: facts recorded in the same log entry.
+
+    Raises:
+        PublishConflictError: where other writers won every attempt.
+        StagedFileError: where a file is not there any more.
+    """
+    names = [f.name for f in target.schema.fields]
+    settle([file.path for file, _ in merged], target.path)
+    left = list(merged)
+
+    def begin(current: Snapshot) -> Commit | None:
+        live = {file.path for file in current.files}
+        left[:] = [(file, old) for file, old in merged if all(each.path in live for each in old)]
+        return commit if left else None
+
+    def write(current: Snapshot, named: Commit) -> None:
+        added = [
+            as_action(
+                file,
+                file.path.relative_to(target.path).as_posix(),
+                delta_statistics(file, names, tuple(target.pii)),
+                data_change=False,
+            )
+            for file, _ in left
+        ]
+        gone = [_removal(each, current.partition_by, data_change=False) for _, old in left for each in old]
+        _write(target, current, [file for file, _ in left], [*added, *gone], None, named, strict=False)
+
+    return land(target.path, base, begin, write), [old for _, old in left]
+
+
 def append(
     target: Target,
     files: Sequence[StagedFile],

@@ -32,6 +32,12 @@ UNDO_POINTS = (
     "after-quarantine-swap",
     "after-swap",
 )
+# Of a compaction, which writes rows that are there already.
+MERGE_POINTS = (
+    "before-merge",
+    "before-merge-commit",
+    "after-merge-commit",
+)
 # Of `lakehouse forget`, beside those of the builds it starts.
 FORGET_POINTS = (
     "before-landing-rewrite",

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow.parquet as pq
 
@@ -180,6 +181,15 @@ def _bound(value: Any, up: bool) -> Any:
         case str():
             return value if len(value) <= _LONGEST_STATISTIC else None
     return None
+
+
+def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequence[str | None]) -> Path:
+    """A path for a new file of a partition, below a stage folder, as an engine would name it."""
+    parts = [
+        f"{name}={_HIVE_NULL if value is None else quote(value, safe=' _.-')}"
+        for name, value in zip(partition_by, values, strict=True)
+    ]
+    return folder.joinpath(f"{ROUTE}={route}", *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
 
 
 def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
