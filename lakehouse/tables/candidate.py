@@ -21,6 +21,7 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction, days_of_transactions
 from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import Exchange, carry_out, named_again, of_days
@@ -194,14 +195,17 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         "lakehouse.by": by,
         "lakehouse.reason": reason,
     }
-    if side is not None and not side.nothing:
-        failpoint(table.id, "before-quarantine-swap")
-        carry_out(side, facts)
-        failpoint(table.id, "after-quarantine-swap")
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(table.id, "before-quarantine-swap")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(table.id, "after-quarantine-swap")
     committed = None
     if not main.nothing:
         figures = figures_of(candidate.main, table.day_column, candidate.days)
-        committed = carry_out(main, {**facts, "lakehouse.metrics": figures})
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
         failpoint(table.id, "after-swap")
         fold(lake.settings.root, lake.snapshot(table.id), table.id)
     before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))

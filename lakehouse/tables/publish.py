@@ -29,6 +29,7 @@ from lakehouse.tables.history import Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
@@ -283,9 +284,10 @@ class Publisher:
                 if f.route == QUARANTINED and f.partition[self.table.day_column] in known
             ]
             failpoint(self.table.id, "before-quarantine-commit")
-            replace_days(
+            aside = replace_days(
                 self._side, self.side_base, quarantined, replaced, Commit(tried, facts), read_whole=self.table.upsert
             )
+            facts[QUARANTINE_VERSION] = str(aside)
             failpoint(self.table.id, "after-quarantine-commit")
         if not good:
             return

@@ -26,11 +26,10 @@ from lakehouse.tables.log import (
     entries,
     figures_of,
     gone_files,
-    read_entry,
     snapshot_at,
-    version_before,
     versions,
 )
+from lakehouse.tables.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.tables.plan import days_of_transactions
 from lakehouse.tables.publish import targets
 from lakehouse.tables.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
@@ -138,8 +137,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
         side_base = lake.snapshot(table.quarantine_id)
-        # Quarantined rows are committed before the rows they belong to.
-        before = version_before(side_target.path, read_entry(target.path, version, ()).time)
+        before = quarantine_at(target.path, version, side_target.path)
         then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
         since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
         side = _exchange(side_target, side_base, then, list(since), days)
@@ -175,13 +173,16 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
     }
     name = plan.table.id
     side, main = None if plan.side is None else named_again(plan.side), named_again(plan.main)
-    if side is not None and not side.nothing:
-        failpoint(name, "before-quarantine-restore")
-        carry_out(side, facts)
-        failpoint(name, "after-quarantine-restore")
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(name, "before-quarantine-restore")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(name, "after-quarantine-restore")
     committed = None
     if not main.nothing:
-        committed = carry_out(main, {**facts, "lakehouse.metrics": dict(plan.figures)})
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
         fold(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
@@ -229,7 +230,7 @@ def named_again(change: Exchange) -> Exchange:
             second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
             raise _gone(change, [file]) from None
-        added.append(replace(file, path=path))
+        added.append(replace(file, path=path, folder=str(change.target.path)))
     if added:
         failpoint(table_name(change.target.path), "after-names")
     return replace(change, added=added)

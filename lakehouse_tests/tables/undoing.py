@@ -22,6 +22,7 @@ from lakehouse.settings import Settings
 from lakehouse.tables.candidate import CandidateLake, swap
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import Restore, plan_restore, restore
@@ -72,10 +73,10 @@ def publish(
     prints = {day_transaction(day): mark * 100 + day.day for day in days}
     facts = {**lake.facts, "lakehouse.run_id": f"run {mark}", "lakehouse.code_version": code}
     rows = [_row(key, day, -1) for day, keys in (bad or {}).items() for key in keys]
-    replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
+    aside = replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
     rows = [_row(key, day, mark) for day, keys in good.items() for key in keys]
     figures = {str(day): {"rows": len(keys)} for day, keys in good.items()}
-    commit = Commit(prints, {**facts, "lakehouse.metrics": figures})
+    commit = Commit(prints, {**facts, QUARANTINE_VERSION: str(aside), "lakehouse.metrics": figures})
     staged = [file for n in range(files) for file in stage_rows(main, rows[n::files])]
     return replace_days(main, base, staged, days, commit)
 
