@@ -18,13 +18,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
-from lakehouse.errors import PublishConflictError
-from lakehouse.tables.conflicts import conflict
+from lakehouse.tables.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
 from lakehouse.tables.durable import settle
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
 from lakehouse.tables.landing import PATIENCE, land
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
@@ -258,7 +257,7 @@ def append(
         made = commit if isinstance(commit, Commit) else commit(current)
         if not made.transactions:
             raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
-        if _passed(current, made):
+        if passed(current, made.transactions):
             return None
         if files and not actions:  # a repeat may come after its files were cleared away
             check_on_disk(files)
@@ -287,16 +286,16 @@ def _land(
 
     Where `same_rows`, another commit of the same transactions is as good as this one.
     """
-    before = _paths(base, target.day_column, watched)
-    held = _held(target, base, commit)
+    before = paths_of(base, target.day_column, watched)
+    held = transactions_at(base, commit.transactions)
 
     def begin(current: Snapshot) -> Commit | None:
         if current.version == base.version:
             return commit
-        if same_rows and _transactions_hold(current, commit) and held != commit.transactions:
+        if same_rows and transactions_hold(current, commit.transactions) and held != commit.transactions:
             return None  # another run's, from the same inputs and code
         moved = any(current.transaction(name) != version for name, version in held.items())
-        if moved or _paths(current, target.day_column, watched) != before:
+        if moved or paths_of(current, target.day_column, watched) != before:
             raise conflict(base, current, texts)
         return commit
 
@@ -345,30 +344,3 @@ def _write(
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-
-
-def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
-    """Live files of some days, or of the whole table."""
-    if days is None:
-        return {file.path for file in snapshot.files}
-    by_day = snapshot.by_day(column)
-    return {file.path for day in days for file in by_day.get(day, [])}
-
-
-def _transactions_hold(current: Snapshot, commit: Commit) -> bool:
-    return bool(commit.transactions) and all(current.transaction(k) == v for k, v in commit.transactions.items())
-
-
-def _held(target: Target, base: Snapshot, commit: Commit) -> dict[str, int | None]:
-    """The transactions at `base`, whose part of the log may be cleaned up before the commit is done."""
-    try:
-        return {name: base.transaction(name) for name in commit.transactions}
-    except DeltaError as error:
-        raise PublishConflictError(
-            f"{table_name(target.path)}: the log of version {base.version}, on which this run "
-            "began, has been cleaned up meanwhile. Nothing of this run was published. Run it again."
-        ) from error
-
-
-def _passed(current: Snapshot, commit: Commit) -> bool:
-    return all((current.transaction(k) or 0) >= v for k, v in commit.transactions.items())

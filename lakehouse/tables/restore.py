@@ -223,7 +223,7 @@ def named_again(change: Exchange) -> Exchange:
     Raises:
         HistoryGoneError: where a file is not there any more.
     """
-    folder, added = f"staged/{uuid.uuid4().hex}{AGAIN}", []
+    name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
     for file in change.added:
         path = folder + file.first_name
         try:
@@ -232,7 +232,7 @@ def named_again(change: Exchange) -> Exchange:
             raise _gone(change, [file]) from None
         added.append(replace(file, path=path, folder=str(change.target.path)))
     if added:
-        failpoint(table_name(change.target.path), "after-names")
+        failpoint(name, "after-names")
     return replace(change, added=added)
 
 

@@ -16,6 +16,7 @@ from deltalake.schema import PrimitiveType
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
 from lakehouse.tables import restore as module
 from lakehouse.tables.commit import Commit, Target, append, replace_days
+from lakehouse.tables.failpoints import MERGE_POINTS
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
@@ -183,7 +184,9 @@ def test_a_run_on_other_days_does_not_stop_the_restore_of_a_day(lake: Lake) -> N
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "C", "W", "t"]
 
 
-@pytest.mark.parametrize("point", ["before-quarantine-restore", "after-quarantine-restore", "after-restore"])
+@pytest.mark.parametrize(
+    "point", ["after-names", "before-quarantine-restore", "after-quarantine-restore", "after-restore"]
+)
 def test_a_killed_restore_is_ended_by_running_it_again(lake: Lake, point: str) -> None:
     """Without it, a power cut could leave rows of one version with the quarantine of another, for good."""
     old, root = seen(lake), lake.settings.root
@@ -197,6 +200,24 @@ def test_a_killed_restore_is_ended_by_running_it_again(lake: Lake, point: str) -
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
     assert [key for _, key in seen(lake)[QUARANTINE]] == ["x"]
     assert undo(lake, 1).nothing
+
+
+@pytest.mark.parametrize("point", MERGE_POINTS)
+def test_a_killed_compaction_leaves_the_table_as_it_was_or_merged(lake: Lake, point: str) -> None:
+    """Without it, a power cut could leave rows twice, or a compaction that nobody can run again."""
+    publish(lake, {MON: "pqr", THU: "tu"}, mark=3, files=2)
+    before, path = seen(lake), lake.path("silver.things")
+    assert len(open_snapshot(path).files) == 6
+    in_a_process(lake.settings.root, f"silver.things:{point}", "compact")
+    assert seen(lake) == before
+    assert len(open_snapshot(path).files) == (4 if point == "after-merge-commit" else 6)
+    in_a_process(lake.settings.root, "", "compact")
+    assert seen(lake) == before
+    assert len(open_snapshot(path).files) == 4
+    age_table(path)
+    vacuum(path, 24)
+    assert len([each for each in path.rglob("*.parquet") if "_delta_log" not in each.parts]) == 4
+    assert seen(lake) == before
 
 
 def test_an_upsert_table_is_not_torn(tmp_path: Path) -> None:
@@ -295,35 +316,6 @@ def test_any_order_of_work_gives_what_the_versions_held(tmp_path: Path, seed: in
         states[open_snapshot(lake.path("silver.things")).version] = seen(lake)
 
 
-def _age(lake: Lake, hours: float) -> None:
-    moment = time.time() - hours * 3600
-    for path in (lake.settings.root / "tables").rglob("part-*.parquet"):
-        os.utime(path, (moment, moment))
-
-
-def test_a_vacuum_leaves_what_the_undo_window_promises(lake: Lake) -> None:
-    """Without it, the weekly vacuum could end the promise that any version of the last days can be restored."""
-    _age(lake, 5000)
-    for name in ("silver.things", QUARANTINE):
-        assert not vacuum(lake.path(name), 7 * 24).files
-    assert undo(lake, 1).committed == 3
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-
-
-def test_a_vacuum_keeps_files_whose_removal_the_log_has_forgotten(lake: Lake) -> None:
-    """A checkpoint drops what was removed longer ago than Delta's own week; the window may be longer than that."""
-    path = lake.path("silver.things")
-    DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    publish(lake, {THU: "t"}, mark=3)
-    DeltaTable(path).create_checkpoint()
-    _age(lake, 5000)
-    doomed = DeltaTable(path).vacuum(168, dry_run=True, enforce_retention_duration=False, full=True)
-    assert doomed, "else this proves nothing"
-    assert not vacuum(path, 168).files
-    undo(lake, 1)
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-
-
 def test_what_is_older_than_the_window_goes(lake: Lake) -> None:
     """Without it, files would be kept for ever in the name of undo."""
     age_table(lake.path("silver.things"))
@@ -343,36 +335,6 @@ def test_what_was_accepted_late_goes_back_with_its_day(lake: Lake) -> None:
     assert (snapshot.transaction(f"late/{MON}"), snapshot.transaction(f"late/{TUE}")) == (None, 7)
     undo(lake, 1)
     assert lake.snapshot(QUARANTINE).transaction(f"late/{TUE}") is None
-
-
-@pytest.mark.parametrize("linked", [True, False], ids=["links", "copies"])
-def test_a_vacuum_that_has_begun_takes_nothing_that_a_restore_brings_back(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, linked: bool
-) -> None:
-    """Without it, a restore would report success, and the vacuum then remove the files: a table nobody can read."""
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    if not linked:
-        monkeypatch.setattr(os, "link", refuse)
-    doomed = {}
-    for name in ("silver.things", QUARANTINE):
-        age_table(lake.path(name))
-        delta = DeltaTable(lake.path(name))
-        doomed[name] = delta.vacuum(24, dry_run=True, enforce_retention_duration=False, full=True)
-        assert doomed[name], "else this proves nothing"
-    undo(lake, 1)
-    for name, files in doomed.items():  # the vacuum goes on with what it had found
-        for file in files:
-            (lake.path(name) / file).unlink()
-        vacuum(lake.path(name), 24)
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-    assert undo(lake, 1).nothing, "what it holds has other names now"
-    undo(lake, 2)
-    undo(lake, 3)
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-    assert [key for _, key in seen(lake)[QUARANTINE]] == ["x"]
 
 
 def test_a_second_name_is_young_from_its_first_moment(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
