@@ -15,7 +15,7 @@ import pytest
 import lakehouse
 from lakehouse.catalog import declared, tables
 from lakehouse.contracts.table import LAYERS
-from lakehouse.tables.failpoints import FORGET_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
+from lakehouse.tables.failpoints import FORGET_POINTS, MERGE_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
 
 PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent
@@ -167,6 +167,7 @@ def test_every_failpoint_is_somewhere() -> None:
         *POINTS,
         *SLICE_POINTS,
         *UNDO_POINTS,
+        *MERGE_POINTS,
         *FORGET_POINTS,
         *REPLAY_POINTS,
     }

@@ -85,7 +85,7 @@ def history(
     rows = [
         (
             e["version"], e["time"].replace(microsecond=0), e["operation"], (e["run_id"] or "")[:8], e["code_version"],
-            days_text(e["days"], 2), e["rows_before"], e["rows"],
+            days_text(e["days"], 2), *("?" if e[n] is None else e[n] for n in ("rows_before", "rows")),
             "yes" if e["readable"] else f"no: {counted(e['files_gone'], 'file')} gone",
         )
         for e in said

@@ -190,5 +190,5 @@ def _fan_out(
         source = lake.table(each.table)
         files = plan.inputs[name].by_day(source.content_day_column)
         parts += [f"{name} {source.code_version}"]
-        parts += sorted({file.path for day in _read_days(plan, name, days) for file in files.get(day, [])})
+        parts += sorted({file.first_name for day in _read_days(plan, name, days) for file in files.get(day, [])})
     return FanOut(slicing, slice_of, f"{fingerprint(parts):016x}", anew)

@@ -22,11 +22,11 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import fold
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import days_of, entries, figures_of, snapshot_at
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction, days_of_transactions
 from lakehouse.tables.publish import BuildResult, targets
-from lakehouse.tables.restore import Exchange, carry_out, of_days
+from lakehouse.tables.restore import Exchange, carry_out, named_again, of_days
 from lakehouse.tables.snapshot import WITHDRAWN, Snapshot, open_snapshot
-from lakehouse.tables.staged import second_name
 
 _NAMED = 5  # days named in one message
 
@@ -141,10 +141,10 @@ def changed_days(live: Snapshot, candidate: Candidate) -> list[date]:
     A live day that is as it was then, or holds the candidate's own files, has not; merging files is no change.
     """
     column, path = candidate.table.day_column, Path(live.uri)
-    now, own = _paths_by_day(live, column), _paths_by_day(candidate.main, column)
+    now, own = _names_by_day(live, column), _names_by_day(candidate.main, column)
     changed: set[date] = set()
     for version in sorted(set(candidate.beside.values())):
-        then = _paths_by_day(snapshot_at(path, version), column)
+        then = _names_by_day(snapshot_at(path, version), column)
         days = {d for d, v in candidate.beside.items() if v == version}
         days = {d for d in days if now.get(d) != then.get(d) and now.get(d) != own.get(d)}
         if not days:
@@ -187,10 +187,7 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         side_live = ensure_table(side_target) if days else lake.snapshot(table.quarantine_id)
         side_live = side_live if side_live.version >= 0 else ensure_table(side_target)
         side = _exchange(side_target, side_live, candidate.side, candidate, days)
-    for each in (side, main):
-        if each is not None:
-            for file in each.added:
-                second_name(Path(each.wanted.uri) / file.path, each.target.path / file.path)
+    main, side = named_again(main), None if side is None else named_again(side)
     facts = {
         **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
         "lakehouse.inputs": candidate.facts.get("lakehouse.inputs", "{}"),
@@ -199,14 +196,17 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         "lakehouse.by": by,
         "lakehouse.reason": reason,
     }
-    if side is not None and not side.nothing:
-        failpoint(table.id, "before-quarantine-swap")
-        carry_out(side, facts)
-        failpoint(table.id, "after-quarantine-swap")
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(table.id, "before-quarantine-swap")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(table.id, "after-quarantine-swap")
     committed = None
     if not main.nothing:
         figures = figures_of(candidate.main, table.day_column, candidate.days)
-        committed = carry_out(main, {**facts, "lakehouse.metrics": figures})
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
         failpoint(table.id, "after-swap")
         fold(lake.settings.root, lake.snapshot(table.id), table.id)
     before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
@@ -271,8 +271,8 @@ def _held(live: Snapshot, name: str) -> int:
     return WITHDRAWN if found is None else found
 
 
-def _paths_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:
-    return {day: frozenset(f.path for f in files) for day, files in snapshot.by_day(column).items()}
+def _names_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:
+    return {day: frozenset(f.first_name for f in files) for day, files in snapshot.by_day(column).items()}
 
 
 def _torn(table: Table, days: Sequence[date]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,16 +18,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
-from lakehouse.errors import PublishConflictError
-from lakehouse.tables.conflicts import conflict, entries_since
-from lakehouse.tables.durable import settle, settle_entries
+from lakehouse.tables.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
+from lakehouse.tables.durable import settle
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.tables.landing import PATIENCE, land
+from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
-MAX_ATTEMPTS = 20
-_COMMIT_ID = "lakehouse.commit"  # tells a commit whose answer was lost from another run's
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
 
 
@@ -89,8 +86,9 @@ def replace_days(
     commit: Commit,
     *,
     read_whole: bool = False,
+    patience: float = PATIENCE,
 ) -> int:
-    """Replace whole days by staged files in one atomic commit; returns the new version.
+    """Replace whole days by staged files in one atomic commit; returns its version, the newest or one before.
 
     Args:
         target: the table.
@@ -99,6 +97,7 @@ def replace_days(
         days: every day replaced; one without files becomes empty.
         commit: transactions and facts recorded in the same log entry.
         read_whole: the files were computed from the whole table, so that a change of any day is a conflict.
+        patience: seconds to try for while others commit.
 
     Raises:
         PublishConflictError: where another commit changed one of these days since `base`; DecidedMeanwhileError where
@@ -108,12 +107,13 @@ def replace_days(
     texts = sorted(day.isoformat() for day in days)
     check_on_disk(files)
     actions = [add_action(target, file, set(texts)) for file in files]
-    commit = _named(commit)
 
-    def write(current: Snapshot) -> None:
-        _write(target, current, files, actions, [(target.day_column, "in", texts)], commit)
+    def write(current: Snapshot, named: Commit) -> None:
+        _write(target, current, files, actions, [(target.day_column, "in", texts)], named)
 
-    return _land(target, base, None if read_whole else days, texts, commit, write, same_rows=True)
+    settle([file.path for file in files], target.path)
+    watched = None if read_whole else days
+    return _land(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
 
 
 def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], commit: Commit) -> int:
@@ -126,12 +126,12 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
     """
     check_on_disk(files)
     actions = [add_action(target, file, None) for file in files]
-    commit = _named(commit)
 
-    def write(current: Snapshot) -> None:
-        _write(target, current, files, actions, None, commit)
+    def write(current: Snapshot, named: Commit) -> None:
+        _write(target, current, files, actions, None, named)
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
+    settle([file.path for file in files], target.path)
     return _land(target, base, [], texts, commit, write)
 
 
@@ -145,7 +145,7 @@ def exchange_files(
     days: Sequence[date] | None,
     schema: Schema | None = None,
 ) -> int:
-    """Put files in the place of others in one atomic commit; returns the new version.
+    """Put files in the place of others in one atomic commit; returns its version, the newest or one before.
 
     For content that has passed the gate already: files of an older version of the table (a restore), or of a table of
     the same contract that was built beside it (a swap).
@@ -163,29 +163,112 @@ def exchange_files(
         PublishConflictError: where another commit changed one of these days since `base`.
         StagedFileError: where a file is not there any more.
     """
+    check_on_disk(added)
     names = [f.name for f in target.schema.fields]
     actions: list[AddAction | RemoveAction] = [
         as_action(file, file.path.relative_to(target.path).as_posix(), delta_statistics(file, names, tuple(target.pii)))
         for file in added
     ]
-    commit = _named(commit)
     position = base.partition_by.index(target.day_column)
     touched = {file.partition[position] for file in removed} | {file.partition[target.day_column] for file in added}
     texts = sorted(day for day in touched if day is not None)
 
-    def write(current: Snapshot) -> None:
+    def write(current: Snapshot, named: Commit) -> None:
         if schema is not None:  # what an overwrite replaces it finds by itself: all files of the days
             days_in = [(target.day_column, "in", texts)]
-            _write(target, current, added, actions, days_in, commit, schema, strict=False)
+            _write(target, current, added, actions, days_in, named, schema, strict=False)
             return
-        now = int(time.time() * 1000)
-        gone = [
-            RemoveAction(f.path, True, now, f.size, dict(zip(current.partition_by, f.partition, strict=True)))
-            for f in removed
-        ]
-        _write(target, current, added, [*actions, *gone], None, commit, strict=False)
+        gone = [_removal(file, current.partition_by, data_change=True) for file in removed]
+        _write(target, current, added, [*actions, *gone], None, named, strict=False)
 
+    settle([file.path for file in added], target.path)
     return _land(target, base, days, texts, commit, write)
+
+
+def merge_files(
+    target: Target, base: Snapshot, merged: Sequence[tuple[StagedFile, Sequence[DataFile]]], commit: Commit
+) -> tuple[int, list[Sequence[DataFile]]]:
+    """Put merged files in the place of those whose rows they hold; returns the version, and those that went.
+
+    A file that went meanwhile is not brought back: what it was merged into is left out. No row changes, so whoever
+    follows the table sees nothing new, and of two who merge the same files only one does.
+
+    Args:
+        target: the table.
+        base: the snapshot that the files are of.
+        merged: each new file, in the table's folder, and the live files it stands for.
+        commit: facts recorded in the same log entry.
+
+    Raises:
+        PublishConflictError: where other writers won every attempt.
+        StagedFileError: where a file is not there any more.
+    """
+    names = [f.name for f in target.schema.fields]
+    settle([file.path for file, _ in merged], target.path)
+    left = list(merged)
+
+    def begin(current: Snapshot) -> Commit | None:
+        live = {file.path for file in current.files}
+        left[:] = [(file, old) for file, old in merged if all(each.path in live for each in old)]
+        return commit if left else None
+
+    def write(current: Snapshot, named: Commit) -> None:
+        added = [
+            as_action(
+                file,
+                file.path.relative_to(target.path).as_posix(),
+                delta_statistics(file, names, tuple(target.pii)),
+                data_change=False,
+            )
+            for file, _ in left
+        ]
+        gone = [_removal(each, current.partition_by, data_change=False) for _, old in left for each in old]
+        _write(target, current, [file for file, _ in left], [*added, *gone], None, named, strict=False)
+
+    return land(target.path, base, begin, write), [old for _, old in left]
+
+
+def append(
+    target: Target,
+    files: Sequence[StagedFile],
+    commit: Commit | Callable[[Snapshot], Commit],
+    *,
+    patience: float = PATIENCE,
+) -> int:
+    """Add staged files without replacing anything; returns the version that holds them, the newest or one before.
+
+    The versions of an application number its batches: one that is not above the last is a repeat, and a no-op.
+
+    Args:
+        target: the table.
+        files: staged files; none where only transactions are set.
+        commit: transactions and facts; where they follow from what the table holds, a function of its snapshot, which
+            is asked anew at each try.
+        patience: seconds to try for while others commit.
+
+    Raises:
+        ValueError: without a transaction, since nothing else could tell a repeat.
+        PublishConflictError: where other writers won every attempt.
+        StagedFileError, SchemaMismatchError: where a file is not what may be committed.
+    """
+    base, actions = ensure_table(target), list[AddAction]()
+
+    def begin(current: Snapshot) -> Commit | None:
+        made = commit if isinstance(commit, Commit) else commit(current)
+        if not made.transactions:
+            raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
+        if passed(current, made.transactions):
+            return None
+        if files and not actions:  # a repeat may come after its files were cleared away
+            check_on_disk(files)
+            actions.extend(add_action(target, file, None) for file in files)
+            settle([file.path for file in files], target.path)
+        return Commit(made.transactions, {**made.metadata, "isBlindAppend": True})
+
+    def write(current: Snapshot, named: Commit) -> None:
+        _write(target, current, files, actions, None, named)
+
+    return land(target.path, base, begin, write, patience=patience)
 
 
 def _land(
@@ -194,78 +277,34 @@ def _land(
     watched: Sequence[date] | None,
     texts: Sequence[str],
     commit: Commit,
-    write: Callable[[Snapshot], None],
+    write: Callable[[Snapshot, Commit], None],
     *,
     same_rows: bool = False,
+    patience: float = PATIENCE,
 ) -> int:
     """Commit on `base`, or on what came after it as long as the watched days (None: all) are as they were there.
 
     Where `same_rows`, another commit of the same transactions is as good as this one.
     """
-    before = _paths(base, target.day_column, watched)
-    held = _held(target, base, commit)
-    current = base
-    for _ in range(MAX_ATTEMPTS):
-        try:
-            write(current)
-        except (CommitFailedError, DeltaError, OSError) as error:
-            # The commit may have failed, or its answer may have been lost: only the log can tell.
-            tried, current = current.version, open_snapshot(target.path)
-            same = same_rows and _transactions_hold(current, commit) and held != commit.transactions
-            if same or _landed(current, base, commit):  # another run's, from the same inputs and code; or this very one
-                return _settled(target, base, current)
-            moved = any(current.transaction(name) != version for name, version in held.items())
-            if moved or _paths(current, target.day_column, watched) != before:
-                raise conflict(base, current, texts) from error
-            if not isinstance(error, CommitFailedError) and current.version == tried:
-                raise
-            continue
-        return _settled(target, base, open_snapshot(target.path))
-    raise PublishConflictError(
-        f"{target.path.name}: {MAX_ATTEMPTS} commits in a row lost the race against other writers. Run it again."
-    )
+    before = paths_of(base, target.day_column, watched)
+    held = transactions_at(base, commit.transactions)
+
+    def begin(current: Snapshot) -> Commit | None:
+        if current.version == base.version:
+            return commit
+        if same_rows and transactions_hold(current, commit.transactions) and held != commit.transactions:
+            return None  # another run's, from the same inputs and code
+        moved = any(current.transaction(name) != version for name, version in held.items())
+        if moved or paths_of(current, target.day_column, watched) != before:
+            raise conflict(base, current, texts)
+        return commit
+
+    return land(target.path, base, begin, write, patience=patience)
 
 
-def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
-    """Add staged files without replacing anything; returns the version that holds them.
-
-    The versions of an application number its batches: one that is not above the last is a repeat, and a no-op.
-
-    Raises:
-        ValueError: without a transaction, since nothing else could tell a repeat.
-        PublishConflictError: where other writers won every attempt.
-        StagedFileError, SchemaMismatchError: where a file is not what may be committed.
-    """
-    if not commit.transactions:
-        raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
-    base = current = ensure_table(target)
-    if _passed(current, commit):
-        return current.version
-    check_on_disk(files)
-    actions = [add_action(target, file, None) for file in files]
-    commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
-    for _ in range(MAX_ATTEMPTS):
-        try:
-            _write(target, current, files, actions, None, commit)
-        except (CommitFailedError, DeltaError, OSError) as error:
-            tried, current = current.version, open_snapshot(target.path)
-            if _landed(current, base, commit) or _passed(current, commit):
-                return _settled(target, base, current)
-            if not isinstance(error, CommitFailedError) and current.version == tried:
-                raise
-            continue
-        return _settled(target, base, open_snapshot(target.path))
-    raise PublishConflictError(f"{target.path.name}: {MAX_ATTEMPTS} appends in a row lost the race. Run it again.")
-
-
-def _settled(target: Target, base: Snapshot, current: Snapshot) -> int:
-    """The version that holds a commit made since `base`, once a power cut cannot take it away any more."""
-    settle_entries(target.path, range(base.version + 1, current.version + 1))
-    return current.version
-
-
-def _named(commit: Commit) -> Commit:
-    return Commit(commit.transactions, {**commit.metadata, _COMMIT_ID: uuid.uuid4().hex})
+def _removal(file: DataFile, partition_by: Sequence[str], *, data_change: bool) -> RemoveAction:
+    values = dict(zip(partition_by, file.partition, strict=True))
+    return RemoveAction(file.path, data_change, int(time.time() * 1000), file.size, values)
 
 
 def _write(
@@ -278,7 +317,7 @@ def _write(
     schema: Schema | None = None,
     strict: bool = True,
 ) -> None:
-    """Hand over one log entry, once the files it adds are there to stay.
+    """Hand over one log entry, whose files are on the disk.
 
     Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
     that a newer one has added meanwhile. Only files that are older than the contract (`strict` is False) may be put
@@ -288,7 +327,6 @@ def _write(
     if strict:
         same_columns(target.path, target.schema, target.partition_by, current)
     check_on_disk(files)
-    settle([file.path for file in files], target.path)
     current.delta.create_write_transaction(
         list(actions),
         "append" if replaced is None else "overwrite",
@@ -297,7 +335,7 @@ def _write(
         replaced,
         commit_properties=CommitProperties(
             custom_metadata={k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()},
-            max_commit_retries=0,  # a retry must first look at what the other writer did
+            max_commit_retries=0,  # a retry must first look at what the other writer did; and one try has one version
             app_transactions=[Transaction(app_id=k, version=v) for k, v in commit.transactions.items()],
         ),
         post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
@@ -306,35 +344,3 @@ def _write(
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-
-
-def _paths(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
-    """Live files of some days, or of the whole table."""
-    if days is None:
-        return {file.path for file in snapshot.files}
-    by_day = snapshot.by_day(column)
-    return {file.path for day in days for file in by_day.get(day, [])}
-
-
-def _landed(current: Snapshot, base: Snapshot, commit: Commit) -> bool:
-    """Whether this very commit is in the log since `base`, whatever came after it."""
-    return any(each.get(_COMMIT_ID) == commit.metadata[_COMMIT_ID] for each in entries_since(base, current))
-
-
-def _transactions_hold(current: Snapshot, commit: Commit) -> bool:
-    return bool(commit.transactions) and all(current.transaction(k) == v for k, v in commit.transactions.items())
-
-
-def _held(target: Target, base: Snapshot, commit: Commit) -> dict[str, int | None]:
-    """The transactions at `base`, whose part of the log may be cleaned up before the commit is done."""
-    try:
-        return {name: base.transaction(name) for name in commit.transactions}
-    except DeltaError as error:
-        raise PublishConflictError(
-            f"{table_name(target.path)}: the log of version {base.version}, on which this run "
-            "began, has been cleaned up meanwhile. Nothing of this run was published. Run it again."
-        ) from error
-
-
-def _passed(current: Snapshot, commit: Commit) -> bool:
-    return all((current.transaction(k) or 0) >= v for k, v in commit.transactions.items())

@@ -1,10 +1,13 @@
-"""What a writer is told whose days were changed by another since it began."""
+"""What others have done to a table since a writer began, and what the writer is told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
+
+from deltalake.exceptions import DeltaError
 
 from lakehouse.errors import DecidedMeanwhileError, PublishConflictError
 from lakehouse.tables.snapshot import Snapshot, table_name
@@ -44,3 +47,36 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
         "Its data stands whole and nothing of this run was published. "
         "Run it again if this run's input is the newer one."
     )
+
+
+def paths_of(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
+    """Live files of some days, or of the whole table."""
+    if days is None:
+        return {file.path for file in snapshot.files}
+    by_day = snapshot.by_day(column)
+    return {file.path for day in days for file in by_day.get(day, [])}
+
+
+def transactions_at(base: Snapshot, names: Iterable[str]) -> dict[str, int | None]:
+    """Transactions at `base`, whose part of the log may be cleaned up before a commit that began on it is done.
+
+    Raises:
+        PublishConflictError: where it has been.
+    """
+    try:
+        return {name: base.transaction(name) for name in names}
+    except DeltaError as error:
+        raise PublishConflictError(
+            f"{table_name(Path(base.uri))}: the log of version {base.version}, on which this run "
+            "began, has been cleaned up meanwhile. Nothing of this run was published. Run it again."
+        ) from error
+
+
+def transactions_hold(current: Snapshot, transactions: Mapping[str, int]) -> bool:
+    """Whether these very transactions are the table's; without any, they are not."""
+    return bool(transactions) and all(current.transaction(k) == v for k, v in transactions.items())
+
+
+def passed(current: Snapshot, transactions: Mapping[str, int]) -> bool:
+    """Whether the table holds these transactions, or later ones of each application."""
+    return all((current.transaction(k) or 0) >= v for k, v in transactions.items())

@@ -15,7 +15,6 @@ from datetime import date
 from functools import reduce
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +32,7 @@ from lakehouse.tables.lake import table_path
 from lakehouse.tables.metrics import measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
-from lakehouse.tables.staged import CONTENT, QUARANTINED, ROUTE, VALID, StagedFile, read_staged
+from lakehouse.tables.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
 from lakehouse.tables.traces import files_under, names_person
 
 LOG = "_delta_log"
@@ -115,7 +114,7 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
         left, mask, mended = _kept(read, table, person)
         rows += len(mask) - sum(mask) + mended
         if left.num_rows:
-            _write(left, folder / f"{ROUTE}={route}", snapshot, file)
+            _write(left, folder, route, snapshot, file)
     staged = read_staged(folder, snapshot.partition_by) if folder.exists() else []
     pii = ("_raw", "_error", *(table.pii if table else ()))
     surplus = {name for file in staged for name in file.types} - set(schema.names)
@@ -176,12 +175,8 @@ def _textual(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _write(rows: pa.Table, folder: Path, snapshot: Snapshot, file: DataFile) -> None:
-    parts = [
-        f"{name}={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe=' _.-')}"
-        for name, value in zip(snapshot.partition_by, file.partition, strict=True)
-    ]
-    path = folder.joinpath(*parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
+def _write(rows: pa.Table, folder: Path, route: str, snapshot: Snapshot, file: DataFile) -> None:
+    path = new_path(folder, route, snapshot.partition_by, file.partition)
     path.parent.mkdir(parents=True, exist_ok=True)
     if CONTENT in rows.column_names:  # of the rows as they were
         rows = rows.drop_columns([CONTENT])

@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.tables.durable import settle_entries
+from lakehouse.tables.landing import PATIENCE, attempts
 from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 
-MAX_ATTEMPTS = 5
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
     "newer code, if this one is older than the table), or build the table anew: move its folder away, or give the "
@@ -45,7 +45,9 @@ def evolve(
         SchemaMismatchError: for a column that is gone, has another type, or must not be null where rows have none.
         PublishConflictError: where other writers won every attempt.
     """
-    for _ in range(MAX_ATTEMPTS):
+    for number in attempts(PATIENCE):
+        if number > 1:
+            snapshot = open_snapshot(path)
         missing = _missing(path, schema, partition_by, snapshot)
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
@@ -63,15 +65,15 @@ def evolve(
             )
         except (CommitFailedError, DeltaError, OSError) as error:
             failed = error  # or its answer was lost: only the log can tell
-        snapshot = open_snapshot(path)
-        settle_entries(path, [snapshot.version])
-        if failed is not None and not isinstance(failed, CommitFailedError):
-            if _missing(path, schema, partition_by, snapshot):
-                raise failed
+        began, snapshot = snapshot.version, open_snapshot(path)
+        settle_entries(path, range(began + 1, snapshot.version + 1))
+        if not _missing(path, schema, partition_by, snapshot):
             return snapshot
+        if failed is not None and (snapshot.version == began or not isinstance(failed, CommitFailedError)):
+            raise failed
     raise PublishConflictError(
-        f"{table_name(path)}: other runs committed during each of {MAX_ATTEMPTS} attempts to add columns "
-        f"({', '.join(missing)}). Run it again."
+        f"{table_name(path)}: other runs committed during each attempt to add columns ({', '.join(missing)}), for "
+        f"{PATIENCE:g} s. Run it again."
     )
 
 

@@ -24,12 +24,19 @@ SLICE_POINTS = (
 )
 # Of a restore and of a swap, which write no rows.
 UNDO_POINTS = (
+    "after-names",
     "before-quarantine-restore",
     "after-quarantine-restore",
     "after-restore",
     "before-quarantine-swap",
     "after-quarantine-swap",
     "after-swap",
+)
+# Of a compaction, which writes rows that are there already.
+MERGE_POINTS = (
+    "before-merge",
+    "before-merge-commit",
+    "after-merge-commit",
 )
 # Of `lakehouse forget`, beside those of the builds it starts.
 FORGET_POINTS = (

@@ -23,11 +23,11 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables.commit import MAX_ATTEMPTS, ensure_table
+from lakehouse.tables.commit import ensure_table
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import Rules, Wanted, discarded
 from lakehouse.tables.log import entries, oldest_entry
-from lakehouse.tables.ops import add_rows, ops_target, rows_about
+from lakehouse.tables.ops import MOST_FOLDS, add_rows, ops_target, rows_about
 from lakehouse.tables.reading import read_file
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import FAILED_RULES
@@ -192,7 +192,7 @@ def fold(root: Path, table: Table) -> int:
     """
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(MOST_FOLDS):
         folded = ensure_table(target)
         done = folded.transaction(table.id)
         newer = list(_newer(side, table, done))

@@ -64,14 +64,14 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
     return as_action(file, path, delta_statistics(file, [f.name for f in stored], tuple(target.pii)))
 
 
-def as_action(file: StagedFile, path: str, statistics: str) -> AddAction:
-    """The log entry that makes a file live."""
+def as_action(file: StagedFile, path: str, statistics: str, *, data_change: bool = True) -> AddAction:
+    """The log entry that makes a file live; without `data_change`, one that holds rows of others."""
     return AddAction(
         path=path,
         size=file.size,
         partition_values=dict(file.partition),
         modification_time=int(file.path.stat().st_mtime * 1000),
-        data_change=True,
+        data_change=data_change,
         stats=statistics,
     )
 

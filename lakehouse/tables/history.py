@@ -18,10 +18,10 @@ from typing import Any
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables.commit import MAX_ATTEMPTS, Target, ensure_table
+from lakehouse.tables.commit import Target, ensure_table
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.log import Entry, entries, oldest_entry
-from lakehouse.tables.ops import add_rows, ops_target, rows_about
+from lakehouse.tables.ops import MOST_FOLDS, add_rows, ops_target, rows_about
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
 HISTORY = "ops.partition_metrics"
@@ -159,7 +159,7 @@ def fold(root: Path, snapshot: Snapshot, table: str) -> int:
     Safe at any time and from any process: the same versions are never folded twice.
     """
     target = _target(root)
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(MOST_FOLDS):
         base = ensure_table(target)
         newer = _newer(snapshot, table, base.transaction(table))
         if not newer:

@@ -102,7 +102,11 @@ def _rows(
     frames = [_of_files(lake, table, store, loose)] if loose else []
     if entries:
         kept = lake.spark.read.schema(_schema(table)).parquet(*[literal_path(each.path) for each in entries])
-        dead = sorted({_short(table, path) for each in entries for path in each.files if path not in live})
+        # A file that a restore has brought back has another path with the same end, and the same rows.
+        dead = sorted(
+            {_short(table, path) for each in entries for path in each.files if path not in live}
+            - {_short(table, path) for path in live}
+        )
         frames.append(kept.where(~F.col(_FILE).isin(dead)) if dead else kept)
     return reduce(DataFrame.unionByName, frames)
 

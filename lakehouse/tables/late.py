@@ -76,11 +76,15 @@ def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mappin
 
     _, side = targets(lake, table)
     assert side is not None
-    before = accepted_through(table, lake.snapshot(table.quarantine_id), through)
-    transactions = {
-        late_transaction(day): max(arrival, before.get(day, arrival)).toordinal() for day, arrival in through.items()
-    }
-    return append(side, [], Commit(transactions, {"lakehouse.operation": "accept late rows", **facts}))
+
+    def accepting(current: Snapshot) -> Commit:
+        """What was accepted is never taken back: not what somebody else accepts at the same moment either."""
+        before = accepted_through(table, current, through)
+        latest = {day: max(arrival, before.get(day, arrival)) for day, arrival in through.items()}
+        transactions = {late_transaction(day): arrival.toordinal() for day, arrival in latest.items()}
+        return Commit(transactions, {"lakehouse.operation": "accept late rows", **facts})
+
+    return append(side, [], accepting)
 
 
 def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:

@@ -58,12 +58,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Version:
-    """A version and what its commit changed; `gone` counts those of its files that are not there any more."""
+    """A version and what its commit changed; `gone` counts those of its files that are not there any more.
+
+    Rows are None where files without statistics, which alone could say, are gone.
+    """
 
     entry: Entry
     days: Collection[date]
-    rows_before: int
-    rows: int
+    rows_before: int | None
+    rows: int | None
     gone: int
 
     @property
@@ -105,21 +108,22 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
                 case "txn":
                     transactions[action["appId"]] = action["version"]
                 case "add":
-                    file = _file(action, partition_by)
+                    file = _file(action, path, partition_by)
                     added[file.path] = file
                     changes_rows |= action["dataChange"]
                 case "remove":
-                    file = _file(action, partition_by)
+                    file = _file(action, path, partition_by)
                     removed[file.path] = file
                     changes_rows |= action["dataChange"]
     moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
     return Entry(version, moment, facts, added, removed, changes_rows, transactions)
 
 
-def _file(action: Mapping[str, Any], partition_by: Collection[str]) -> DataFile:
+def _file(action: Mapping[str, Any], path: Path, partition_by: Collection[str]) -> DataFile:
     values = action.get("partitionValues") or {}
-    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
-    return DataFile(unquote(action["path"]), tuple(map(values.get, partition_by)), rows, action.get("size") or 0)
+    rows = json.loads(action.get("stats") or "{}").get("numRecords")
+    partition = tuple(map(values.get, partition_by))
+    return DataFile(unquote(action["path"]), partition, rows, action.get("size") or 0, str(path))
 
 
 def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
@@ -214,13 +218,20 @@ def versions(path: Path, limit: int | None = None) -> list[Version]:
 
     found: list[Version] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
-        before = sum(file.rows for file in live.values())
+        before = _rows(live.values())
         touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
         live = {name: file for name, file in live.items() if name not in entry.removed}
         live.update(entry.added)
-        after = sum(file.rows for file in live.values())
+        after = _rows(live.values())
         found.append(Version(entry, days_of(touched), before, after, gone(live.values())))
     return found[::-1]
+
+
+def _rows(files: Collection[DataFile]) -> int | None:
+    try:
+        return sum(file.rows for file in files)
+    except HistoryGoneError:
+        return None
 
 
 def days_of(files: Collection[DataFile]) -> set[date]:

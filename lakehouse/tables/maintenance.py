@@ -1,33 +1,33 @@
-"""Keeping tables tidy, by delta-rs alone: files nobody refers to are removed, small files of a partition are merged."""
+"""Keeping tables tidy without an engine: files nobody refers to are removed, small files of a partition are merged."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+import uuid
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from deltalake import ColumnProperties, CommitProperties, PostCommitHookProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError
-from filelock import FileLock, Timeout
 from pyspark.sql import types as T
 
 from lakehouse.errors import LakehouseError, PublishConflictError
-from lakehouse.tables.durable import settle, settle_entries
+from lakehouse.tables.commit import Commit, Target, merge_files
+from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.log import entries, oldest_entry, version_before
-from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.tables.merge import merge
+from lakehouse.tables.snapshot import DataFile, Snapshot, fresh_snapshot, open_snapshot, table_name
 
 SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
 
 MAX_ATTEMPTS = 5
-LONGEST_WAIT_SECONDS = 600.0
+TARGET_BYTES = 100 << 20
+"""Of a merged file: large enough to read at full speed, small enough to write again."""
 _STAGED = "staged"
-_LOCK = ".compaction.lock"  # on one machine; a table on shared storage is compacted from one place
 
 
 class RetentionError(LakehouseError):
@@ -45,7 +45,7 @@ class Vacuumed:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did; `version` is the table's newest one afterwards."""
+    """What a compaction did; `version` is its own, where it did something."""
 
     version: int
     files_before: int = 0
@@ -145,7 +145,9 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
 def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
     """Merge the files of each partition that has several; no row changes.
 
-    A run that publishes one of these partitions meanwhile wins: the compaction starts over on what is there then.
+    Of a partition that a run publishes meanwhile, what the run has published stands; the others are merged. Where a
+    compaction has merged nothing for that reason, it starts over. The merged files are on the disk before the one
+    commit that names them.
 
     Args:
         layout: the table; nothing happens where it was never built.
@@ -154,61 +156,46 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
     Raises:
         PublishConflictError: where other writers won every attempt.
     """
-    if dry_run or not layout.path.is_dir():
-        return _compact(layout, dry_run=True)
-    # Of two compactions of the same files, delta-rs 1.6.6 lets both commit, and every row is there twice.
-    try:
-        with FileLock(layout.path / _LOCK, timeout=LONGEST_WAIT_SECONDS):
-            return _compact(layout, dry_run=False)
-    except Timeout as error:
-        raise PublishConflictError(
-            f"{layout.path}: another compaction has been running for {LONGEST_WAIT_SECONDS:g} s. Compact again later."
-        ) from error
-
-
-def _compact(layout: Layout, *, dry_run: bool) -> Compacted:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         snapshot = fresh_snapshot(layout.path)
-        partitions = Counter(file.partition for file in snapshot.files)
-        several = {values: number for values, number in partitions.items() if number > 1}
-        if snapshot.delta is None or not several or dry_run:
-            before = sum(several.values())
-            return Compacted(snapshot.version, before, len(several) if dry_run else before, len(several), attempt - 1)
-        try:
-            metrics = snapshot.delta.optimize.compact(
-                writer_properties=_writer_properties(layout),
-                commit_properties=CommitProperties(custom_metadata={"lakehouse.compaction": "1"}),
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-            )
-        except CommitFailedError:
-            continue
-        removed, added = int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])
-        merged = open_snapshot(layout.path)  # delta-rs leaves it to the system when its files reach the disk
-        settle([layout.path / each.path for each in set(merged.files) - set(snapshot.files)], layout.path)
-        settle_entries(layout.path, range(snapshot.version + 1, merged.version + 1))
-        return Compacted(merged.version, removed, added, len(several), attempt)
+        groups = _groups(snapshot)
+        if not groups or dry_run:
+            return _compacted(snapshot.version, groups, attempt - 1)
+        target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
+        folder = layout.path / "staged" / uuid.uuid4().hex
+        name = table_name(layout.path)
+        failpoint(name, "before-merge")
+        merged = [(merge(target, snapshot, group, folder), group) for group in groups]
+        failpoint(name, "before-merge-commit")
+        version, landed = merge_files(target, snapshot, merged, Commit(metadata={"lakehouse.compaction": "1"}))
+        failpoint(name, "after-merge-commit")
+        if landed:
+            return _compacted(version, landed, attempt)
     raise PublishConflictError(
         f"{layout.path}: other runs published during each of {MAX_ATTEMPTS} compactions; their data stands. Compact "
         "again when fewer runs are on."
     )
 
 
-def _writer_properties(layout: Layout) -> WriterProperties:
-    """Bounds only where delta-rs writes exact ones, and none of personal data.
+def _compacted(version: int, groups: Sequence[Sequence[DataFile]], attempts: int) -> Compacted:
+    partitions = {group[0].partition for group in groups}
+    return Compacted(version, sum(map(len, groups)), len(groups), len(partitions), attempts)
 
-    It cuts the maximum of a timestamp to milliseconds and a decimal to a float, so that a reader would skip a file
-    that holds the row it looks for.
-    """
-    exact = [
-        f.name
-        for f in layout.schema.fields
-        if isinstance(f.dataType, T.DateType | T.LongType | T.IntegerType) and f.name not in layout.pii
-    ]
-    return WriterProperties(
-        compression="SNAPPY",
-        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties={name: ColumnProperties(statistics_enabled="CHUNK") for name in exact},
-    )
+
+def _groups(snapshot: Snapshot) -> list[list[DataFile]]:
+    """Files of one partition to make one of, of `TARGET_BYTES` at most; files as large as that stay as they are."""
+    groups: list[list[DataFile]] = []
+    of_partition: dict[tuple[str | None, ...], tuple[list[DataFile], int]] = {}
+    for file in sorted(snapshot.files, key=lambda each: each.path):
+        if file.size >= TARGET_BYTES:
+            continue
+        group, size = of_partition.get(file.partition, ([], 0))
+        if not group or size + file.size > TARGET_BYTES:
+            group, size = [], 0
+            groups.append(group)
+        group.append(file)
+        of_partition[file.partition] = group, size + file.size
+    return [group for group in groups if len(group) > 1]
 
 
 def _size(path: Path) -> int:

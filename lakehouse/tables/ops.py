@@ -25,6 +25,7 @@ from lakehouse.tables.snapshot import Snapshot
 from lakehouse.tables.staged import ROUTE, VALID, StagedFile, read_staged
 
 OPS = "ops"
+MOST_FOLDS = 20  # tries of a fold, each of which sees what another process has folded meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
 
 

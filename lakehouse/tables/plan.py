@@ -109,7 +109,7 @@ class _DayStates:
             rows = self._snapshot.transaction(name) if name else None
             made_from = None if self._by_file else self._snapshot.transaction(f"{_DAY}{own}")
             # What was committed before there were numbers for rows is known by what it was made from, or by its files.
-            unknown = file.path if self._by_file else None
+            unknown = file.first_name if self._by_file else None
             parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
         if not parts and not self._by_file and self._table.content_day_column == self._table.day_column:
             return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all

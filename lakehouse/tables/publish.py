@@ -30,6 +30,7 @@ from lakehouse.tables.history import Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.metrics import DayMetrics, Outcome, measure
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
@@ -161,7 +162,7 @@ class Publisher:
         """The rows on disk; the stack clears away what of it is not committed."""
         rules = rules_for(self.table, job.accepted)
         if job.fan_out is not None:
-            live = {file.path for file in self.base.files}
+            live = {file.first_name for file in self.base.files}
             slices = stack.enter_context(Slices(self.table, self.target.path, job.fan_out, live))
             files = slices.stage(rules)
             result.facts |= slices.facts
@@ -274,7 +275,7 @@ class Publisher:
                 watched = None if self.table.upsert else job.days
                 begun = Commit(forced, {**facts, "lakehouse.operation": "force"})
                 version = exchange_files(self.target, self.base, (), (), begun, days=watched)
-                self.base = open_snapshot(self.target.path, version)
+                self.base = open_snapshot(self.target.path, version)  # and not what a newer publish has made of it
             known = {day.isoformat() for day in replaced}
             # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
             folder = self._side.path / "staged" / uuid.uuid4().hex
@@ -284,9 +285,10 @@ class Publisher:
                 if f.route == QUARANTINED and f.partition[self.table.day_column] in known
             ]
             failpoint(self.table.id, "before-quarantine-commit")
-            replace_days(
+            aside = replace_days(
                 self._side, self.side_base, quarantined, replaced, Commit(tried, facts), read_whole=self.table.upsert
             )
+            facts[QUARANTINE_VERSION] = str(aside)
             failpoint(self.table.id, "after-quarantine-commit")
         if not good:
             return

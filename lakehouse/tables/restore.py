@@ -1,14 +1,17 @@
 """Restore: a table, or some days of it, becomes again what an older version holds, in one commit that copies nothing.
 
-The files of that version are named in the log again, and each day's fingerprint goes back to the one that belongs to
-them: so the next run knows whether the day is current, and downstream tables see that their input has changed.
+The files of that version get second names, which the log then has, and each day's fingerprint goes back to the one that
+belongs to them: so the next run knows whether the day is current, and downstream tables see that their input has
+changed. Second names, because a vacuum may have begun that will remove the first ones: it cannot know of the new.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from lakehouse.contracts import Table
@@ -23,15 +26,14 @@ from lakehouse.tables.log import (
     entries,
     figures_of,
     gone_files,
-    read_entry,
     snapshot_at,
-    version_before,
     versions,
 )
+from lakehouse.tables.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.tables.plan import days_of_transactions
 from lakehouse.tables.publish import targets
-from lakehouse.tables.snapshot import WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
-from lakehouse.tables.staged import read_file
+from lakehouse.tables.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.tables.staged import read_file, second_name
 
 _NAMED = 5  # days named in one message
 
@@ -135,14 +137,13 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
         side_base = lake.snapshot(table.quarantine_id)
-        # Quarantined rows are committed before the rows they belong to.
-        before = version_before(side_target.path, read_entry(target.path, version, ()).time)
+        before = quarantine_at(target.path, version, side_target.path)
         then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
         since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
         side = _exchange(side_target, side_base, then, list(since), days)
     for each in (side, main):
-        if each is not None:
-            _refuse_gone(each)
+        if each is not None and (gone := gone_files(each.target.path, each.added)):
+            raise _gone(each, gone)
     figures = figures_of(wanted, table.day_column, main.touched)
     codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
     return Restore(table, version, main, side, codes, figures)
@@ -162,7 +163,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
-        StagedFileError: a file was removed meanwhile.
+        HistoryGoneError: a file was removed meanwhile; the table is as it was.
     """
     facts: dict[str, Any] = {
         "lakehouse.operation": "restore",
@@ -171,13 +172,17 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
         "lakehouse.reason": reason,
     }
     name = plan.table.id
-    if plan.side is not None and not plan.side.nothing:
-        failpoint(name, "before-quarantine-restore")
-        carry_out(plan.side, facts)
-        failpoint(name, "after-quarantine-restore")
+    side, main = None if plan.side is None else named_again(plan.side), named_again(plan.main)
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(name, "before-quarantine-restore")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(name, "after-quarantine-restore")
     committed = None
-    if not plan.main.nothing:
-        committed = carry_out(plan.main, {**facts, "lakehouse.metrics": dict(plan.figures)})
+    if not main.nothing:
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
         fold(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
@@ -207,13 +212,56 @@ def _exchange(
 
 
 def of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:
-    """The files of some days (None: all) by path."""
+    """The files of some days (None: all) by their first names."""
     texts = None if days is None else {day.isoformat() for day in days}
-    return {file.path: file for file in files if texts is None or file.partition[0] in texts}
+    return {file.first_name: file for file in files if texts is None or file.partition[0] in texts}
+
+
+def named_again(change: Exchange) -> Exchange:
+    """The exchange, once its files have second names in the table's folder, younger than any vacuum that is on.
+
+    Raises:
+        HistoryGoneError: where a file is not there any more.
+    """
+    name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
+    for file in change.added:
+        path = folder + file.first_name
+        try:
+            second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
+        except FileNotFoundError:
+            raise _gone(change, [file]) from None
+        added.append(replace(file, path=path, folder=str(change.target.path)))
+    if added:
+        failpoint(name, "after-names")
+    return replace(change, added=added)
 
 
 def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
-    """Commit an exchange whose files are in the table's folder; returns the new version."""
+    """Commit an exchange whose files are in the table's folder; returns its version.
+
+    Raises:
+        HistoryGoneError: a file was taken away during the commit; the table was put back to what it was.
+    """
+    version = _commit(change, facts)
+    if gone := gone_files(change.target.path, change.added):
+        before = {name: change.base.transaction(name) for name in change.transactions}
+        back = Exchange(
+            change.target,
+            open_snapshot(change.target.path, version),
+            change.base,
+            change.removed,
+            change.added,
+            {name: WITHDRAWN if number is None else number for name, number in before.items()},
+            change.days,
+        )
+        figures = figures_of(change.base, change.target.day_column, change.touched)
+        why = f"version {version} lost {gone[0].path}"
+        _commit(back, {**facts, "lakehouse.reason": f"put back: {why}", "lakehouse.metrics": figures})
+        raise _gone(change, gone)
+    return version
+
+
+def _commit(change: Exchange, facts: Mapping[str, Any]) -> int:
     folder = change.target.path
     added = [
         read_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True))) for f in change.added
@@ -226,21 +274,18 @@ def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
     base, removed = change.base, change.removed
     if days_of([*change.added, *removed]) & days_of([f for f in base.files if f not in removed]):
         # A day keeps some of its files, which a commit that changes columns cannot do: the columns follow in a second.
-        exchange_files(change.target, base, added, removed, commit, days=days)
-        base, added, removed = open_snapshot(change.target.path), [], []
+        version = exchange_files(change.target, base, added, removed, commit, days=days)
+        base, added, removed = open_snapshot(change.target.path, version), [], []
     return exchange_files(change.target, base, added, removed, commit, days=days, schema=schema)
 
 
-def _refuse_gone(change: Exchange) -> None:
-    gone = gone_files(change.target.path, change.added)
-    if not gone:
-        return
+def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
     name = table_name(change.target.path)
     readable = [str(each.entry.version) for each in versions(change.target.path) if each.readable]
     listed = ", ".join(readable[:_NAMED]) + (", …" if len(readable) > _NAMED else "")
-    raise HistoryGoneError(
+    return HistoryGoneError(
         f"{name} version {change.wanted.version} cannot be restored: {len(gone)} of the {len(change.added)} files that "
-        f"would come back were removed by a vacuum, among them {gone[0].path}. Nothing was written. Versions whose "
+        f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
         f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force."
     )
 

@@ -14,14 +14,16 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lakehouse.errors import DamagedLogError, UnsupportedTableError
+from lakehouse.errors import DamagedLogError, HistoryGoneError, UnsupportedTableError
 from lakehouse.tables.damage import damage
 from lakehouse.tables.transactions import read_transactions
 
 _LOG = "_delta_log"
+AGAIN = "/again/"  # in a path: what follows is the file's first name
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
 WITHDRAWN = -1
@@ -44,12 +46,30 @@ _DECLARED = {
 
 @dataclass(frozen=True)
 class DataFile:
-    """One live file: its path in the log, its partition values as text, rows and bytes."""
+    """One live file: its path in the log, its partition values as text, rows and bytes.
+
+    `said` are the rows by the log, which need not say; `folder` is the table's.
+    """
 
     path: str
     partition: tuple[str | None, ...]
-    rows: int
+    said: int | None
     size: int
+    folder: str = field(default="", compare=False, repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Its rows.
+
+        Raises:
+            HistoryGoneError: where the log does not say, and the file cannot.
+        """
+        return rows_in(Path(self.folder, self.path)) if self.said is None else self.said
+
+    @property
+    def first_name(self) -> str:
+        """Its path when it was written: it has another one where a restore or a swap has brought it back."""
+        return self.path.partition(AGAIN)[2] or self.path
 
 
 @dataclass(frozen=True)
@@ -177,10 +197,10 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     actions = pa.table(delta.get_add_actions(flatten=True))
     parts = [_texts(actions, f"partition.{name}") for name in columns]
     files = tuple(
-        DataFile(unquote(path), values, rows or 0, size)
+        DataFile(unquote(path), values, rows, size, uri)
         for path, rows, size, *values_list in zip(
             actions["path"].to_pylist(),
-            actions["num_records"].to_pylist() if "num_records" in actions.column_names else [0] * len(actions),
+            actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(actions),
             actions["size_bytes"].to_pylist(),
             *parts,
             strict=True,
@@ -188,6 +208,22 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
         for values in [tuple(values_list)]
     )
     return Snapshot(uri, delta.version(), columns, files, delta)
+
+
+@lru_cache(maxsize=100_000)  # a data file never changes
+def rows_in(path: Path) -> int:
+    """The rows of a data file by its footer.
+
+    Raises:
+        HistoryGoneError: where it cannot be read.
+    """
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise HistoryGoneError(
+            f"The rows of {path} are not known: the log has no statistics of it, and it cannot be read ({error}). "
+            "If a vacuum has removed it, choose a newer version; `lakehouse history` lists those that can be read."
+        ) from None
 
 
 def _texts(actions: pa.Table, column: str) -> list[str | None]:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow.parquet as pq
 
@@ -187,6 +188,15 @@ def _bound(value: Any, up: bool) -> Any:
     return None
 
 
+def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequence[str | None]) -> Path:
+    """A path for a new file of a partition, below a stage folder, as an engine would name it."""
+    parts = [
+        f"{name}={_HIVE_NULL if value is None else quote(value, safe=' _.-')}"
+        for name, value in zip(partition_by, values, strict=True)
+    ]
+    return folder.joinpath(f"{ROUTE}={route}", *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
+
+
 def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
     """The file in another stage folder; where it is to be kept, it stays where it was too."""
     path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
@@ -199,8 +209,13 @@ def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
 
 
 def second_name(old: Path, new: Path) -> None:
-    """Give a file a second name in another folder; where a file cannot have two, it is copied."""
+    """Give a file a second name in another folder, and make it young; where a file cannot have two, it is copied.
+
+    Raises:
+        FileNotFoundError: where the file is not there any more.
+    """
     new.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(old)  # the age is the file's, not the name's: a vacuum must never see the new name and take it for old
     try:
         os.link(old, new)
     except FileExistsError:
@@ -211,4 +226,3 @@ def second_name(old: Path, new: Path) -> None:
         draft = new.with_name(f".{new.name}")
         shutil.copyfile(old, draft)
         draft.replace(new)
-    os.utime(new)  # a vacuum takes it for young until the commit

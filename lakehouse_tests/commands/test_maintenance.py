@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as T
@@ -164,7 +165,11 @@ def test_compaction_writes_no_bound_that_is_wrong_or_secret(path: Path) -> None:
     stats = json.loads(added["stats"])
     assert added["dataChange"] is False
     assert stats["numRecords"] == 30
-    assert (stats["minValues"], stats["maxValues"]) == ({"id": 0}, {"id": 29})
+    before, after = "2011-03-01T23:59:59.999Z", "2011-03-02T00:00:00.000Z"
+    assert (stats["minValues"], stats["maxValues"]) == ({"id": 0, "at": before}, {"id": 29, "at": after})
+    footer = pq.read_metadata(path / added["path"])
+    columns = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
+    assert [each.path_in_schema for each in columns if not each.is_stats_set] == ["token"]
     assert "secret" not in (path / "_delta_log" / f"{version:020d}.json").read_text()
     assert not any(entry.get("txn") for entry in entries)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ SCHEMA = T.StructType(
     [T.StructField("day", T.DateType()), T.StructField("id", T.StringType()), T.StructField("n", T.LongType())]
 )
 WAIT = 60  # seconds
+TOGETHER, APART, CROWD = "together", "apart", "crowd"
 
 
 def target_at(path: Path) -> Target:
@@ -82,22 +84,27 @@ def _perform(path: Path, step: Step, base: Snapshot, files: Any) -> int:
     return base.delta.version()
 
 
+def _outcome(path: Path, step: Step, barrier: Barrier | None) -> Outcome:
+    base = open_snapshot(path)
+    files = stage_rows(target_at(path), step.rows)
+    if barrier:
+        barrier.wait(WAIT)
+    try:
+        return Outcome(_perform(path, step, base, files))
+    except LakehouseError as error:
+        return Outcome(-1, type(error).__name__, str(error))
+    except Exception as error:  # noqa: BLE001 - delta-rs's own words for a lost race
+        return Outcome(-1, type(error).__name__, str(error))
+
+
 def _run(pipe: Connection, barrier: Barrier) -> None:
     while (order := pipe.recv()) is not None:
-        path, steps, together = order
-        outcomes = []
-        for step in steps:
-            base = open_snapshot(path)
-            files = stage_rows(target_at(path), step.rows)
-            if together:
-                barrier.wait(WAIT)
-            try:
-                outcomes.append(Outcome(_perform(path, step, base, files)))
-            except LakehouseError as error:
-                outcomes.append(Outcome(-1, type(error).__name__, str(error)))
-            except Exception as error:  # noqa: BLE001 - delta-rs's own words for a lost race
-                outcomes.append(Outcome(-1, type(error).__name__, str(error)))
-        pipe.send(outcomes)
+        path, steps, how = order
+        if how == CROWD:
+            with ThreadPoolExecutor(len(steps)) as pool:
+                pipe.send(list(pool.map(lambda step, path=path: _outcome(path, step, None), steps)))
+        else:
+            pipe.send([_outcome(path, step, barrier if how == TOGETHER else None) for step in steps])
 
 
 class Racers:
@@ -118,15 +125,19 @@ class Racers:
     def race(self, path: Path, *steps: Step) -> list[Outcome]:
         """One step each, on the version there is now, all at the same moment."""
         assert len(steps) == len(self._pipes)
-        return [each[0] for each in self._order(path, [[step] for step in steps], together=True)]
+        return [each[0] for each in self._order(path, [[step] for step in steps], TOGETHER)]
 
     def run(self, path: Path, steps: Sequence[Sequence[Step]]) -> list[list[Outcome]]:
         """A list of steps each, as fast as each can."""
-        return self._order(path, steps, together=False)
+        return self._order(path, steps, APART)
 
-    def _order(self, path: Path, steps: Sequence[Sequence[Step]], *, together: bool) -> list[list[Outcome]]:
+    def crowd(self, path: Path, steps: Sequence[Sequence[Step]]) -> list[list[Outcome]]:
+        """A list of steps each, every step in a thread of its own."""
+        return self._order(path, steps, CROWD)
+
+    def _order(self, path: Path, steps: Sequence[Sequence[Step]], how: str) -> list[list[Outcome]]:
         for pipe, own in zip(self._pipes, steps, strict=True):
-            pipe.send((path, own, together))
+            pipe.send((path, own, how))
         found: list[list[Outcome]] = []
         for pipe in self._pipes:
             assert pipe.poll(WAIT), "a racer does not answer"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables import commit as door
-from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
-from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.tables.commit import Commit, Target, append, append_batch, ensure_table, exchange_files, replace_days
+from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 
@@ -159,14 +160,88 @@ def test_a_forced_rebuild_is_not_taken_for_done_by_its_old_fingerprint(target: T
 
 def test_a_writer_that_always_loses_gives_up_by_name(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a run against a busy table would never end."""
+    real, number = DeltaTable.create_write_transaction, count(1)
 
-    def busy(*_: Any, **__: Any) -> None:
-        raise CommitFailedError("lost again")
+    def busy(*args: Any, **kwargs: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTable, "create_write_transaction", real)
+            append(target, [], Commit({"somebody else": next(number)}))
+        real(*args, **kwargs)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
-    monkeypatch.setattr(door, "MAX_ATTEMPTS", 3)
-    with pytest.raises(PublishConflictError, match="sales: 3 commits in a row lost the race"):
+    said = r"silver\.sales: other writers won every commit for 0\.2 s, and nothing"
+    with pytest.raises(PublishConflictError, match=said):
+        replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit(), patience=0.2)
+    with pytest.raises(PublishConflictError, match=said):
+        append(target, stage_rows(target, [row("x", MONDAY)]), Commit({"stream": 1}), patience=0.2)
+    assert ids(target) == ["m", "t"]
+
+
+def test_a_log_that_takes_no_commit_is_not_taken_for_a_busy_one(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a run would try for many minutes to win a race that nobody else is in."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("refused")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    with pytest.raises(CommitFailedError, match="refused"):
         replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit())
+
+
+def _overtaken(monkeypatch: pytest.MonkeyPatch, overtake: Callable[[], object]) -> None:
+    """Right after the next commit of the door, before its writer looks at the log again, another one is made."""
+    real, left = DeltaTable.create_write_transaction, [overtake]
+
+    def commit(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+
+
+@pytest.mark.parametrize("way", ["replace", "batch", "append", "exchange"])
+def test_a_commit_is_not_taken_for_the_one_that_follows_it(
+    target: Target, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Without it, whoever goes on from its own commit would go on from another's, and overwrite it without a word."""
+    base, files = open_snapshot(target.path), stage_rows(target, [row("x", MONDAY)])
+    after = stage_rows(target, [row("later", WEDNESDAY)])
+    _overtaken(monkeypatch, lambda: append(target, after, Commit({"other": 1})))
+    if way == "replace":
+        version = replace_days(target, base, files, [MONDAY], Commit({"day/mon": 2}))
+    elif way == "batch":
+        version = append_batch(target, base, files, Commit({"batch": 1}))
+    elif way == "append":
+        version = append(target, files, Commit({"batch": 1}))
+    else:
+        version = exchange_files(target, base, files, base.by_day("day")[MONDAY], Commit(), days=[MONDAY])
+    assert (version, open_snapshot(target.path).version) == (2, 3)
+    assert "later" not in ids(target, version)
+    assert "x" in ids(target, version)
+
+
+def test_what_a_commit_derives_from_the_table_is_derived_at_each_try(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a value that another writer has raised meanwhile would go back to what the first one had read."""
+    real, left = DeltaTable.create_write_transaction, [20]
+
+    def raised(*args: Any, **kwargs: Any) -> None:
+        if left:
+            append(target, [], Commit({"high": left.pop()}))
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", raised)
+
+    def highest(current: Snapshot) -> Commit:
+        return Commit({"high": max(10, current.transaction("high") or 0), "own": 1})
+
+    append(target, [], highest)
+    snapshot = open_snapshot(target.path)
+    assert (snapshot.transaction("high"), snapshot.transaction("own")) == (20, 1)
 
 
 def test_a_table_created_by_two_at_once_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from lakehouse.errors import PublishConflictError
 from lakehouse.tables.log import versions
 from lakehouse.tables.publish import FAILED
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.tables.publisher import Door, door, sales
+from lakehouse_tests.making import put, rows_of
+from lakehouse_tests.tables.publisher import MONDAY, Door, door, sales
 
 __all__ = ["door"]
 
@@ -72,3 +76,23 @@ def test_only_a_forced_build_commits_once_more(door: Door) -> None:
     assert told == [{"day/2026-03-02": 2}, {"day/2026-03-02": -1}]
     assert [each.entry.operation for each in versions(door.path)[:2]] == ["publish", "force"]
     assert not versions(door.path)[1].entry.changes_rows
+
+
+def test_a_forced_build_does_not_publish_over_what_came_right_after_its_begin(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a run that publishes between the two commits of a forced build would be lost without an error."""
+    real, left = DeltaTable.create_write_transaction, [None]
+
+    def overtaken(delta: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        real(delta, *args, **kwargs)
+        if left and Path(delta.table_uri.removeprefix("file://")).name == door.path.name:
+            left.clear()
+            put(door.lake, door.table, MONDAY, [{"id": "newer", "n": 1}], mark=7)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    with pytest.raises(PublishConflictError, match="another run published 2026-03-02"):
+        door.publish(2, mark=1)
+    assert not left
+    assert door.seen(door.path) == ["newer"]
+    assert [each.entry.operation for each in versions(door.path)[1:3]] == ["force", "publish"]

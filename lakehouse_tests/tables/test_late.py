@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
 
 from lakehouse.tables.build import build
 from lakehouse.tables.history import standing
-from lakehouse.tables.late import accept, percentile, waiting
+from lakehouse.tables.late import accept, accepted_through, percentile, waiting
 from lakehouse.tables.reconcile import reconcile
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
@@ -52,6 +56,24 @@ def test_rows_beyond_the_allowed_lateness_wait_until_they_are_taken_in(lake: Lak
     accept(shop, silver, {DAYS[0]: DAYS[3]}, WHY)
     assert shop.snapshot(silver.quarantine_id).version == version, "what is accepted is not taken back by a repeat"
     assert stale_days(shop, silver) == []
+
+
+def test_of_two_who_accept_at_once_the_later_date_stands(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, rows that one person has taken in would be put back into quarantine by another's earlier date."""
+    shop = lake(*sensors(allowed_lateness=timedelta(days=2)))
+    silver = shop.table("silver.readings")
+    accept(shop, silver, {DAYS[1]: DAYS[2]}, WHY)
+    real, left = DeltaTable.create_write_transaction, [{DAYS[0]: DAYS[7], DAYS[1]: DAYS[3]}]
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        if left:
+            accept(shop, silver, left.pop(), WHY)
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    accept(shop, silver, {DAYS[0]: DAYS[5], DAYS[1]: DAYS[4], DAYS[2]: DAYS[4]}, WHY)
+    found = accepted_through(silver, shop.snapshot(silver.quarantine_id), DAYS)
+    assert found == {DAYS[0]: DAYS[7], DAYS[1]: DAYS[4], DAYS[2]: DAYS[4]}
 
 
 def test_too_many_late_rows_fail_the_check_and_block_nothing(lake: LakeFactory) -> None:

@@ -20,11 +20,13 @@ from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.making import stage_rows
 from lakehouse_tests.tables.racers import SCHEMA, Racers, Step, names_in, target_at
+from lakehouse_tests.tally import tally
 
 SEED = random.Random().randrange(1 << 30)
 MONDAY = date(2026, 3, 2)
 TUESDAY, WEDNESDAY = MONDAY + timedelta(days=1), MONDAY + timedelta(days=2)
 ROUNDS = 6
+CROWD = 200
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,25 @@ def test_different_days_both_land(pair: Racers, path: Path) -> None:
         assert [each.error for each in outcomes] == ["", ""]
         assert names_in(path) == [f"a{n}"] * 3 + [f"b{n}"] * 2 + ["old"] * 2
     assert len(committers(path)) == 2 * ROUNDS
+    readable(path)
+
+
+def test_a_crowd_of_writers_of_other_days_all_land(pair: Racers, path: Path) -> None:
+    """Without it, a backfill in many small runs would lose some of them to each other, after all their work."""
+    days = [WEDNESDAY + timedelta(days=n) for n in range(1, CROWD + 1)]
+    work = [Step("replace", f"w{n}", (day,), 1, f"day {n}/1") for n, day in enumerate(days)]
+    steps = [work[::2], work[1::2]]
+    outcomes = pair.crowd(path, steps)
+    assert Counter(each.error for own in outcomes for each in own) == {"": CROWD}, outcomes[0][0].text
+    landed = [each.version for own in outcomes for each in own]
+    assert sorted(landed) == list(range(2, 2 + CROWD)), "each is told its own version"
+    assert Counter(names_in(path)) == {"old": 6} | {step.name: 1 for own in steps for step in own}
+    tally(
+        "a crowd of writers",
+        "{writers} of {crowd} writers on days of their own landed",
+        writers=len(landed),
+        crowd=CROWD,
+    )
     readable(path)
 
 

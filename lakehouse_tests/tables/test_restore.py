@@ -7,22 +7,26 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
-from lakehouse.tables.commit import Commit, append, replace_days
+from lakehouse.tables import restore as module
+from lakehouse.tables.commit import Commit, Target, append, replace_days
+from lakehouse.tables.failpoints import MERGE_POINTS
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
 from lakehouse.tables.maintenance import Layout, compact, vacuum
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
-from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import put, stage_rows
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot, rows_in
+from lakehouse_tests.making import age_table, put, rewrite_entry, stage_rows
 from lakehouse_tests.tables.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
 
 MON, TUE, WED, THU = DAYS
@@ -38,8 +42,9 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-def parquet(lake: Lake) -> set[str]:
-    return {str(path) for path in (lake.settings.root / "tables" / "silver").rglob("part-*.parquet")}
+def parquet(lake: Lake) -> set[int]:
+    """What takes space, whatever its names are."""
+    return {path.stat().st_ino for path in (lake.settings.root / "tables" / "silver").rglob("part-*.parquet")}
 
 
 def test_a_table_and_its_quarantine_are_what_they_were(lake: Lake) -> None:
@@ -179,7 +184,9 @@ def test_a_run_on_other_days_does_not_stop_the_restore_of_a_day(lake: Lake) -> N
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "C", "W", "t"]
 
 
-@pytest.mark.parametrize("point", ["before-quarantine-restore", "after-quarantine-restore", "after-restore"])
+@pytest.mark.parametrize(
+    "point", ["after-names", "before-quarantine-restore", "after-quarantine-restore", "after-restore"]
+)
 def test_a_killed_restore_is_ended_by_running_it_again(lake: Lake, point: str) -> None:
     """Without it, a power cut could leave rows of one version with the quarantine of another, for good."""
     old, root = seen(lake), lake.settings.root
@@ -193,6 +200,24 @@ def test_a_killed_restore_is_ended_by_running_it_again(lake: Lake, point: str) -
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
     assert [key for _, key in seen(lake)[QUARANTINE]] == ["x"]
     assert undo(lake, 1).nothing
+
+
+@pytest.mark.parametrize("point", MERGE_POINTS)
+def test_a_killed_compaction_leaves_the_table_as_it_was_or_merged(lake: Lake, point: str) -> None:
+    """Without it, a power cut could leave rows twice, or a compaction that nobody can run again."""
+    publish(lake, {MON: "pqr", THU: "tu"}, mark=3, files=2)
+    before, path = seen(lake), lake.path("silver.things")
+    assert len(open_snapshot(path).files) == 6
+    in_a_process(lake.settings.root, f"silver.things:{point}", "compact")
+    assert seen(lake) == before
+    assert len(open_snapshot(path).files) == (4 if point == "after-merge-commit" else 6)
+    in_a_process(lake.settings.root, "", "compact")
+    assert seen(lake) == before
+    assert len(open_snapshot(path).files) == 4
+    age_table(path)
+    vacuum(path, 24)
+    assert len([each for each in path.rglob("*.parquet") if "_delta_log" not in each.parts]) == 4
+    assert seen(lake) == before
 
 
 def test_an_upsert_table_is_not_torn(tmp_path: Path) -> None:
@@ -291,44 +316,9 @@ def test_any_order_of_work_gives_what_the_versions_held(tmp_path: Path, seed: in
         states[open_snapshot(lake.path("silver.things")).version] = seen(lake)
 
 
-def _age(lake: Lake, hours: float) -> None:
-    moment = time.time() - hours * 3600
-    for path in (lake.settings.root / "tables").rglob("part-*.parquet"):
-        os.utime(path, (moment, moment))
-
-
-def test_a_vacuum_leaves_what_the_undo_window_promises(lake: Lake) -> None:
-    """Without it, the weekly vacuum could end the promise that any version of the last days can be restored."""
-    _age(lake, 5000)
-    for name in ("silver.things", QUARANTINE):
-        assert not vacuum(lake.path(name), 7 * 24).files
-    assert undo(lake, 1).committed == 3
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-
-
-def test_a_vacuum_keeps_files_whose_removal_the_log_has_forgotten(lake: Lake) -> None:
-    """A checkpoint drops what was removed longer ago than Delta's own week; the window may be longer than that."""
-    path = lake.path("silver.things")
-    DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    publish(lake, {THU: "t"}, mark=3)
-    DeltaTable(path).create_checkpoint()
-    _age(lake, 5000)
-    doomed = DeltaTable(path).vacuum(168, dry_run=True, enforce_retention_duration=False, full=True)
-    assert doomed, "else this proves nothing"
-    assert not vacuum(path, 168).files
-    undo(lake, 1)
-    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
-
-
 def test_what_is_older_than_the_window_goes(lake: Lake) -> None:
     """Without it, files would be kept for ever in the name of undo."""
-    _age(lake, 5000)
-    for log in (lake.path("silver.things") / "_delta_log").glob("*.json"):
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        for line in lines:
-            line.get("commitInfo", {})["timestamp"] = 1
-            line.get("remove", {})["deletionTimestamp"] = 1
-        log.write_text("\n".join(json.dumps(line) for line in lines))
+    age_table(lake.path("silver.things"))
     assert len(vacuum(lake.path("silver.things"), 7 * 24).files) == 2
     with pytest.raises(HistoryGoneError):
         undo(lake, 1)
@@ -345,3 +335,85 @@ def test_what_was_accepted_late_goes_back_with_its_day(lake: Lake) -> None:
     assert (snapshot.transaction(f"late/{MON}"), snapshot.transaction(f"late/{TUE}")) == (None, 7)
     undo(lake, 1)
     assert lake.snapshot(QUARANTINE).transaction(f"late/{TUE}") is None
+
+
+def test_a_second_name_is_young_from_its_first_moment(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a vacuum between naming and commit would take the new name for an old orphan."""
+    age_table(lake.path("silver.things"))
+    ages, link = [], os.link
+
+    def watched(old: Path, new: Path) -> None:
+        link(old, new)
+        ages.append(time.time() - new.stat().st_mtime)
+
+    monkeypatch.setattr(os, "link", watched)
+    undo(lake, 1)
+    assert ages
+    assert max(ages) < 3600
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_files_that_go_during_a_restore_leave_the_table_as_it_was(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Without it, a restore could report success over files that are gone, or end with words that name nothing."""
+    before, whole = seen(lake), module.exchange_files
+
+    def losing(target: Target, *args: Any, **kwargs: Any) -> int:
+        version = whole(target, *args, **kwargs)
+        if target.path == lake.path("silver.things") and version == 3:
+            args[1][0].path.unlink()
+        return version
+
+    plan = plan_restore(lake, lake.table("silver.things"), 1)
+    if when == "before":
+        (lake.path("silver.things") / plan.main.added[0].path).unlink()
+    else:
+        monkeypatch.setattr(module, "exchange_files", losing)
+    with pytest.raises(HistoryGoneError, match=r"version 1 cannot be restored: 1 of the 2 .*The table is as it was"):
+        restore(lake, plan, by="ann")
+    assert seen(lake)["silver.things"] == before["silver.things"]
+    assert prints(lake) == {2: 202, 3: 203, 4: 204, 5: None}
+    if when == "after":
+        assert "put back: version 3 lost" in versions(lake.path("silver.things"))[0].entry.facts["lakehouse.reason"]
+    else:
+        assert seen(lake) == before
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "older"])
+@pytest.mark.parametrize("hours", [-30, 30])
+def test_the_quarantine_of_a_version_is_found_whatever_the_clocks_say(tmp_path: Path, hours: int, named: bool) -> None:
+    """Without it, between machines whose clocks differ, a table would go back with the quarantine of other rows."""
+    lake = lake_at(tmp_path)
+    for number, (good, bad) in enumerate((("a", "x"), ("b", "y"), ("c", "z")), 1):
+        publish(lake, {MON: good}, {MON: bad}, mark=number)
+    for version in range(4):
+        rewrite_entry(lake.path(QUARANTINE), version, lambda kind, said: _shift(kind, said, hours))
+    for version in range(4) if not named else ():
+        rewrite_entry(lake.path("silver.things"), version, lambda _, said: said.pop(QUARANTINE_VERSION, None))
+    for version, expected in ((1, "ax"), (3, "cz"), (2, "by")):
+        undo(lake, version)
+        assert "".join(key for name in ("silver.things", QUARANTINE) for _, key in seen(lake)[name]) == expected
+    undo(lake, 5)  # a restore is a version as any other
+    assert [key for _, key in seen(lake)[QUARANTINE]] == ["z"]
+
+
+def _shift(kind: str, said: dict[str, Any], hours: int) -> None:
+    if kind == "commitInfo":
+        said["timestamp"] += hours * 3600_000
+
+
+def test_the_rows_of_a_file_without_statistics_are_counted(lake: Lake) -> None:
+    """Without it, a table of another writer would have no rows in plans, histories and checks."""
+    path = lake.path("silver.things")
+    for version in (1, 2):
+        rewrite_entry(path, version, lambda kind, said: said.pop("stats", None) if kind == "add" else None)
+    assert fresh_snapshot(path).rows_by_day("day") == {MON: 1, TUE: 1, WED: 1}
+    assert undo(lake, 1).rows == (3, 3)
+    assert [(each.rows_before, each.rows) for each in versions(path)] == [(3, 3), (3, 3), (0, 3), (0, 0)]
+    (gone,) = fresh_snapshot(path, 2).by_day("day")[MON]
+    (path / gone.path).unlink()
+    rows_in.cache_clear()
+    with pytest.raises(HistoryGoneError, match=r"The rows of .* are not known: the log has no statistics of it"):
+        fresh_snapshot(path, 2).rows_by_day("day")
+    assert [each.rows for each in versions(path)] == [3, None, 3, 0]

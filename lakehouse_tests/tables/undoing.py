@@ -1,6 +1,6 @@
 """A small table with a quarantine that is published, broken and put back without an engine.
 
-Run as a module, it is one restore or swap in a process of its own, which a failpoint may kill.
+Run as a module, it is one restore, swap or compaction in a process of its own, which a failpoint may kill.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from lakehouse.settings import Settings
 from lakehouse.tables.candidate import CandidateLake, swap
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.maintenance import Layout, compact
+from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import Restore, plan_restore, restore
@@ -72,10 +74,10 @@ def publish(
     prints = {day_transaction(day): mark * 100 + day.day for day in days}
     facts = {**lake.facts, "lakehouse.run_id": f"run {mark}", "lakehouse.code_version": code}
     rows = [_row(key, day, -1) for day, keys in (bad or {}).items() for key in keys]
-    replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
+    aside = replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
     rows = [_row(key, day, mark) for day, keys in good.items() for key in keys]
     figures = {str(day): {"rows": len(keys)} for day, keys in good.items()}
-    commit = Commit(prints, {**facts, "lakehouse.metrics": figures})
+    commit = Commit(prints, {**facts, QUARANTINE_VERSION: str(aside), "lakehouse.metrics": figures})
     staged = [file for n in range(files) for file in stage_rows(main, rows[n::files])]
     return replace_days(main, base, staged, days, commit)
 
@@ -117,7 +119,7 @@ def undo(lake: Lake, version: int, days: Sequence[date] | None = None) -> Restor
 
 
 def in_a_process(root: Path, failpoint: str, *order: str) -> None:
-    """Carry out an order (`restore VERSION` or `swap`) in a process that the failpoint kills; without one it ends."""
+    """Carry out an order (`restore VERSION`, `swap` or `compact`) in a process that the failpoint kills; without one it ends."""
     environment = {**os.environ, "LAKEHOUSE_FAILPOINT": failpoint}
     command = [sys.executable, "-m", "lakehouse_tests.tables.undoing", str(root), *order]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -129,6 +131,8 @@ def main(root: str, what: str, *arguments: str) -> None:
     lake = lake_at(Path(root))
     if what == "restore":
         undo(lake, int(arguments[0]))
+    elif what == "compact":
+        compact(Layout(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
     else:
         swap(lake, lake.table("silver.things"), by="ann")
 

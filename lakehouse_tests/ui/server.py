@@ -31,13 +31,13 @@ STOP_SECONDS = 20
 class Server:
     """The web server and daemon, as `lakehouse dev` starts them, and what they say over GraphQL.
 
-    `settings` are variables in place of, or beside, those that every server of the tests has. A `plain` one is started
-    as `dagster dev`, by what Dagster finds at the top of the repository.
+    `settings` are variables in place of, or beside, those that every server of the tests has.
     """
 
-    def __init__(self, root: Path, first_day: str, *, plain: bool = False, **settings: str) -> None:
+    program = "lakehouse.cli"
+
+    def __init__(self, root: Path, first_day: str, **settings: str) -> None:
         self.root = root
-        self._plain = plain
         self.log = root / "dev.log"
         self._first_day = first_day
         self._settings = settings
@@ -50,9 +50,8 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         with self.log.open("ab") as log:
             # A session of its own: its group holds the server, the daemon, the code server, every run and its engine.
-            ours = [sys.executable, "-m", "lakehouse.cli", "dev", "--port", str(self.port)]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagster", "dev", "--port", str(self.port)] if self._plain else ours,
+                [sys.executable, "-m", self.program, "dev", "--port", str(self.port)],
                 cwd=self._folder(),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -107,15 +106,7 @@ class Server:
         return inherited | ours | {f"LAKEHOUSE_{name.upper()}": value for name, value in self._settings.items()}
 
     def _folder(self) -> Path:
-        """Where it is started: a plain one in a folder with what the repository has for Dagster."""
-        if not self._plain:
-            return self.root
-        folder = self.root.with_name(f"{self.root.name}-plain")
-        folder.mkdir(exist_ok=True)
-        for name in ("workspace.yaml", "dagster.yaml"):
-            with suppress(FileExistsError):
-                (folder / name).symlink_to(REPOSITORY / name)
-        return folder
+        return self.root
 
     def _answers(self) -> bool:
         if self._process.poll() is not None:
@@ -203,6 +194,20 @@ class Server:
             days = days_between(date.fromisoformat(each["startKey"]), date.fromisoformat(each["endKey"]))
             states.setdefault(each["status"], []).extend(map(str, days))
         return states
+
+
+class PlainServer(Server):
+    """As `dagster dev` starts them, by what Dagster finds at the top of the repository."""
+
+    program = "dagster"
+
+    def _folder(self) -> Path:
+        folder = self.root.with_name(f"{self.root.name}-plain")
+        folder.mkdir(exist_ok=True)
+        for name in ("workspace.yaml", "dagster.yaml"):
+            with suppress(FileExistsError):
+                (folder / name).symlink_to(REPOSITORY / name)
+        return folder
 
 
 def wait_for(what: Callable[[], T | None], means: str, seconds: float) -> T:

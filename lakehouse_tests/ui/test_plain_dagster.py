@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse_tests.ui.server import Server, wait_for
+from lakehouse_tests.ui.server import PlainServer, Server, wait_for
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ def test_what_is_switched_off_stays_off_and_no_sensor_breaks(tmp_path: Path) -> 
     """Without it, `dagster dev` forgets everything at the end, alerts break, and switched-off sensors start runs."""
     root = tmp_path / "root"
     root.mkdir()
-    with Server(root, "2011-01-03", plain=True, auto_days="3") as plain:
+    with PlainServer(root, "2011-01-03", auto_days="3") as plain:
         there = wait_for(lambda: sensors(plain), "the sensors are loaded", 60)
         assert {name: each["sensorState"]["status"] for name, each in there.items()} == dict.fromkeys(there, "RUNNING")
         ticks = wait_for(lambda: sensors(plain)["alerts"]["sensorState"]["ticks"], "alerts were looked for", 60)
