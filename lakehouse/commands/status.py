@@ -174,11 +174,16 @@ def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
 
 
 def _published_at(snapshot: Snapshot) -> datetime | None:
-    if snapshot.delta is None:
-        return None
-    for entry in snapshot.delta.history(20):
-        if "lakehouse.run_id" in entry:
-            return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    from pathlib import Path
+
+    from lakehouse.tables.log import oldest_entry, read_entry
+
+    path = Path(snapshot.uri)
+    last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
+    for version in range(snapshot.version, last, -1):
+        entry = read_entry(path, version, ())
+        if "lakehouse.run_id" in entry.facts:
+            return entry.time
     return None
 
 

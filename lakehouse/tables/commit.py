@@ -1,22 +1,21 @@
 """The one door: the only code that makes staged files visible, and what it refuses.
 
-Spark never commits. Delta-rs writes each log entry with put-if-absent, so no acknowledged commit can be overwritten.
+Spark never commits. Each log entry is written with put-if-absent, so no acknowledged commit can be overwritten.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError
@@ -24,6 +23,7 @@ from lakehouse.tables.conflicts import conflict, entries_since
 from lakehouse.tables.durable import settle, settle_entries
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
+from lakehouse.tables.log_writer import checkpoint_when_due, put_entry
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
@@ -111,7 +111,7 @@ def replace_days(
     commit = _named(commit)
 
     def write(current: Snapshot) -> None:
-        _write(target, current, files, actions, [(target.day_column, "in", texts)], commit)
+        _write(target, current, files, actions, _of_days(target, current, days), commit)
 
     return _land(target, base, None if read_whole else days, texts, commit, write, same_rows=True)
 
@@ -129,7 +129,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
     commit = _named(commit)
 
     def write(current: Snapshot) -> None:
-        _write(target, current, files, actions, None, commit)
+        _write(target, current, files, actions, (), commit)
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
     return _land(target, base, [], texts, commit, write)
@@ -157,14 +157,14 @@ def exchange_files(
         removed: live files.
         commit: transactions and facts recorded in the same log entry.
         days: the days it is about, a change of which meanwhile is a conflict; None: the whole table.
-        schema: the table's columns from then on; None: as they are. Only where no day keeps some of its files.
+        schema: the table's columns from then on; None: as they are.
 
     Raises:
         PublishConflictError: where another commit changed one of these days since `base`.
         StagedFileError: where a file is not there any more.
     """
     names = [f.name for f in target.schema.fields]
-    actions: list[AddAction | RemoveAction] = [
+    actions = [
         as_action(file, file.path.relative_to(target.path).as_posix(), delta_statistics(file, names, tuple(target.pii)))
         for file in added
     ]
@@ -174,16 +174,7 @@ def exchange_files(
     texts = sorted(day for day in touched if day is not None)
 
     def write(current: Snapshot) -> None:
-        if schema is not None:  # what an overwrite replaces it finds by itself: all files of the days
-            days_in = [(target.day_column, "in", texts)]
-            _write(target, current, added, actions, days_in, commit, schema, strict=False)
-            return
-        now = int(time.time() * 1000)
-        gone = [
-            RemoveAction(f.path, True, now, f.size, dict(zip(current.partition_by, f.partition, strict=True)))
-            for f in removed
-        ]
-        _write(target, current, added, [*actions, *gone], None, commit, strict=False)
+        _write(target, current, added, actions, removed, commit, schema, strict=False)
 
     return _land(target, base, days, texts, commit, write)
 
@@ -246,7 +237,7 @@ def append(target: Target, files: Sequence[StagedFile], commit: Commit) -> int:
     commit = _named(Commit(commit.transactions, {**commit.metadata, "isBlindAppend": True}))
     for _ in range(MAX_ATTEMPTS):
         try:
-            _write(target, current, files, actions, None, commit)
+            _write(target, current, files, actions, (), commit)
         except (CommitFailedError, DeltaError, OSError) as error:
             tried, current = current.version, open_snapshot(target.path)
             if _landed(current, base, commit) or _passed(current, commit):
@@ -272,36 +263,29 @@ def _write(
     target: Target,
     current: Snapshot,
     files: Sequence[StagedFile],
-    actions: Sequence[AddAction | RemoveAction],
-    replaced: Any,
+    actions: Sequence[AddAction],
+    removed: Iterable[DataFile],
     commit: Commit,
     schema: Schema | None = None,
     strict: bool = True,
 ) -> None:
-    """Hand over one log entry, once the files it adds are there to stay.
+    """Write one log entry, once the files it adds are there to stay.
 
-    Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
-    that a newer one has added meanwhile. Only files that are older than the contract (`strict` is False) may be put
-    into a table of other columns, or bring theirs with them (`schema`).
+    Only files that are older than the contract (`strict` is False) may be put into a table of other columns, or bring
+    theirs with them (`schema`).
     """
-    assert current.delta is not None
     if strict:
         same_columns(target.path, target.schema, target.partition_by, current)
     check_on_disk(files)
     settle([file.path for file in files], target.path)
-    current.delta.create_write_transaction(
-        list(actions),
-        "append" if replaced is None else "overwrite",
-        schema or current.delta.schema(),
-        list(target.partition_by),
-        replaced,
-        commit_properties=CommitProperties(
-            custom_metadata={k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()},
-            max_commit_retries=0,  # a retry must first look at what the other writer did
-            app_transactions=[Transaction(app_id=k, version=v) for k, v in commit.transactions.items()],
-        ),
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-    )
+    facts = {k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()}
+    version = put_entry(current, actions, removed, commit.transactions, facts, schema)
+    checkpoint_when_due(current, version)
+
+
+def _of_days(target: Target, current: Snapshot, days: Sequence[date]) -> list[DataFile]:
+    by_day = current.by_day(target.day_column)
+    return [file for day in sorted(set(days)) for file in by_day.get(day, ())]
 
 
 def _text(value: Any) -> str:

@@ -215,7 +215,7 @@ def _records(root: Path, table: Table) -> list[Record]:
 
 def _newer(side: Snapshot, table: Table, done: int | None) -> Iterator[Record]:
     """Records of the log's versions after `done`: the days whose files differ from those of the version before."""
-    if side.delta is None:
+    if not side.exists:
         return
     path = Path(side.uri)
     first = max((done or 0) + 1, oldest_entry(path))

@@ -92,7 +92,7 @@ class _DayStates:
         self._days_differ = table.content_day_column != table.day_column
         self._identities: dict[date, str] = {}
         self._files = snapshot.by_day(table.content_day_column)
-        self.rows = {day: sum(f.rows for f in files) for day, files in self._files.items()}
+        self.rows = snapshot.rows_by_day(table.content_day_column)
 
     def identity(self, day: date) -> str:
         """The fingerprints of the input's own partitions that hold rows of the day."""

@@ -24,15 +24,15 @@ class _AfterTheFact:
     """Makes each commit of the door succeed and then fail, as a lost answer does."""
 
     def __init__(self, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = DeltaTable.create_write_transaction
+        real = door.put_entry
 
-        def lost(table: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        def lost(*args: Any, **kwargs: Any) -> int:
             self.calls += 1
-            real(table, *args, **kwargs)
+            real(*args, **kwargs)
             raise error
 
         self.calls = 0
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+        monkeypatch.setattr(door, "put_entry", lost)
 
 
 LOST = [CommitFailedError("timed out"), DeltaError("checkpoint failed"), OSError("connection reset")]
@@ -86,7 +86,7 @@ def test_a_commit_that_failed_is_not_reported_as_done(target: Target, monkeypatc
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", full)
+    monkeypatch.setattr(door, "put_entry", full)
     files = stage_rows(target, [row("x", MONDAY)])
     with pytest.raises(OSError, match="No space left"):
         replace_days(target, open_snapshot(target.path), files, [MONDAY], Commit({"day/mon": 2}))
@@ -163,7 +163,7 @@ def test_a_writer_that_always_loses_gives_up_by_name(target: Target, monkeypatch
     def busy(*_: Any, **__: Any) -> None:
         raise CommitFailedError("lost again")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
+    monkeypatch.setattr(door, "put_entry", busy)
     monkeypatch.setattr(door, "MAX_ATTEMPTS", 3)
     with pytest.raises(PublishConflictError, match="sales: 3 commits in a row lost the race"):
         replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit())
