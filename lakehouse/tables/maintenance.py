@@ -142,7 +142,9 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
     return sorted({version for versions in holders.values() for version in versions})
 
 
-def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
+def compact(
+    layout: Layout, *, dry_run: bool = False, values: Collection[str] | None = None, target_size: int | None = None
+) -> Compacted:
     """Merge the files of each partition that has several; no row changes.
 
     A run that publishes one of these partitions meanwhile wins: the compaction starts over on what is there then.
@@ -150,32 +152,37 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
     Args:
         layout: the table; nothing happens where it was never built.
         dry_run: only count the files.
+        values: only partitions with one of these values of the first partition column; None: all.
+        target_size: bytes of a merged file; None: as delta-rs has it.
 
     Raises:
         PublishConflictError: where other writers won every attempt.
     """
     if dry_run or not layout.path.is_dir():
-        return _compact(layout, dry_run=True)
+        return _compact(layout, dry_run=True, values=values, target_size=target_size)
     # Of two compactions of the same files, delta-rs 1.6.6 lets both commit, and every row is there twice.
     try:
         with FileLock(layout.path / _LOCK, timeout=LONGEST_WAIT_SECONDS):
-            return _compact(layout, dry_run=False)
+            return _compact(layout, dry_run=False, values=values, target_size=target_size)
     except Timeout as error:
         raise PublishConflictError(
             f"{layout.path}: another compaction has been running for {LONGEST_WAIT_SECONDS:g} s. Compact again later."
         ) from error
 
 
-def _compact(layout: Layout, *, dry_run: bool) -> Compacted:
+def _compact(layout: Layout, *, dry_run: bool, values: Collection[str] | None, target_size: int | None) -> Compacted:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         snapshot = fresh_snapshot(layout.path)
         partitions = Counter(file.partition for file in snapshot.files)
-        several = {values: number for values, number in partitions.items() if number > 1}
+        wanted = [each for each in partitions if values is None or each[0] in values]
+        several = {each: partitions[each] for each in wanted if partitions[each] > 1}
         if snapshot.delta is None or not several or dry_run:
             before = sum(several.values())
             return Compacted(snapshot.version, before, len(several) if dry_run else before, len(several), attempt - 1)
         try:
             metrics = snapshot.delta.optimize.compact(
+                None if values is None else [(snapshot.partition_by[0], "in", sorted(values))],
+                target_size,
                 writer_properties=_writer_properties(layout),
                 commit_properties=CommitProperties(custom_metadata={"lakehouse.compaction": "1"}),
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
