@@ -31,6 +31,7 @@ from lakehouse.tables.upkeep import Limits, Tidied, Untidy, tidy, untidy
 
 CHECK = "tidy"
 TIDIES = "lakehouse/tidies"
+_BUILD_NOTHING = ("freshness", "upkeep")  # the jobs that only look or tidy
 _SPARE_SECONDS = 1800  # for the table at hand when the time is over
 
 
@@ -92,7 +93,7 @@ def tables_of_runs(instance: DagsterInstance, own: str) -> set[str]:
     """The tables that runs which wait or are on will build, `layer.name`; another one's of all tables: all of them."""
     found: set[str] = set()
     for run in unfinished_runs(instance):
-        if run.run_id == own or (run.asset_check_selection and not run.asset_selection):
+        if run.run_id == own or run.job_name in _BUILD_NOTHING:
             continue
         names = set(tables()) if run.asset_selection is None else {table_of(key) for key in run.asset_selection}
         found |= names

@@ -87,6 +87,8 @@ def test_tables_of_runs_are_those_that_wait_or_are_on(instance: DagsterInstance)
     run = create_run(instance, [NAME], date(2026, 3, 2), date(2026, 3, 2))
     assert tables_of_runs(instance, "another") == {NAME}
     assert tables_of_runs(instance, run.run_id) == set()
+    looks = instance.create_run_for_job(defs.resolve_job_def("freshness"))
+    assert tables_of_runs(instance, run.run_id) == set(), f"{looks.job_name} builds nothing"
     instance.report_run_failed(run)
     assert instance.get_run_by_id(run.run_id).status == DagsterRunStatus.FAILURE  # type: ignore[union-attr]
     assert tables_of_runs(instance, "another") == set()
