@@ -11,17 +11,18 @@ from lakehouse.orchestration.automation import automation_sensor
 from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
+from lakehouse.orchestration.upkeep import upkeep_checks, upkeep_job, upkeep_schedule
 
 engine = SparkEngine()
-checks = freshness_checks()
-whole_lake = whole_lake_job(without=checks)
-freshness = freshness_job(checks)
+fresh, tidy = freshness_checks(), upkeep_checks()
+whole_lake = whole_lake_job(fresh, tidy)
+freshness, upkeep = freshness_job(fresh), upkeep_job(tidy)
 
 defs = Definitions(
     assets=[build_asset(table) for table in tables().values()],
-    asset_checks=[checks],
-    jobs=[whole_lake, freshness],
-    schedules=[daily_schedule(whole_lake), freshness_schedule(freshness)],
+    asset_checks=[fresh, tidy],
+    jobs=[whole_lake, freshness, upkeep],
+    schedules=[daily_schedule(whole_lake), freshness_schedule(freshness), upkeep_schedule(upkeep)],
     sensors=[automation_sensor(whole_lake), alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.

@@ -20,6 +20,8 @@ from lakehouse.disk import sync
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
+UPKEEP_CRON = "30 2 * * *"
+UPKEEP_OFF = "off"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
 
 
@@ -65,6 +67,11 @@ class Settings(BaseSettings):
     )
     auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
     undo_days: int = Field(7, ge=1, le=90, description="Days for which any version of a table can be read and restored")
+    upkeep_cron: str = Field(
+        UPKEEP_CRON, description="When tables are tidied, as a cron expression in UTC; off: only by command"
+    )
+    upkeep_minutes: float = Field(60.0, gt=0, description="Most minutes that tidying takes in one night")
+    upkeep_gb: float = Field(50.0, gt=0, description="Most GB of files that are merged in one night")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")
@@ -87,6 +94,13 @@ class Settings(BaseSettings):
     def _memory(cls, value: str) -> str:
         if value and not re.fullmatch(r"\d+[mg]", value):
             raise ValueError(f"{value!r} is not a size such as 1500m or 2g")
+        return value
+
+    @field_validator("upkeep_cron")
+    @classmethod
+    def _cron(cls, value: str) -> str:
+        if value != UPKEEP_OFF and not re.fullmatch(r"[\d*/,\-]+( [\d*/,\-]+){4}", value):
+            raise ValueError(f"{value!r} is neither off nor five fields such as {UPKEEP_CRON!r}")
         return value
 
     @field_validator("orders_url")

@@ -22,6 +22,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, get_settings
 
 MIN_PYTHON = (3, 11)
+MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
 
 
 class ProblemError(Exception):
@@ -87,6 +88,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
+    yield _finding("tidy", lambda: _tidy(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
             found = _finding("engine", lambda: _engine(settings))
@@ -98,6 +100,25 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=True, found=look())
     except ProblemError as problem:
         return Finding(check, ok=False, found=problem.found, mend=problem.mend)
+
+
+def _tidy(settings: Settings) -> str:
+    """Small files and log entries of every table that was built."""
+    from lakehouse.catalog import tables
+    from lakehouse.tables.upkeep import layouts, untidy
+
+    try:
+        found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
+    except LakehouseError as error:
+        raise ProblemError(str(error), "Mend that table first.") from None
+    waiting = {name: each.small for name, each in found.items() if each.partitions}
+    if sum(waiting.values()) > MANY_SMALL_FILES:
+        listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
+        raise ProblemError(
+            f"small files to merge: {listed}", "The job upkeep merges them at night; now: lakehouse compact"
+        )
+    entries = max((each.entries for each in found.values()), default=0)
+    return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
 
 
 def _python() -> str:

@@ -121,22 +121,6 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
 def _layouts(settings: Settings, selection: str | None) -> dict[str, Layout]:
     """The selected tables and their quarantines, as far as they were built; where all are meant, `ops.…` too."""
     from lakehouse.catalog import get_table
-    from lakehouse.tables.evolve import stored_schema
-    from lakehouse.tables.lake import table_path
-    from lakehouse.tables.maintenance import Layout
-    from lakehouse.tables.ops import ops_tables
-    from lakehouse.tables.snapshot import open_snapshot
-    from lakehouse.tables.stage import quarantine_schema
-    from lakehouse.tables.staged import UNSEEN
+    from lakehouse.tables.upkeep import layouts
 
-    found: dict[str, Layout] = {}
-    for name in select_tables(selection):
-        contract = get_table(name)
-        found[name] = Layout(table_path(settings.root, name), contract.schema, (*contract.pii, *UNSEEN))
-        if contract.rules:
-            path = table_path(settings.root, contract.quarantine_id)
-            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), (*contract.pii, *UNSEEN))
-    for name in ops_tables(settings.root) if selection is None else ():
-        path = table_path(settings.root, name)
-        found[name] = Layout(path, stored_schema(open_snapshot(path)))
-    return {name: layout for name, layout in found.items() if (layout.path / "_delta_log").exists()}
+    return layouts(settings.root, [get_table(name) for name in select_tables(selection)], ops=selection is None)

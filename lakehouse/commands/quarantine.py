@@ -159,7 +159,7 @@ def total_rows(settings: Settings, contract: Table) -> int:
     from lakehouse.tables.lake import table_path
     from lakehouse.tables.snapshot import open_snapshot
 
-    return sum(file.rows for file in open_snapshot(table_path(settings.root, contract.quarantine_id)).files)
+    return open_snapshot(table_path(settings.root, contract.quarantine_id)).live.rows
 
 
 def shown_rows(
@@ -180,10 +180,10 @@ def shown_rows(
     from lakehouse.tables.staged import FAILED_RULES
 
     snapshot = open_snapshot(table_path(settings.root, contract.quarantine_id))
-    if snapshot.delta is None:
+    if snapshot.schema is None:
         return []
     hidden = {*contract.pii, "_raw", FAILED_RULES}
-    columns = [FAILED_RULES, *[f.name for f in snapshot.delta.schema().fields if f.name not in hidden]]
+    columns = [FAILED_RULES, *[f.name for f in snapshot.schema.fields if f.name not in hidden]]
     known = {
         (each.day, each.row): each
         for each in failures(settings.root, contract, days)

@@ -28,7 +28,7 @@ def column_names(path: Path) -> list[str]:
     from lakehouse.tables.snapshot import open_snapshot
 
     snapshot = open_snapshot(path)
-    return [] if snapshot.delta is None else [field.name for field in snapshot.delta.schema().fields]
+    return [] if snapshot.schema is None else [field.name for field in snapshot.schema.fields]
 
 
 def files_of(path: Path, columns: Sequence[str], days: Collection[date] | None = None) -> Iterator[pa.Table]:

@@ -121,12 +121,13 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
     from lakehouse.orchestration.instance import unfinished_days
-    from lakehouse.tables.failures import depth_of, failures
+    from lakehouse.tables.depth import depth_now
+    from lakehouse.tables.failures import depth_of
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
 
     snapshot = lake.snapshot(contract.id)
-    aside = depth_of(failures(lake.settings.root, contract) if contract.rules else (), now)
+    aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
     published = published_days(snapshot, likely.union(_between(rows)))
@@ -174,11 +175,16 @@ def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
 
 
 def _published_at(snapshot: Snapshot) -> datetime | None:
-    if snapshot.delta is None:
-        return None
-    for entry in snapshot.delta.history(20):
-        if "lakehouse.run_id" in entry:
-            return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    from pathlib import Path
+
+    from lakehouse.tables.log import oldest_entry, read_entry
+
+    path = Path(snapshot.uri)
+    last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
+    for version in range(snapshot.version, last, -1):
+        entry = read_entry(path, version, ())
+        if "lakehouse.run_id" in entry.facts:
+            return entry.time
     return None
 
 

@@ -232,7 +232,7 @@ def _metadata_of(
     lakehouse: LakehouseResource, table: Table, result: BuildResult, days: list[date]
 ) -> dict[date, dict[str, Any]]:
     lake = lakehouse.lake()
-    total = sum(f.rows for f in lake.snapshot(table.id).files)
+    total = lake.snapshot(table.id).live.rows
     uri = str(lake.path(table.id))
     metadata = {day: day_metadata(table, result, day, uri, total) for day in days}
     if days:

@@ -15,11 +15,11 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 MAX_RUNTIME = {"dagster/max_runtime": 14400}
 
 
-def whole_lake_job(without: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
+def whole_lake_job(*without: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
     """Every table, bronze to gold, for the days asked for, without checks that are not about those days."""
     return define_asset_job(
         "lakehouse",
-        selection=AssetSelection.all() - AssetSelection.checks(without),
+        selection=AssetSelection.all() - AssetSelection.checks(*without),
         tags=MAX_RUNTIME,
         description="Every table, bronze to gold",
     )

@@ -13,8 +13,9 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.clocks import producer_days
+from lakehouse.tables.depth import depth_now
 from lakehouse.tables.erasures import keep_forgotten
-from lakehouse.tables.failures import depth_of, failures, fold
+from lakehouse.tables.failures import fold
 from lakehouse.tables.intake import take
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
@@ -89,7 +90,7 @@ def _build(
     if table.rules:
         clock = Clock(seconds)
         fold(lake.settings.root, table)
-        result.quarantine = depth_of(failures(lake.settings.root, table), datetime.now(UTC))
+        result.quarantine = depth_now(lake.settings.root, table, datetime.now(UTC))
         if table.clock:
             built = {day: each.metrics for day, each in result.days.items() if each.status != UNCHANGED}
             result.producers = producer_days(lake, table, asked, built)

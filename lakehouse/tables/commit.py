@@ -1,21 +1,20 @@
 """The one door: the only code that makes staged files visible, and what it refuses.
 
-Spark never commits. Delta-rs writes each log entry with put-if-absent, so no acknowledged commit can be overwritten.
+Spark never commits. Each log entry is written with put-if-absent, so no acknowledged commit can be overwritten.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from pyspark.sql import types as T
 
 from lakehouse.tables.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
@@ -23,6 +22,7 @@ from lakehouse.tables.durable import settle
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
 from lakehouse.tables.landing import PATIENCE, land
+from lakehouse.tables.log_writer import checkpoint_when_due, put_entry
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
 
@@ -109,7 +109,7 @@ def replace_days(
     actions = [add_action(target, file, set(texts)) for file in files]
 
     def write(current: Snapshot, named: Commit) -> None:
-        _write(target, current, files, actions, [(target.day_column, "in", texts)], named)
+        _write(target, current, files, actions, _of_days(target, current, days), named)
 
     settle([file.path for file in files], target.path)
     watched = None if read_whole else days
@@ -128,7 +128,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
     actions = [add_action(target, file, None) for file in files]
 
     def write(current: Snapshot, named: Commit) -> None:
-        _write(target, current, files, actions, None, named)
+        _write(target, current, files, actions, (), named)
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
     settle([file.path for file in files], target.path)
@@ -157,7 +157,7 @@ def exchange_files(
         removed: live files.
         commit: transactions and facts recorded in the same log entry.
         days: the days it is about, a change of which meanwhile is a conflict; None: the whole table.
-        schema: the table's columns from then on; None: as they are. Only where no day keeps some of its files.
+        schema: the table's columns from then on; None: as they are.
 
     Raises:
         PublishConflictError: where another commit changed one of these days since `base`.
@@ -165,7 +165,7 @@ def exchange_files(
     """
     check_on_disk(added)
     names = [f.name for f in target.schema.fields]
-    actions: list[AddAction | RemoveAction] = [
+    actions = [
         as_action(file, file.path.relative_to(target.path).as_posix(), delta_statistics(file, names, tuple(target.pii)))
         for file in added
     ]
@@ -174,12 +174,7 @@ def exchange_files(
     texts = sorted(day for day in touched if day is not None)
 
     def write(current: Snapshot, named: Commit) -> None:
-        if schema is not None:  # what an overwrite replaces it finds by itself: all files of the days
-            days_in = [(target.day_column, "in", texts)]
-            _write(target, current, added, actions, days_in, named, schema, strict=False)
-            return
-        gone = [_removal(file, current.partition_by, data_change=True) for file in removed]
-        _write(target, current, added, [*actions, *gone], None, named, strict=False)
+        _write(target, current, added, actions, removed, named, schema, strict=False)
 
     settle([file.path for file in added], target.path)
     return _land(target, base, days, texts, commit, write)
@@ -222,8 +217,8 @@ def merge_files(
             )
             for file, _ in left
         ]
-        gone = [_removal(each, current.partition_by, data_change=False) for _, old in left for each in old]
-        _write(target, current, [file for file, _ in left], [*added, *gone], None, named, strict=False)
+        gone = [each for _, old in left for each in old]
+        _write(target, current, [file for file, _ in left], added, gone, named, strict=False, data_change=False)
 
     return land(target.path, base, begin, write), [old for _, old in left]
 
@@ -266,7 +261,7 @@ def append(
         return Commit(made.transactions, {**made.metadata, "isBlindAppend": True})
 
     def write(current: Snapshot, named: Commit) -> None:
-        _write(target, current, files, actions, None, named)
+        _write(target, current, files, actions, (), named)
 
     return land(target.path, base, begin, write, patience=patience)
 
@@ -302,44 +297,34 @@ def _land(
     return land(target.path, base, begin, write, patience=patience)
 
 
-def _removal(file: DataFile, partition_by: Sequence[str], *, data_change: bool) -> RemoveAction:
-    values = dict(zip(partition_by, file.partition, strict=True))
-    return RemoveAction(file.path, data_change, int(time.time() * 1000), file.size, values)
-
-
 def _write(
     target: Target,
     current: Snapshot,
     files: Sequence[StagedFile],
-    actions: Sequence[AddAction | RemoveAction],
-    replaced: Any,
+    actions: Sequence[AddAction],
+    removed: Iterable[DataFile],
     commit: Commit,
     schema: Schema | None = None,
+    *,
     strict: bool = True,
+    data_change: bool = True,
 ) -> None:
-    """Hand over one log entry, whose files are on the disk.
+    """Write one log entry, whose files are on the disk.
 
-    Handed another schema than the table's, delta-rs would replace it: a run of older code would take away the columns
-    that a newer one has added meanwhile. Only files that are older than the contract (`strict` is False) may be put
-    into a table of other columns, or bring theirs with them (`schema`).
+    Only files that are older than the contract (`strict` is False) may be put into a table of other columns, or bring
+    theirs with them (`schema`).
     """
-    assert current.delta is not None
     if strict:
         same_columns(target.path, target.schema, target.partition_by, current)
     check_on_disk(files)
-    current.delta.create_write_transaction(
-        list(actions),
-        "append" if replaced is None else "overwrite",
-        schema or current.delta.schema(),
-        list(target.partition_by),
-        replaced,
-        commit_properties=CommitProperties(
-            custom_metadata={k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()},
-            max_commit_retries=0,  # a retry must first look at what the other writer did; and one try has one version
-            app_transactions=[Transaction(app_id=k, version=v) for k, v in commit.transactions.items()],
-        ),
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-    )
+    facts = {k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()}
+    version = put_entry(current, actions, removed, commit.transactions, facts, schema, data_change=data_change)
+    checkpoint_when_due(current, version)
+
+
+def _of_days(target: Target, current: Snapshot, days: Sequence[date]) -> list[DataFile]:
+    by_day = current.by_day(target.day_column)
+    return [file for day in sorted(set(days)) for file in by_day.get(day, ())]
 
 
 def _text(value: Any) -> str:

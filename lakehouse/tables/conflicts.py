@@ -9,7 +9,8 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
-from lakehouse.errors import DecidedMeanwhileError, PublishConflictError
+from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError
+from lakehouse.tables.log import read_entry
 from lakehouse.tables.snapshot import Snapshot, table_name
 
 _DECISIONS = {"restore": "restore", "swap": "candidate swap"}
@@ -18,8 +19,13 @@ _DECISIONS = {"restore": "restore", "swap": "candidate swap"}
 
 def entries_since(base: Snapshot, current: Snapshot) -> list[dict[str, Any]]:
     """What the log says of each commit after `base`, the newest first; nothing where the table was made anew."""
-    newer = current.version - base.version
-    return current.delta.history(newer) if newer > 0 and current.delta is not None else []
+    path, found = Path(current.uri), list[dict[str, Any]]()
+    for version in range(current.version, base.version, -1):
+        try:
+            found.append(dict(read_entry(path, version, ()).facts))
+        except HistoryGoneError:
+            break
+    return found
 
 
 def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishConflictError:

@@ -93,20 +93,20 @@ def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
     Raises:
         SchemaMismatchError: with the columns and both types.
     """
-    assert snapshot.delta is not None
-    if wrong := _retyped(_types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))):
+    assert snapshot.schema is not None
+    if wrong := _retyped(_types(snapshot.schema), _types(Schema.from_json(schema.json()))):
         raise SchemaMismatchError(_text(path, wrong))
 
 
 def stored_schema(snapshot: Snapshot) -> T.StructType:
     """The columns of a table as its log has them."""
-    return T.StructType.fromJson(json.loads(snapshot.delta.schema().to_json())) if snapshot.delta else T.StructType()
+    return T.StructType.fromJson(json.loads(snapshot.schema.to_json())) if snapshot.schema else T.StructType()
 
 
 def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:
     """The contract's columns that the table lacks; any other difference is refused."""
-    assert snapshot.delta is not None
-    stored, wanted = _types(snapshot.delta.schema()), _types(Schema.from_json(schema.json()))
+    assert snapshot.schema is not None
+    stored, wanted = _types(snapshot.schema), _types(Schema.from_json(schema.json()))
     wrong = _retyped(stored, wanted)
     wrong += [f"{name} is in the table and not in the contract" for name in stored if name not in wanted]
     if snapshot.partition_by != partition_by:
@@ -121,9 +121,10 @@ def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], sn
 
 def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str], snapshot: Snapshot) -> None:
     """A column that must not be null cannot be promised over rows that have none, as far as the log tells."""
-    rows = sum(file.rows for file in snapshot.files)
+    rows = snapshot.live.rows
     wrong = [f"{n} is new and never null, but {rows} rows are without it" for n in missing if n in required and rows]
-    nulls = {n: sum(each or 0 for each in snapshot.nulls(n).values()) for n in sorted(set(required) - set(missing))}
+    likely = sorted((set(required) - set(missing)) & snapshot.null_columns)
+    nulls = {name: sum(each or 0 for each in snapshot.nulls(name).values()) for name in likely}
     wrong += [
         f"{name} is never null in the contract, but null in {number} of {rows} rows"
         for name, number in nulls.items()

@@ -11,25 +11,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.tables.commit import ensure_table
+from lakehouse.tables.files import DataFile, as_date
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.ledger import Rules, Wanted, discarded
-from lakehouse.tables.log import entries, oldest_entry
+from lakehouse.tables.log import Entry, entries, oldest_entry
 from lakehouse.tables.ops import MOST_FOLDS, add_rows, ops_target, rows_about
 from lakehouse.tables.reading import read_file
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.staged import FAILED_RULES
 
 FAILURES = "ops.quarantine_failures"
@@ -122,9 +122,8 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
         days: only these; None: all.
     """
     by_day: dict[date, list[Record]] = {}
-    for record in _records(root, table):
-        if days is None or record.day in days:
-            by_day.setdefault(record.day, []).append(record)
+    for record in _records(root, table, days):
+        by_day.setdefault(record.day, []).append(record)
     decided = discarded(root, table.id)
     found: list[Failure] = []
     for day, kept in sorted(by_day.items()):
@@ -195,7 +194,7 @@ def fold(root: Path, table: Table) -> int:
     for _ in range(MOST_FOLDS):
         folded = ensure_table(target)
         done = folded.transaction(table.id)
-        newer = list(_newer(side, table, done))
+        newer = _newer(side, table, done)
         if not newer and side.version - (done or 0) < MOST_BEHIND:
             return 0
         try:
@@ -206,56 +205,66 @@ def fold(root: Path, table: Table) -> int:
     return 0  # others fold all the time; the next build goes on
 
 
-def _records(root: Path, table: Table) -> list[Record]:
+def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[Record]:
     folded = open_snapshot(table_path(root, FAILURES))
-    known = [_record(row) for row in rows_about(folded, table.id)]
+    known = [_record(row) for row in rows_about(folded, table.id, days)]
     side = open_snapshot(table_path(root, table.quarantine_id))
-    return [*known, *_newer(side, table, folded.transaction(table.id))]
+    newer = _newer(side, table, folded.transaction(table.id))
+    return [*known, *(each for each in newer if days is None or each.day in days)]
 
 
-def _newer(side: Snapshot, table: Table, done: int | None) -> Iterator[Record]:
-    """Records of the log's versions after `done`: the days whose files differ from those of the version before."""
-    if side.delta is None:
-        return
-    path = Path(side.uri)
-    first = max((done or 0) + 1, oldest_entry(path))
-    before: Snapshot | None = None
-    for entry in entries(path, first, side.version, side.partition_by):
-        version, facts = entry.version, entry.facts
-        if not entry.added and not entry.removed:  # most days quarantine nothing, and older versions are slow to open
+def unfolded_days(side: Snapshot, table: Table, done: int) -> set[date]:
+    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty."""
+    return {record.day for record in _newer(side, table, done)} if side.version > done else set()
+
+
+def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
+    """Records of the log's versions after `done`, the oldest first: one for each day whose files changed.
+
+    What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
+    as the table has files.
+    """
+    if not side.exists:
+        return []
+    path, wanted = Path(side.uri), (done or 0) + 1
+    first = max(wanted, oldest_entry(path))
+    now = side.by_day(table.day_column)
+    known: dict[date, dict[str, DataFile]] = {}  # of days that newer entries changed
+
+    def files_of(day: date) -> dict[str, DataFile]:
+        return known[day] if day in known else {file.path: file for file in now.get(day, ())}
+
+    found: list[list[Record]] = []
+    position = side.partition_by.index(table.day_column)
+    for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
+        by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
+        for side_of, files in enumerate((entry.added, entry.removed)):
+            for name, file in files.items():
+                if (day := as_date(file.partition[position])) is not None:
+                    by_day.setdefault(day, ({}, {}))[side_of][name] = file
+        # Where entries were cleaned up before anybody folded them, the first that is left speaks for them.
+        speaks_for_all = entry.version == first > wanted
+        days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
+        found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))
+        for day, (added, removed) in by_day.items():
+            before = {name: file for name, file in files_of(day).items() if name not in added}
+            known[day] = before | removed
+    return [record for records in reversed(found) for record in records]
+
+
+def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]) -> list[Record]:
+    """What an entry left of each day it changed."""
+    run_id = str(entry.facts.get("lakehouse.run_id", ""))
+    judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
+    found = []
+    for day, files in after.items():
+        try:
+            rows = _rows(table, side, files)
+        except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
             continue
-        before = before or _at(path, version - 1) or Snapshot(side.uri, -1)
-        after = side if version == side.version else _at(path, version)
-        if after is None:
-            continue
-        old, new = before.by_day(table.day_column), after.by_day(table.day_column)
-        for day in sorted({*old, *new}):
-            files = new.get(day, [])
-            if {each.path for each in old.get(day, [])} == {each.path for each in files}:
-                continue
-            try:
-                rows = _rows(table, after, files)
-            except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
-                continue
-            run_id = str(facts.get("lakehouse.run_id", ""))
-            yield Record(
-                day,
-                version,
-                entry.time,
-                run_id,
-                str(facts.get("lakehouse.code_version", "")),
-                bool(run_id) and facts.get("lakehouse.operation", "publish") == "publish",
-                rows,
-            )
-        before = after
-
-
-def _at(path: Path, version: int) -> Snapshot | None:
-    """A version of the quarantine; None where its part of the log was removed."""
-    try:
-        return open_snapshot(path, version)
-    except DeltaError:
-        return None
+        code = str(entry.facts.get("lakehouse.code_version", ""))
+        found.append(Record(day, entry.version, entry.time, run_id, code, judged, rows))
+    return found
 
 
 def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> dict[Rules, list[int]]:

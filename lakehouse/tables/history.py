@@ -178,7 +178,7 @@ def _target(root: Path) -> Target:
 
 def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
     """Records of the log's versions after `done`, up to the snapshot's."""
-    if snapshot.delta is None:
+    if not snapshot.exists:
         return []
     path = Path(snapshot.uri)
     first = max((done or 0) + 1, oldest_entry(path))

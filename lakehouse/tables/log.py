@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
 from lakehouse.errors import HistoryGoneError
-from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.tables.files import DataFile, file_of
+from lakehouse.tables.snapshot import Snapshot, open_snapshot, table_name
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,15 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
                 case "txn":
                     transactions[action["appId"]] = action["version"]
                 case "add":
-                    file = _file(action, path, partition_by)
+                    file = file_of(action, partition_by, str(path))
                     added[file.path] = file
                     changes_rows |= action["dataChange"]
                 case "remove":
-                    file = _file(action, path, partition_by)
+                    file = file_of(action, partition_by, str(path))
                     removed[file.path] = file
                     changes_rows |= action["dataChange"]
     moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
     return Entry(version, moment, facts, added, removed, changes_rows, transactions)
-
-
-def _file(action: Mapping[str, Any], path: Path, partition_by: Collection[str]) -> DataFile:
-    values = action.get("partitionValues") or {}
-    rows = json.loads(action.get("stats") or "{}").get("numRecords")
-    partition = tuple(map(values.get, partition_by))
-    return DataFile(unquote(action["path"]), partition, rows, action.get("size") or 0, str(path))
 
 
 def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:

@@ -142,7 +142,7 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
     return sorted({version for versions in holders.values() for version in versions})
 
 
-def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
+def compact(layout: Layout, *, dry_run: bool = False, values: Collection[str] | None = None) -> Compacted:
     """Merge the files of each partition that has several; no row changes.
 
     Of a partition that a run publishes meanwhile, what the run has published stands; the others are merged. Where a
@@ -152,13 +152,14 @@ def compact(layout: Layout, *, dry_run: bool = False) -> Compacted:
     Args:
         layout: the table; nothing happens where it was never built.
         dry_run: only count the files.
+        values: only partitions with one of these values of the first partition column; None: all.
 
     Raises:
         PublishConflictError: where other writers won every attempt.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         snapshot = fresh_snapshot(layout.path)
-        groups = _groups(snapshot)
+        groups = _groups(snapshot, values)
         if not groups or dry_run:
             return _compacted(snapshot.version, groups, attempt - 1)
         target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
@@ -182,12 +183,12 @@ def _compacted(version: int, groups: Sequence[Sequence[DataFile]], attempts: int
     return Compacted(version, sum(map(len, groups)), len(groups), len(partitions), attempts)
 
 
-def _groups(snapshot: Snapshot) -> list[list[DataFile]]:
+def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[DataFile]]:
     """Files of one partition to make one of, of `TARGET_BYTES` at most; files as large as that stay as they are."""
     groups: list[list[DataFile]] = []
     of_partition: dict[tuple[str | None, ...], tuple[list[DataFile], int]] = {}
     for file in sorted(snapshot.files, key=lambda each: each.path):
-        if file.size >= TARGET_BYTES:
+        if file.size >= TARGET_BYTES or (values is not None and file.partition[0] not in values):
             continue
         group, size = of_partition.get(file.partition, ([], 0))
         if not group or size + file.size > TARGET_BYTES:

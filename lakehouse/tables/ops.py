@@ -72,7 +72,7 @@ def add_rows(
         append(target, files, Commit(transactions))
     else:
         append_batch(target, after, files, Commit(transactions))
-    if sum(1 for file in base.files if file.partition == (about,)) >= MOST_FILES:
+    if len(base.of(about)) >= MOST_FILES:
         compact(Layout(target.path, target.schema))
 
 
@@ -90,10 +90,9 @@ def rows_about(
         days: only these.
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
     """
-    for file in snapshot.files:
-        if about is None or file.partition == (about,):
-            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                read = parquet.read(None if columns is None else list(columns))
-            if days is not None:
-                read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
-            yield from read.to_pylist()
+    for file in snapshot.live if about is None else snapshot.of(about):
+        with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
+            read = parquet.read(None if columns is None else list(columns))
+        if days is not None:
+            read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
+        yield from read.to_pylist()

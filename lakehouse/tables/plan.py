@@ -93,7 +93,7 @@ class _DayStates:
         self._by_file = table.upsert or table.extract is not None
         self._identities: dict[date, str] = {}
         self._files = snapshot.by_day(table.content_day_column)
-        self.rows = {day: sum(f.rows for f in files) for day, files in self._files.items()}
+        self.rows = snapshot.rows_by_day(table.content_day_column)
 
     def identity(self, day: date) -> str:
         """Of the partitions that hold rows of the day: what they were made from, and which rows they are."""

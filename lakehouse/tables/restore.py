@@ -67,9 +67,9 @@ class Exchange:
     @property
     def changes_columns(self) -> bool:
         """Whether the table's columns go back as well: only a whole table's can."""
-        if self.days is not None or self.wanted.delta is None or self.base.delta is None:
+        if self.days is not None or self.wanted.schema is None or self.base.schema is None:
             return False
-        return bool(self.wanted.delta.schema() != self.base.delta.schema())
+        return bool(self.wanted.schema != self.base.schema)
 
     @property
     def touched(self) -> set[date]:
@@ -230,7 +230,7 @@ def named_again(change: Exchange) -> Exchange:
             second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
             raise _gone(change, [file]) from None
-        added.append(replace(file, path=path, folder=str(change.target.path)))
+        added.append(file._replace(path=path, logged=None, folder=str(change.target.path)))
     if added:
         failpoint(name, "after-names")
     return replace(change, added=added)
@@ -268,15 +268,8 @@ def _commit(change: Exchange, facts: Mapping[str, Any]) -> int:
     ]
     days = None if change.days is None else sorted(change.days)
     commit = Commit(change.transactions, facts)
-    if not change.changes_columns or change.wanted.delta is None:
-        return exchange_files(change.target, change.base, added, change.removed, commit, days=days)
-    schema = change.wanted.delta.schema()
-    base, removed = change.base, change.removed
-    if days_of([*change.added, *removed]) & days_of([f for f in base.files if f not in removed]):
-        # A day keeps some of its files, which a commit that changes columns cannot do: the columns follow in a second.
-        version = exchange_files(change.target, base, added, removed, commit, days=days)
-        base, added, removed = open_snapshot(change.target.path, version), [], []
-    return exchange_files(change.target, base, added, removed, commit, days=days, schema=schema)
+    schema = change.wanted.schema if change.changes_columns else None
+    return exchange_files(change.target, change.base, added, change.removed, commit, days=days, schema=schema)
 
 
 def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
@@ -292,10 +285,10 @@ def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
 
 def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
     """Files of the older version must be readable under the table's columns of today."""
-    assert base.delta is not None
-    assert wanted.delta is not None
-    now = {f.name: f.type for f in base.delta.schema().fields}
-    wrong = [f.name for f in wanted.delta.schema().fields if now.get(f.name) != f.type]
+    assert base.schema is not None
+    assert wanted.schema is not None
+    now = {f.name: f.type for f in base.schema.fields}
+    wrong = [f.name for f in wanted.schema.fields if now.get(f.name) != f.type]
     if wrong:
         raise UndoRefusedError(
             f"{table.id}: the columns have changed since version {wanted.version} ({', '.join(wrong)}), so its days "

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property, lru_cache
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Metadata, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lakehouse.errors import DamagedLogError, HistoryGoneError, UnsupportedTableError
+from lakehouse.errors import DamagedLogError, UnsupportedTableError
 from lakehouse.tables.damage import damage
+from lakehouse.tables.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.tables.transactions import read_transactions
 
+__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name"]
+
 _LOG = "_delta_log"
-AGAIN = "/again/"  # in a path: what follows is the file's first name
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
 WITHDRAWN = -1
@@ -44,75 +47,94 @@ _DECLARED = {
 }
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """One live file: its path in the log, its partition values as text, rows and bytes.
-
-    `said` are the rows by the log, which need not say; `folder` is the table's.
-    """
-
-    path: str
-    partition: tuple[str | None, ...]
-    said: int | None
-    size: int
-    folder: str = field(default="", compare=False, repr=False)
-
-    @property
-    def rows(self) -> int:
-        """Its rows.
-
-        Raises:
-            HistoryGoneError: where the log does not say, and the file cannot.
-        """
-        return rows_in(Path(self.folder, self.path)) if self.said is None else self.said
-
-    @property
-    def first_name(self) -> str:
-        """Its path when it was written: it has another one where a restore or a swap has brought it back."""
-        return self.path.partition(AGAIN)[2] or self.path
+# Partition values of other types may be written in several ways, so that a text does not say which is meant.
+_PLAIN = {"string", "date", "integer", "long"}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one version; `version` is -1 where the table does not exist yet."""
+    """A table at one version; `version` is -1 where the table does not exist yet.
+
+    Attributes:
+        uri: folder of the table.
+        version: of its log.
+        partition_by: its partition columns.
+        live: its files.
+        schema: its columns; None where it does not exist.
+        metadata: the log's description of the table.
+        null_columns: columns of which some file has, or had, a null; None where no log said so.
+    """
 
     uri: str
     version: int
     partition_by: tuple[str, ...] = ()
-    files: tuple[DataFile, ...] = ()
-    delta: DeltaTable | None = field(default=None, compare=False, repr=False)
+    live: LiveFiles = field(default_factory=lambda: LiveFiles.of(()), compare=False, repr=False)
+    schema: Schema | None = field(default=None, compare=False, repr=False)
+    metadata: Metadata | None = field(default=None, compare=False, repr=False)
+    null_columns: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
-    def by_day(self, column: str) -> dict[date, list[DataFile]]:
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a table."""
+        return self.version >= 0
+
+    @cached_property
+    def files(self) -> tuple[DataFile, ...]:
+        """All live files, by path: what takes time with their number. `of` and `by_day` do not."""
+        return tuple(sorted(self.live, key=attrgetter("path")))
+
+    def of(self, *partition: str | None) -> Sequence[DataFile]:
+        """Live files of one partition."""
+        return self.live.partitions.get(partition, ())
+
+    def by_day(self, column: str) -> Mapping[date, Sequence[DataFile]]:
         """Live files by the date in the partition column."""
-        return self._days[self.partition_by.index(column)] if self.files else {}
+        return self.live.days(self.partition_by.index(column)).files if self.live.number else {}
 
     def rows_by_day(self, column: str) -> dict[date, int]:
         """Live rows by the date in the partition column, for days that have files."""
-        return {day: sum(f.rows for f in files) for day, files in self.by_day(column).items()}
+        if not self.live.number:
+            return {}
+        found = self.live.days(self.partition_by.index(column))
+        return {
+            day: sum(file.rows for file in found.files[day]) if said is None else said
+            for day, said in found.rows.items()
+        }
 
     def transaction(self, app_id: str) -> int | None:
         """The last version committed under an application id; None where there is none, or it was withdrawn."""
-        if self.delta is None:
+        if not self.exists:
             return None
         known = self._transactions
-        found = self.delta.transaction_version(app_id) if known is None else known.get(app_id)
+        if known is None:
+            assert self.delta is not None
+            found = self.delta.transaction_version(app_id)
+        else:
+            found = known.get(app_id)
         return None if found == WITHDRAWN else found
 
     def nulls(self, column: str) -> dict[str, int | None]:
         """Nulls in a column by path of each live file; None where the log does not say, as for an older file."""
-        if self.delta is None:
-            return {}
-        name, counts = f"null_count.{column}", self._statistics
-        found = counts[name].to_pylist() if name in counts.column_names else [None] * counts.num_rows
-        return dict(zip(map(unquote, counts["path"].to_pylist()), found, strict=True))
+        return self._statistic(f"null_count.{column}")
 
     def high(self, column: str) -> dict[str, Any]:
         """A bound of a column's values by path of each live file; None where the log has none."""
-        if self.delta is None:
+        return self._statistic(f"max.{column}")
+
+    def _statistic(self, name: str) -> dict[str, Any]:
+        if not self.exists:
             return {}
-        name, found = f"max.{column}", self._statistics
+        found = self._statistics
         values = found[name].to_pylist() if name in found.column_names else [None] * found.num_rows
         return dict(zip(map(unquote, found["path"].to_pylist()), values, strict=True))
+
+    @cached_property
+    def delta(self) -> DeltaTable | None:
+        """The table as delta-rs has it, None where there is none: opening it reads the whole log.
+
+        Who changes the table through it takes a `fresh_snapshot`.
+        """
+        return DeltaTable(self.uri, version=self.version) if self.exists else None
 
     @cached_property
     def _statistics(self) -> pa.Table:
@@ -120,20 +142,8 @@ class Snapshot:
         return pa.table(self.delta.get_add_actions(flatten=True))
 
     @cached_property
-    def _transactions(self) -> dict[str, int] | None:
+    def _transactions(self) -> Mapping[str, int] | None:
         return read_transactions(Path(self.uri), self.version)
-
-    @cached_property
-    def _days(self) -> list[dict[date, list[DataFile]]]:
-        indexes: list[dict[date, list[DataFile]]] = []
-        for position in range(len(self.partition_by)):
-            days: dict[date, list[DataFile]] = defaultdict(list)
-            for file in self.files:
-                day = _date(file.partition[position])
-                if day is not None:
-                    days[day].append(file)
-            indexes.append(dict(days))
-        return indexes
 
 
 def table_name(folder: Path) -> str:
@@ -142,10 +152,10 @@ def table_name(folder: Path) -> str:
 
 
 def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
-    """A table as its log says; the newest version comes from memory where nothing was committed since it was read.
+    """A table as its log says; the newest version is carried on from the last one that was read, by what came since.
 
-    A run looks at the log of every table many times, and with years of days behind it each look takes longer. What is
-    returned is shared: who changes the table through `delta` takes a `fresh_snapshot`.
+    A run looks at the log of every table many times, and with years of days behind it each look at all of it takes
+    longer. What is returned is shared, and never changes.
 
     Args:
         path: folder of the table.
@@ -157,28 +167,126 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
     """
     if version is not None:
         return fresh_snapshot(path, version)
-    try:
-        log = (path / _LOG).stat()
-    except OSError:
+    kept, state = _kept(path), _state(path)
+    if state is None:
         return fresh_snapshot(path)
-    kept, state = _kept(path), (log.st_ino, log.st_mtime_ns)
-    found = kept.get(state)
+    last = kept.get("last")
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
-    if found is None or (path / _LOG / f"{found.version + 1:020}.json").exists():
+    if last is not None and last.state == state and not _entry(path, last.snapshot.version + 1).exists():
+        return last.snapshot
+    found = _carried_on(path, last) if last is not None and last.state[0] == state[0] else None
+    if found is None:
         found = fresh_snapshot(path)
-        kept.clear()
-        kept[state] = found
+        if found.exists and found._transactions is not None:  # noqa: SLF001 - of this module
+            found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
+    kept.clear()
+    if found.exists:
+        kept["last"] = _Kept(found, state, _mark(path, found.version))
     return found
 
 
+class _Kept(NamedTuple):
+    """The last snapshot of a table, the state of the log's folder before it was read, and its newest entry's mark."""
+
+    snapshot: Snapshot
+    state: tuple[int, int]
+    mark: tuple[int, int, int] | None
+
+
 @lru_cache(maxsize=64)
-def _kept(_path: Path) -> dict[tuple[int, int], Snapshot]:
-    """The last snapshot of a table, by the state of its log's folder: the inode and the time of its last change."""
+def _kept(_path: Path) -> dict[str, _Kept]:
     return {}
 
 
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        log = (path / _LOG).stat()
+    except OSError:
+        return None
+    return log.st_ino, log.st_mtime_ns
+
+
+def _entry(path: Path, version: int) -> Path:
+    return path / _LOG / f"{version:020}.json"
+
+
+def _mark(path: Path, version: int) -> tuple[int, int, int] | None:
+    """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
+    try:
+        found = _entry(path, version).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
+    """The newest version from the last one by the entries since; None where the log has to be read as a whole.
+
+    That is where the last version's entry is not the one that was read, and for whatever is not plain files that come
+    and go: new columns, features, or an entry that cannot be understood.
+    """
+    snapshot = last.snapshot
+    if last.mark is None or _mark(path, snapshot.version) != last.mark or not _plain(snapshot):
+        return None
+    while True:
+        try:
+            text = _entry(path, snapshot.version + 1).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return snapshot
+        except (OSError, ValueError):
+            return None
+        try:
+            after = _after(snapshot, text)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        if after is None:
+            return None
+        snapshot = after
+
+
+def _plain(snapshot: Snapshot) -> bool:
+    if snapshot.schema is None:
+        return False
+    types = {each.name: getattr(each.type, "type", None) for each in snapshot.schema.fields}
+    return all(types.get(name) in _PLAIN for name in snapshot.partition_by)
+
+
+def _after(snapshot: Snapshot, entry: str) -> Snapshot | None:
+    """The next version; None where its entry has more to say than files, transactions and facts."""
+    added: list[DataFile] = []
+    removed: list[DataFile] = []
+    transactions: dict[str, int] = {}
+    nulls: set[str] = set()
+    for line in entry.splitlines():
+        for kind, action in json.loads(line).items() if line else ():
+            if kind == "add" and not action.get("deletionVector"):
+                added.append(file_of(action, snapshot.partition_by, snapshot.uri))
+                counts = json.loads(action.get("stats") or "{}").get("nullCount") or {}
+                nulls |= {name for name, number in counts.items() if number}
+            elif kind == "remove":
+                file = file_of(action, snapshot.partition_by, snapshot.uri)
+                if snapshot.partition_by and not action.get("partitionValues"):
+                    file = file._replace(partition=snapshot.live.partition_of(file.path) or file.partition)
+                removed.append(file)
+            elif kind == "txn":
+                transactions[action["appId"]] = int(action["version"])
+            elif kind != "commitInfo":
+                return None
+    if {file.path for file in added} & {file.path for file in removed}:
+        return None
+    made = replace(
+        snapshot,
+        version=snapshot.version + 1,
+        live=snapshot.live.changed(added, removed) if added or removed else snapshot.live,
+        null_columns=snapshot.null_columns | nulls,
+    )
+    known = snapshot._transactions  # noqa: SLF001 - of this module
+    made.__dict__["_transactions"] = None if known is None else {**known, **transactions} if transactions else known
+    return made
+
+
 def fresh_snapshot(path: Path, version: int | None = None) -> Snapshot:
-    """As `open_snapshot`, but read now and for the caller alone."""
+    """As `open_snapshot`, but read now, from the whole log, and for the caller alone."""
     try:
         delta = DeltaTable(str(path), version=version)
     except TableNotFoundError:
@@ -193,48 +301,35 @@ def fresh_snapshot(path: Path, version: int | None = None) -> Snapshot:
 
 def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     """The snapshot that an opened table shows."""
-    columns = tuple(delta.metadata().partition_columns)
+    metadata = delta.metadata()
+    columns = tuple(metadata.partition_columns)
     actions = pa.table(delta.get_add_actions(flatten=True))
+    logged = actions["path"].to_pylist()
+    rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(logged)
     parts = [_texts(actions, f"partition.{name}") for name in columns]
-    files = tuple(
-        DataFile(unquote(path), values, rows, size, uri)
-        for path, rows, size, *values_list in zip(
-            actions["path"].to_pylist(),
-            actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(actions),
-            actions["size_bytes"].to_pylist(),
-            *parts,
-            strict=True,
+    partitions = zip(*parts, strict=True) if parts else repeat((), len(logged))
+    paths = [unquote(each) if "%" in each else each for each in logged]
+    files = (
+        DataFile(path, partition, number, size, None if path == name else name, uri)
+        for path, partition, number, size, name in zip(
+            paths, partitions, rows, actions["size_bytes"].to_pylist(), logged, strict=True
         )
-        for values in [tuple(values_list)]
     )
-    return Snapshot(uri, delta.version(), columns, files, delta)
+    counts = [name for name in actions.column_names if name.startswith("null_count.")]
+    nulls = frozenset(name.removeprefix("null_count.") for name in counts if _any(actions[name]))
+    made = Snapshot(uri, delta.version(), columns, LiveFiles.of(files), delta.schema(), metadata, nulls)
+    made.__dict__["delta"] = delta
+    return made
 
 
-@lru_cache(maxsize=100_000)  # a data file never changes
-def rows_in(path: Path) -> int:
-    """The rows of a data file by its footer.
-
-    Raises:
-        HistoryGoneError: where it cannot be read.
-    """
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (OSError, pa.ArrowException) as error:
-        raise HistoryGoneError(
-            f"The rows of {path} are not known: the log has no statistics of it, and it cannot be read ({error}). "
-            "If a vacuum has removed it, choose a newer version; `lakehouse history` lists those that can be read."
-        ) from None
+def _any(counts: pa.ChunkedArray) -> bool:
+    return not pa.types.is_integer(counts.type) or bool(pc.sum(counts).as_py())
 
 
 def _texts(actions: pa.Table, column: str) -> list[str | None]:
-    return [None if value is None else str(value) for value in actions[column].to_pylist()]
-
-
-@lru_cache(maxsize=100_000)  # the same few thousand days are read of every table, several times a run
-def _date(value: str | None) -> date | None:
-    if value is None or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
-        return None
-    return date.fromisoformat(value)
+    found = actions[column].to_pylist()
+    texts = {value: None if value is None else str(value) for value in set(found)}
+    return [texts[value] for value in found]
 
 
 def _refuse_features(delta: DeltaTable, path: Path) -> None:

@@ -39,7 +39,7 @@ def upsert_frame(
     source, inputs = lake.table(each.table), plan.inputs[parameter]
     run = set(days)
     asked = lake.read(source, days, inputs)
-    stores = [store for store in stores if store.files]
+    stores = [store for store in stores if store.live.number]
     if not stores:
         return table.transform(**{parameter: asked}), sorted(run)
 

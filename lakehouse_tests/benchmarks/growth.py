@@ -26,7 +26,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks growth", description=__doc__)
     parser.add_argument("--days", type=int, nargs=2, default=[50, 2000], help="days of history of the two lakes")
     parser.add_argument("--rows", type=int, default=40, help="lines a day")
+    parser.add_argument("--files", type=int, nargs="+", help="instead: steps on made-up logs of so many files each")
     given = parser.parse_args(argv)
+    if given.files:
+        from lakehouse_tests.benchmarks.growth_files import main as growth_files
+
+        return growth_files(given.files)
     found = {}
     for days in given.days:
         with tempfile.TemporaryDirectory(prefix="lakehouse-growth-") as folder:

@@ -21,11 +21,12 @@ from lakehouse.commands import console, dev, doctor
 from lakehouse.commands.reports import Report
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.settings import Settings
+from lakehouse.tables.commit import Commit, append
 from lakehouse.tables.erasures import BEGUN, Erasure, note
 from lakehouse.tables.ops import add_rows, ops_target
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.making import rows_of, stage_rows
 
 EVENTS = ("land", "events", "--days", "2", "--rows", "20", "--seed", "5", "--from", "2011-03-01")
 
@@ -202,7 +203,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "is_free", lambda _: True)
     said = cli("doctor", "--no-engine", "--json")
     assert [each["check"] for each in said.json] == [
-        *("python", "settings", "packages", "java", "jars", "folders", "privacy", "pii key", "port"),
+        *("python", "settings", "packages", "java", "jars", "folders", "privacy", "pii key", "port", "tidy"),
     ]
     assert [each for each in said.json if not each["ok"]] == []
     assert said.code == 0
@@ -225,6 +226,22 @@ def test_the_doctor_says_how_to_mend(cli: Cli, root: Path, tmp_path: Path, monke
     assert found["packages"]["found"] == "deltalake 0.1 instead of 1.6.6; pandera 1 instead of 0.35.0"
     assert "Install a Java 17" in found["java"]["mend"]
     assert "python -m lakehouse.spark.jars" in found["jars"]["mend"]
+
+
+def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a lake whose upkeep is switched off would only become slower."""
+    target = ops_target(
+        root, "ops.notes", T.StructType([T.StructField(n, T.StringType()) for n in ("about", "id")]), ""
+    )
+    for number in range(4):
+        append(target, stage_rows(target, [{"about": "x", "id": "a"}]), Commit({"batch": number + 1}))
+    assert findings(cli("doctor", "--no-engine", "--json"))["tidy"]["found"].startswith(
+        "4 files, at most 5 log entries"
+    )
+    monkeypatch.setattr(doctor, "MANY_SMALL_FILES", 3)
+    found = findings(cli("doctor", "--no-engine", "--json"))["tidy"]
+    assert (found["ok"], found["found"]) == (False, "small files to merge: ops.notes 4")
+    assert "lakehouse compact" in found["mend"]
 
 
 def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

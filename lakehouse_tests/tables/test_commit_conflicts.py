@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakehouse.errors import PublishConflictError
+from lakehouse.tables import commit as door
 from lakehouse.tables.commit import Commit, Target, append, append_batch, ensure_table, exchange_files, replace_days
 from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse_tests.making import stage_rows
@@ -25,15 +26,15 @@ class _AfterTheFact:
     """Makes each commit of the door succeed and then fail, as a lost answer does."""
 
     def __init__(self, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = DeltaTable.create_write_transaction
+        real = door.put_entry
 
-        def lost(table: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        def lost(*args: Any, **kwargs: Any) -> int:
             self.calls += 1
-            real(table, *args, **kwargs)
+            real(*args, **kwargs)
             raise error
 
         self.calls = 0
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+        monkeypatch.setattr(door, "put_entry", lost)
 
 
 LOST = [CommitFailedError("timed out"), DeltaError("checkpoint failed"), OSError("connection reset")]
@@ -87,7 +88,7 @@ def test_a_commit_that_failed_is_not_reported_as_done(target: Target, monkeypatc
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", full)
+    monkeypatch.setattr(door, "put_entry", full)
     files = stage_rows(target, [row("x", MONDAY)])
     with pytest.raises(OSError, match="No space left"):
         replace_days(target, open_snapshot(target.path), files, [MONDAY], Commit({"day/mon": 2}))
@@ -160,15 +161,15 @@ def test_a_forced_rebuild_is_not_taken_for_done_by_its_old_fingerprint(target: T
 
 def test_a_writer_that_always_loses_gives_up_by_name(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a run against a busy table would never end."""
-    real, number = DeltaTable.create_write_transaction, count(1)
+    real, number = door.put_entry, count(1)
 
-    def busy(*args: Any, **kwargs: Any) -> None:
+    def busy(*args: Any, **kwargs: Any) -> int:
         with monkeypatch.context() as patch:
-            patch.setattr(DeltaTable, "create_write_transaction", real)
+            patch.setattr(door, "put_entry", real)
             append(target, [], Commit({"somebody else": next(number)}))
-        real(*args, **kwargs)
+        return real(*args, **kwargs)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
+    monkeypatch.setattr(door, "put_entry", busy)
     said = r"silver\.sales: other writers won every commit for 0\.2 s, and nothing"
     with pytest.raises(PublishConflictError, match=said):
         replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit(), patience=0.2)
@@ -185,21 +186,22 @@ def test_a_log_that_takes_no_commit_is_not_taken_for_a_busy_one(
     def refuse(*_: Any, **__: Any) -> None:
         raise CommitFailedError("refused")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    monkeypatch.setattr(door, "put_entry", refuse)
     with pytest.raises(CommitFailedError, match="refused"):
         replace_days(target, open_snapshot(target.path), [], [MONDAY], Commit())
 
 
 def _overtaken(monkeypatch: pytest.MonkeyPatch, overtake: Callable[[], object]) -> None:
     """Right after the next commit of the door, before its writer looks at the log again, another one is made."""
-    real, left = DeltaTable.create_write_transaction, [overtake]
+    real, left = door.put_entry, [overtake]
 
-    def commit(*args: Any, **kwargs: Any) -> None:
-        real(*args, **kwargs)
+    def commit(*args: Any, **kwargs: Any) -> int:
+        version = real(*args, **kwargs)
         if left:
             left.pop()()
+        return version
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+    monkeypatch.setattr(door, "put_entry", commit)
 
 
 @pytest.mark.parametrize("way", ["replace", "batch", "append", "exchange"])
@@ -227,14 +229,14 @@ def test_what_a_commit_derives_from_the_table_is_derived_at_each_try(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, a value that another writer has raised meanwhile would go back to what the first one had read."""
-    real, left = DeltaTable.create_write_transaction, [20]
+    real, left = door.put_entry, [20]
 
-    def raised(*args: Any, **kwargs: Any) -> None:
+    def raised(*args: Any, **kwargs: Any) -> int:
         if left:
             append(target, [], Commit({"high": left.pop()}))
-        real(*args, **kwargs)
+        return real(*args, **kwargs)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", raised)
+    monkeypatch.setattr(door, "put_entry", raised)
 
     def highest(current: Snapshot) -> Commit:
         return Commit({"high": max(10, current.transaction("high") or 0), "own": 1})

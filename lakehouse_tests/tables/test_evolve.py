@@ -162,7 +162,9 @@ def test_a_lost_answer_is_looked_up_and_a_real_error_is_told(target: Target, mon
             def __getattr__(self, name: str) -> Any:
                 return getattr(snapshot.delta, name)
 
-        return replace(snapshot, delta=Delta())  # type: ignore[arg-type]
+        made = replace(snapshot)
+        made.__dict__["delta"] = Delta()
+        return made
 
     wider = with_fields(target, NOTE)
     monkeypatch.setattr("lakehouse.tables.evolve.fresh_snapshot", partial(broken, real=False))

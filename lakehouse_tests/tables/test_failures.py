@@ -15,12 +15,14 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
+from lakehouse.tables import depth
 from lakehouse.tables import failures as module
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
+from lakehouse.tables.depth import depth_now
 from lakehouse.tables.failures import FAILURES, depth_of, failures, fold, judge_depth
 from lakehouse.tables.lake import Lake, table_path
-from lakehouse.tables.ledger import LEDGER, Entry, Wanted, entries, write
+from lakehouse.tables.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.publish import Publisher
 from lakehouse.tables.replay import by_rules, discard
@@ -287,9 +289,9 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a")])
     assert fold(root, made) == 1
-    opened: list[int | None] = []
-    real = module._at
-    monkeypatch.setattr(module, "_at", lambda path, version: opened.append(version) or real(path, version))
+    opened: list[tuple[int, ...]] = []
+    real = module.open_snapshot
+    monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
     monkeypatch.setattr(module, "MOST_BEHIND", 5)
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
@@ -297,7 +299,51 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
         done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
         assert done is not None
         assert version - done < 5
-    assert opened == []
+    assert set(opened) == {()}, "an older version was opened"
     set_aside(TUESDAY, [bad("b")])
     assert fold(root, made) == 1
     assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
+
+
+def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a build would have to look at every row in quarantine, or the check of the depth tell old numbers."""
+    root, made = store.settings.root, store.table("silver.sales")
+
+    def same() -> tuple[int, int]:
+        kept = depth_now(root, made, NOW)
+        assert kept == depth_of(failures(root, made), NOW)
+        return kept.rows, kept.discarded
+
+    assert same() == (0, 0)
+    set_aside(MONDAY, [bad("a"), bad("b"), bad(None)])
+    assert same() == (3, 0)  # not folded yet
+    for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
+        set_aside(day, [bad(each) for each in rows])
+        fold(root, made)
+        assert same() == (wanted, 0)
+    chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
+    write(root, Entry(made.id, DISCARD, "somebody", NOW, chosen))
+    assert same() == (1, 1)
+    set_aside(TUESDAY, [])
+    fold(root, made)
+    assert same() == (0, 1)
+
+
+def test_only_changed_days_are_looked_at_for_the_depth(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, what a day costs would grow with every row that was ever set aside."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a"), bad("b")])
+    fold(root, made)
+    depth_now(root, made, NOW)
+    looked_at: list[Any] = []
+    monkeypatch.setattr(depth, "failures", lambda *args: looked_at.append(args[2:]) or failures(*args))
+    set_aside(TUESDAY, [bad("c")])
+    fold(root, made)
+    for _ in range(2):
+        assert depth_now(root, made, NOW).rows == 3
+    assert looked_at == [({TUESDAY},)]
+    (root / "cache" / "quarantine" / f"{made.id}.json").write_text("{")
+    assert depth_now(root, made, NOW).rows == 3
+    assert looked_at == [({TUESDAY},), ()]

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from lakehouse.errors import DiskFullError, StagedFileError
+from lakehouse.tables import commit
 from lakehouse.tables import publish as publishing
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.tables.publisher import EXPECTED, Door, count, door
@@ -41,8 +41,7 @@ class Faulty:
         for name in (*self.READS[:-1], *self.WRITES[:-1]):
             patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
         patch.setattr(pq, "read_metadata", self._wrapped("footer", pq.read_metadata))
-        commit = DeltaTable.create_write_transaction
-        patch.setattr(DeltaTable, "create_write_transaction", self._wrapped("commit", commit))
+        patch.setattr(commit, "put_entry", self._wrapped("commit", commit.put_entry))
 
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*args: Any, **kwargs: Any) -> Any:

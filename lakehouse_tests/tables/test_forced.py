@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from lakehouse.errors import PublishConflictError
+from lakehouse.tables import commit as commit_module
 from lakehouse.tables.log import versions
 from lakehouse.tables.publish import FAILED
+from lakehouse.tables.snapshot import Snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import put, rows_of
 from lakehouse_tests.tables.publisher import MONDAY, Door, door, sales
@@ -82,15 +83,16 @@ def test_a_forced_build_does_not_publish_over_what_came_right_after_its_begin(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, a run that publishes between the two commits of a forced build would be lost without an error."""
-    real, left = DeltaTable.create_write_transaction, [None]
+    real, left = commit_module.put_entry, [None]
 
-    def overtaken(delta: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        real(delta, *args, **kwargs)
-        if left and Path(delta.table_uri.removeprefix("file://")).name == door.path.name:
+    def overtaken(current: Snapshot, *args: Any, **kwargs: Any) -> int:
+        version = real(current, *args, **kwargs)
+        if left and Path(current.uri) == door.path:
             left.clear()
             put(door.lake, door.table, MONDAY, [{"id": "newer", "n": 1}], mark=7)
+        return version
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    monkeypatch.setattr(commit_module, "put_entry", overtaken)
     with pytest.raises(PublishConflictError, match="another run published 2026-03-02"):
         door.publish(2, mark=1)
     assert not left

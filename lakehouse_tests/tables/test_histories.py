@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 )
 
 from lakehouse.errors import PublishConflictError, StagedFileError
+from lakehouse.tables import commit as door
 from lakehouse.tables.commit import Commit, append, ensure_table, replace_days
 from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
@@ -116,26 +117,26 @@ class Histories(RuleBasedStateMachine):
     @contextmanager
     def _fault(self, fault: str, error: int, other: Batch | None) -> Any:
         """The next commit of the door meets a fault."""
-        real = DeltaTable.create_write_transaction
+        real = door.put_entry
         left = [1]
 
-        def faulty(delta: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        def faulty(*args: Any, **kwargs: Any) -> int:
             if not left[0]:
-                return real(delta, *args, **kwargs)
+                return real(*args, **kwargs)
             left[0] = 0
             if fault == "refused":
                 raise OSError(5, "Input/output error")
             if other is not None:
                 self._commit(other)
                 self._done(other)
-            real(delta, *args, **kwargs)
+            version = real(*args, **kwargs)
             if fault == "lost answer":
                 raise LOST_ANSWERS[error]
-            return None
+            return version
 
         with pytest.MonkeyPatch.context() as patch:
             if fault != "none":
-                patch.setattr(DeltaTable, "create_write_transaction", faulty)
+                patch.setattr(door, "put_entry", faulty)
             yield
 
     def _other(self, fault: str, days: Sequence[date]) -> Batch | None:

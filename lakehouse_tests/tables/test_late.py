@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
+from lakehouse.tables import commit as door
 from lakehouse.tables.build import build
 from lakehouse.tables.history import standing
 from lakehouse.tables.late import accept, accepted_through, percentile, waiting
@@ -63,14 +63,14 @@ def test_of_two_who_accept_at_once_the_later_date_stands(lake: LakeFactory, monk
     shop = lake(*sensors(allowed_lateness=timedelta(days=2)))
     silver = shop.table("silver.readings")
     accept(shop, silver, {DAYS[1]: DAYS[2]}, WHY)
-    real, left = DeltaTable.create_write_transaction, [{DAYS[0]: DAYS[7], DAYS[1]: DAYS[3]}]
+    real, left = door.put_entry, [{DAYS[0]: DAYS[7], DAYS[1]: DAYS[3]}]
 
-    def overtaken(*args: Any, **kwargs: Any) -> None:
+    def overtaken(*args: Any, **kwargs: Any) -> int:
         if left:
             accept(shop, silver, left.pop(), WHY)
-        real(*args, **kwargs)
+        return real(*args, **kwargs)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    monkeypatch.setattr(door, "put_entry", overtaken)
     accept(shop, silver, {DAYS[0]: DAYS[5], DAYS[1]: DAYS[4], DAYS[2]: DAYS[4]}, WHY)
     found = accepted_through(silver, shop.snapshot(silver.quarantine_id), DAYS)
     assert found == {DAYS[0]: DAYS[7], DAYS[1]: DAYS[4], DAYS[2]: DAYS[4]}

@@ -17,6 +17,7 @@ from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishCon
 from lakehouse.tables import restore as module
 from lakehouse.tables.commit import Commit, Target, append, replace_days
 from lakehouse.tables.failpoints import MERGE_POINTS
+from lakehouse.tables.files import rows_in
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
@@ -25,7 +26,7 @@ from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
-from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot, rows_in
+from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.making import age_table, put, rewrite_entry, stage_rows
 from lakehouse_tests.tables.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
 

@@ -1,0 +1,214 @@
+"""The live files of a table, kept by partition and by day, so that one more commit costs what it changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import date
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.errors import HistoryGoneError
+
+Partition = tuple[str | None, ...]
+
+
+AGAIN = "/again/"  # in a path: what follows is the file's first name
+
+
+class DataFile(NamedTuple):
+    """One live file: its path, its partition values as text, rows and bytes; `logged`, where the log escapes the path.
+
+    A commit that removes the file must name it by the same letters as the one that added it. `said` are the rows by the
+    log, which need not say; `folder` is the table's.
+    """
+
+    path: str
+    partition: Partition
+    said: int | None
+    size: int
+    logged: str | None = None
+    folder: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Its rows.
+
+        Raises:
+            HistoryGoneError: where the log does not say, and the file cannot.
+        """
+        return rows_in(Path(self.folder, self.path)) if self.said is None else self.said
+
+    @property
+    def first_name(self) -> str:
+        """Its path when it was written: it has another one where a restore or a swap has brought it back."""
+        return self.path.partition(AGAIN)[2] or self.path
+
+
+@lru_cache(maxsize=100_000)  # a data file never changes
+def rows_in(path: Path) -> int:
+    """The rows of a data file by its footer.
+
+    Raises:
+        HistoryGoneError: where it cannot be read.
+    """
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise HistoryGoneError(
+            f"The rows of {path} are not known: the log has no statistics of it, and it cannot be read ({error}). "
+            "If a vacuum has removed it, choose a newer version; `lakehouse history` lists those that can be read."
+        ) from None
+
+
+class _Days(NamedTuple):
+    """Files, and the rows that the log says (None: not of all), by the date in one partition column."""
+
+    files: Mapping[date, tuple[DataFile, ...]]
+    rows: Mapping[date, int | None]
+
+
+class LiveFiles:
+    """The live files at one version. It never changes: `changed` gives another, which shares what is the same."""
+
+    __slots__ = ("_days", "_parts", "_said", "number", "size")
+
+    def __init__(
+        self, parts: Mapping[Partition, tuple[DataFile, ...]], number: int, said: int | None, size: int
+    ) -> None:
+        self._parts = parts
+        self._days: dict[int, _Days] = {}
+        self._said = said
+        self.number = number
+        self.size = size
+
+    @property
+    def rows(self) -> int:
+        """All rows; where the log does not say those of a file, its footer does."""
+        return sum(file.rows for file in self) if self._said is None else self._said
+
+    @classmethod
+    def of(cls, files: Iterable[DataFile]) -> LiveFiles:
+        """From all files, in any order."""
+        parts: dict[Partition, list[DataFile]] = {}
+        number = size = 0
+        for file in files:
+            parts.setdefault(file.partition, []).append(file)
+            number, size = number + 1, size + file.size
+        by_path = attrgetter("path")
+        sorted_parts = {values: tuple(sorted(each, key=by_path)) for values, each in parts.items()}
+        return cls(sorted_parts, number, _said(chain.from_iterable(sorted_parts.values())), size)
+
+    def __iter__(self) -> Iterator[DataFile]:
+        return chain.from_iterable(self._parts.values())
+
+    @property
+    def partitions(self) -> Mapping[Partition, tuple[DataFile, ...]]:
+        """The files by partition values."""
+        return self._parts
+
+    def changed(self, added: Collection[DataFile], removed: Collection[DataFile]) -> LiveFiles:
+        """As this, without some files, then with others; a file that is named again takes the place of itself."""
+        new = {file.path for file in added}
+        gone = {file.path for file in removed}
+        by_partition: dict[Partition, list[DataFile]] = {file.partition: [] for file in (*added, *removed)}
+        for file in added:
+            by_partition[file.partition].append(file)
+        parts = dict(self._parts)
+        number, said, size = self.number, self._said, self.size
+        for values, files in by_partition.items():
+            before = parts.get(values, ())
+            kept = [file for file in before if file.path not in gone and file.path not in new]
+            after = tuple(sorted([*kept, *files], key=attrgetter("path")))
+            number += len(after) - len(before)
+            now, then = _said(after), _said(before)
+            said = None if said is None or now is None or then is None else said + now - then
+            size += sum(file.size for file in after) - sum(file.size for file in before)
+            if after:
+                parts[values] = after
+            else:
+                parts.pop(values, None)
+        made = LiveFiles(parts, number, said, size)
+        for position, days in self._days.items():
+            made._days[position] = _carried(days, parts, position, by_partition, gone | new)
+        return made
+
+    def partition_of(self, path: str) -> Partition | None:
+        """The partition of a live file, found the long way; None where it is not live."""
+        return next((file.partition for file in self if file.path == path), None)
+
+    def days(self, position: int) -> _Days:
+        """Files and rows by the date in the partition column of that number."""
+        if position not in self._days:
+            found: dict[date, list[DataFile]] = {}
+            for values, files in self._parts.items():
+                day = as_date(values[position])
+                if day is not None:
+                    found.setdefault(day, []).extend(files)
+            self._days[position] = _Days(
+                {day: tuple(sorted(files, key=attrgetter("path"))) for day, files in found.items()},
+                {day: _said(files) for day, files in found.items()},
+            )
+        return self._days[position]
+
+
+def _said(files: Iterable[DataFile]) -> int | None:
+    """Their rows as far as the log says; None where it does not say those of some."""
+    total = 0
+    for file in files:
+        if file.said is None:
+            return None
+        total += file.said
+    return total
+
+
+def _carried(
+    days: _Days,
+    parts: Mapping[Partition, tuple[DataFile, ...]],
+    position: int,
+    touched: Mapping[Partition, Collection[DataFile]],
+    changed: Collection[str],
+) -> _Days:
+    files, rows = dict(days.files), dict(days.rows)
+    by_day: dict[date, list[Partition]] = {}
+    for values in touched:
+        if (day := as_date(values[position])) is not None:
+            by_day.setdefault(day, []).append(values)
+    for day, partitions in by_day.items():
+        kept = [file for file in files.get(day, ()) if file.path not in changed]
+        there = {file.path for file in kept}
+        new = [file for values in partitions for file in parts.get(values, ()) if file.path not in there]
+        if kept or new:
+            files[day] = tuple(sorted([*kept, *new], key=attrgetter("path")))
+            rows[day] = _said(files[day])
+        else:
+            files.pop(day, None)
+            rows.pop(day, None)
+    return _Days(files, rows)
+
+
+def file_of(action: Mapping[str, Any], partition_by: Iterable[str], folder: str) -> DataFile:
+    """The file that an `add` or a `remove` of the log names; the rows of a removed one are not said."""
+    values = action.get("partitionValues") or {}
+    rows = json.loads(action.get("stats") or "{}").get("numRecords")
+    path = unquote(action["path"])
+    logged = action["path"] if path != action["path"] else None
+    # An empty text and null are one and the same partition value.
+    partition = tuple(values.get(name) or None for name in partition_by)
+    return DataFile(path, partition, rows, action.get("size") or 0, logged, folder)
+
+
+@lru_cache(maxsize=100_000)  # the same few thousand days are read of every table, several times a run
+def as_date(value: str | None) -> date | None:
+    """The day that a partition value says; None for anything else."""
+    if value is None or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+        return None
+    return date.fromisoformat(value)
