@@ -21,6 +21,7 @@ from lakehouse.errors import StagedFileError
 
 ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
+REPEATED = "repeated"  # one row a key that another day's row comes before: it is counted, and read by nobody
 COPIES = "_copies"
 FAILED_RULES = "_failed_rules"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
