@@ -48,7 +48,7 @@ class Event:
         moment = datetime.combine(DAYS[self.day], datetime.min.time(), UTC) + timedelta(minutes=self.minute)
         return {
             "event_id": f"{self.order}/{self.day}/{self.minute:04}/{self.kind}",
-            "order_id": self.order, "user_id": self.user, "event_type": self.kind, "event_time": moment,
+            "source": "events", "order_id": self.order, "user_id": self.user, "event_type": self.kind, "event_time": moment,
             "amount": self.amount, "currency": "GBP", "country": f"land of {self.user}",
         }  # fmt: skip
 
@@ -105,6 +105,7 @@ class Shop:
             first = min(found, key=lambda e: (e["event_time"], e["event_id"]))
             rows[order] = {
                 "order_id": order,
+                "source": "events",
                 "user_id": first["user_id"],
                 "order_date": min(e["day"] for e in found),
                 "ordered_at": first["event_time"],
