@@ -25,7 +25,8 @@ class Faults:
     A line carries at most one fault. Most kinds damage purchases. `duplicates` adds exact repeats of sound purchases:
     next to the original, at the end of the day (so in another file, if there are several), or re-sent from one of the
     ten days before; or it sends one again after midnight, with the new time and the old id. `shared_orders` gives a
-    purchase an order id that the retail system's sample uses on that day. `positive_cancellations` needs cancellations, about 1 % of a day, and stops when none are left.
+    purchase an order id that the retail system's sample uses on that day. `positive_cancellations` needs cancellations,
+    about 1 % of a day, and stops when none are left.
 
     Raises:
         GeneratorError: A rate is outside 0..1, or they exceed 1 together.

@@ -108,7 +108,8 @@ def test_an_id_means_one_content(rows: int, rate: float) -> None:
     plain = {json.loads(line)["event_id"]: line for line in generate_events(START, 300, 42).lines}
     day = generate_events(START, rows, 42, Faults(duplicates=rate, malformed=rate))
     for line in day.lines:
-        if line.endswith(b"}"):
+        # Sent again after midnight, an event has its old id and another time: that is what is wrong with it.
+        if line.endswith(b"}") and json.loads(line)["event_time"] < "2026-03-03":
             assert plain.get(json.loads(line)["event_id"], line) == line
 
 
