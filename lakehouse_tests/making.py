@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -95,6 +98,29 @@ def put(lake: Lake, made: Table, day: date, rows: Sequence[Row], mark: int | Non
     files = stage_rows(target, [{made.day_column: day, **row} for row in rows])
     mark = fingerprint([repr(sorted(map(repr, rows)))]) if mark is None else mark
     return replace_days(target, base, files, [day], Commit({day_transaction(day): mark}))
+
+
+def land_twins(root: Path, day: date) -> None:
+    """Web events that have an order id of the landed retail lines of a day, and one sent again after midnight."""
+    text = gzip.decompress((root / "landing" / "online_retail" / f"{day}.csv.gz").read_bytes()).decode()
+    known = [each for each in csv.DictReader(io.StringIO(text)) if each["InvoiceNo"].isdigit() and each["CustomerID"]]
+    order, user = known[0]["InvoiceNo"], known[0]["CustomerID"].removesuffix(".0")
+    after = day + timedelta(days=1)
+    event = {"event_type": "purchase", "user_id": user, "currency": "GBP", "country": "France", "amount": 7.5}
+    retried = event | {"event_id": "twin-retried", "order_id": "twin"}
+    rows = {
+        day: [
+            event | {"event_id": "twin-bought", "order_id": order, "event_time": f"{day}T12:00:00Z"},
+            event | {"event_id": "twin-undone", "order_id": order, "event_time": f"{day}T12:01:00Z"}
+            | {"event_type": "cancellation", "amount": -7.5},
+            retried | {"event_time": f"{day}T23:59:59Z"},
+        ],
+        after: [retried | {"event_time": f"{after}T00:00:01Z"}],
+    }  # fmt: skip
+    for arrival, each in rows.items():
+        folder = root / "landing" / "events" / arrival.isoformat()
+        lines = "".join(json.dumps(row) + "\n" for row in each)
+        (folder / "part-twins.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
 def rows_of(path: Path, version: int | None = None) -> list[dict[str, Any]]:

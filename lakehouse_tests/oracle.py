@@ -23,6 +23,7 @@ _COLUMNS = "InvoiceNo StockCode Description Quantity InvoiceDate UnitPrice Custo
 ONLINE_RETAIL_COLUMNS = tuple(_COLUMNS.split())
 CLOCK_SKEW = timedelta(minutes=15)
 WINDOW_DAYS = 7
+REPEATED_WITHIN = timedelta(days=1)
 CENT = Decimal("0.01")
 LARGEST_AMOUNT = Decimal(1_000_000)
 MONEY_LIMIT = Decimal(10) ** 16 - CENT / 2
@@ -97,9 +98,10 @@ class Silver(NamedTuple):
 
 
 class Order(NamedTuple):
-    """silver.orders, grain: one order. `lines` counts its events and `amount` sums them, cancellations included."""
+    """silver.orders, grain: one order of one source. `lines` counts its events and `amount` sums them, cancellations included."""
 
     order_id: str
+    source: str
     user_id: str | None
     order_date: date
     ordered_at: datetime
@@ -268,11 +270,11 @@ def silver_transactions(
 ) -> Silver:
     """Type, deduplicate, then judge rows.
 
-    Duplicates share an event id and a day; the earliest arrival, then file, then row wins. Rows without an event id are
-    never each other's duplicates. `email_token` is empty without `email_key`.
+    A row is a duplicate where another row of its event id, on its day or a day beside it, comes first: by arrival, then
+    file, then row; it is one too where that other row is itself a duplicate. Rows without an event id never are. `email_token` is empty without `email_key`.
     """
     silver = Silver([], [], [])
-    seen: set[tuple[str | None, date]] = set()
+    seen: dict[str | None, set[date]] = defaultdict(set)
     for row in sorted(landed, key=lambda row: (row.arrival_date, row.file, row.row)):
         is_retail = row.source == "online_retail"
         typed = _online_retail_transaction(row.values) if is_retail else _events_transaction(row.values, email_key)
@@ -281,32 +283,34 @@ def silver_transactions(
             typed = typed._replace(event_date=typed.event_time.date())
         else:
             typed = typed._replace(event_date=row.arrival_date)
-        if (typed.event_id, typed.event_date) in seen:
+        if any(abs(day - typed.event_date) <= REPEATED_WITHIN for day in seen[typed.event_id]):
             silver.duplicates.append(row)
         elif failed := failed_rules(typed, latest, currencies):
             silver.quarantined.append(Quarantined(typed, failed, row))
         else:
             silver.rows.append(typed)
         if typed.event_id is not None:
-            seen.add((typed.event_id, typed.event_date))
+            seen[typed.event_id].add(typed.event_date)
     return silver
 
 
 def silver_orders(transactions: Iterable[Transaction]) -> list[Order]:
-    """Group events into orders, by order id; who, where and which currency are those of an order's first event."""
-    events: dict[str, list[Transaction]] = defaultdict(list)
+    """Group events into orders, by source and order id; who, where and which currency are those of an order's first event."""
+    events: dict[tuple[str, str], list[Transaction]] = defaultdict(list)
     for row in transactions:
         if row.order_id is not None:
-            events[row.order_id].append(row)
+            events[row.order_id, row.source].append(row)
     orders = []
-    for order_id, rows in sorted(events.items()):
+    for (order_id, source), rows in sorted(events.items()):
         first = min(rows, key=lambda row: (row.event_time, row.event_id))
         status = "cancelled" if any(row.event_type == "cancellation" for row in rows) else "placed"
         at, currency, total = first.event_time, first.currency, _total(rows)
         assert at is not None
         assert currency is not None
         orders.append(
-            Order(order_id, first.user_id, first.event_date, at, status, len(rows), total, currency, first.country)
+            Order(
+                order_id, source, first.user_id, first.event_date, at, status, len(rows), total, currency, first.country
+            )
         )
     return orders
 
@@ -336,12 +340,13 @@ def gold_user_features(transactions: Iterable[Transaction], feature_dates: Itera
     Sorted by date, then user.
     """
     by_day: dict[date, list[Transaction]] = defaultdict(list)
-    cancelled_on: dict[str, date] = {}
+    cancelled_on: dict[tuple[str, str], date] = {}
     for row in transactions:
         if row.user_id is not None:
             by_day[row.event_date].append(row)
         if row.event_type == "cancellation" and row.order_id is not None:
-            cancelled_on[row.order_id] = min(row.event_date, cancelled_on.get(row.order_id, date.max))
+            order = row.source, row.order_id
+            cancelled_on[order] = min(row.event_date, cancelled_on.get(order, date.max))
     features = []
     for feature_date in sorted(set(feature_dates)):
         window: dict[str, list[Transaction]] = defaultdict(list)
@@ -352,7 +357,7 @@ def gold_user_features(transactions: Iterable[Transaction], feature_dates: Itera
             purchases = [row for row in rows if row.event_type == "purchase"]
             if not purchases:
                 continue
-            orders = {row.order_id for row in purchases if row.order_id is not None}
+            orders = {(row.source, row.order_id) for row in purchases if row.order_id is not None}
             features.append(
                 UserFeatures(
                     user_id,

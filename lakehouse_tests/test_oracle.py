@@ -181,7 +181,7 @@ def test_each_rule_and_several_at_once(tmp_path: Path) -> None:
 
 
 def test_the_earliest_arrival_then_file_then_row_wins(tmp_path: Path) -> None:
-    """Across arrivals of one event day; the same id on another event day is another event."""
+    """Across arrivals, on one event day or on days beside it; two days apart the same id is another event."""
     at, next_day = "2026-03-02T10:00:00Z", date(2026, 3, 3)
     files = [
         land_events(tmp_path, next_day, event("a", at, country="late"), event("c", at, country="only")),
@@ -189,14 +189,24 @@ def test_the_earliest_arrival_then_file_then_row_wins(tmp_path: Path) -> None:
         land_events(tmp_path, DAY, event("a", at, country="first"), event("a", at, country="row 2")),
         land_events(tmp_path, next_day, event("a", "2026-03-03T10:00:00Z", country="other day"), name="z.jsonl"),
         land_events(tmp_path, DAY, event("q", at, currency="?"), event("q", at), name="c.jsonl"),
+        land_events(
+            tmp_path,
+            date(2026, 3, 4),
+            event("c", "2026-03-04T10:00:00Z", country="two days on"),
+            event("q", "2026-03-03T10:00:00Z"),
+            event("a", "2026-03-04T10:00:00Z"),
+        ),
     ]
     silver = silver_of(*files)
-    assert [(row.event_id, row.country) for row in silver.rows] == [("a", "first"), ("c", "only"), ("a", "other day")]
+    assert [(row.event_id, row.country) for row in silver.rows] == [("a", "first"), ("c", "only"), ("c", "two days on")]
     assert [(row.file, row.row) for row in silver.duplicates] == [
         ("2026-03-02/a.jsonl", 2),
         ("2026-03-02/b.jsonl.gz", 1),
         ("2026-03-02/c.jsonl", 2),  # a repeat of a row that fails is still a repeat: duplicates go first
         ("2026-03-03/a.jsonl", 1),
+        ("2026-03-03/z.jsonl", 1),
+        ("2026-03-04/a.jsonl", 2),  # the row before it went to quarantine
+        ("2026-03-04/a.jsonl", 3),  # the row a day before it is itself a duplicate
     ]
     assert failures(silver) == [("q", ("currency_known",))]
 
@@ -234,10 +244,30 @@ def shop(tmp_path: Path) -> list[oracle.Transaction]:
 def test_orders(tmp_path: Path) -> None:
     first, later = datetime(2026, 3, 2, 10, tzinfo=UTC), date(2026, 3, 6)
     assert oracle.silver_orders(shop(tmp_path)) == [
-        oracle.Order("W1", "u1", DAY, first, "cancelled", 3, Decimal("0.00"), "EUR", "France"),
-        oracle.Order("W2", None, DAY, first.replace(hour=11), "placed", 1, Decimal("5.00"), "EUR", "Spain"),
-        oracle.Order("W3", "u1", later, datetime(2026, 3, 6, 9, tzinfo=UTC), "placed", 1, Decimal("7.00"), "GBP", None),
+        oracle.Order("W1", "events", "u1", DAY, first, "cancelled", 3, Decimal("0.00"), "EUR", "France"),
+        oracle.Order("W2", "events", None, DAY, first.replace(hour=11), "placed", 1, Decimal("5.00"), "EUR", "Spain"),
+        oracle.Order(
+            "W3", "events", "u1", later, datetime(2026, 3, 6, 9, tzinfo=UTC), "placed", 1, Decimal("7.00"), "GBP", None
+        ),
     ]
+
+
+def test_orders_of_two_shops_with_one_id_are_two(tmp_path: Path) -> None:
+    """The retail system's order is not cancelled, and its buyer's count is not lessened, by the web shop's."""
+    web = land_events(
+        tmp_path,
+        DAY,
+        event("1", "2026-03-02T10:00:00Z", order_id="536365", user_id="17850"),
+        event("2", "2026-03-02T11:00:00Z", order_id="536365", event_type="cancellation", amount=-10.5),
+    )
+    retail = land_csv(tmp_path, "2026-03-02", ["536365,85123A,LAMP,6,2026-03-02 08:26:00,2.55,17850.0,United Kingdom"])
+    rows = oracle.silver_transactions([*oracle.read_events([web])[0], *oracle.read_online_retail([retail])]).rows
+    assert [(each.source, each.status, each.lines) for each in oracle.silver_orders(rows)] == [
+        ("events", "cancelled", 2),
+        ("online_retail", "placed", 1),
+    ]
+    (features,) = oracle.gold_user_features(rows, [DAY])
+    assert (features.rolling_7d_transaction_count, features.user_7d_order_count) == (2, 1)
 
 
 def test_daily_revenue(tmp_path: Path) -> None:

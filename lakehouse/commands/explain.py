@@ -110,6 +110,8 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
             side = table_path(settings.root, contract.quarantine_id)
             if set(wanted) <= set(column_names(side)) and matching_rows(side, wanted, [day] if day else None, 1):
                 hint = f" It is in quarantine: {program()} explain-row {contract.quarantine_id} {asked}"
+            elif day and set(contract.key) <= set(wanted):
+                hint = _first_of_its_key(contract, settings, wanted)
         raise UsageError(f"{name} has no row with {asked}.{hint}")
     if len(found) > 1:
         naming = dict.fromkeys([*contract.key, *contract.partition_by, "_source_file", "_source_row"])
@@ -119,6 +121,26 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
         more = [c for c in naming if c in columns and c not in wanted]
         raise UsageError(f"{number} rows of {name} have {asked}. Which one? Add columns of these: {', '.join(more)}.")
     return found[0]
+
+
+def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, Any]) -> str:
+    """Where a row's key is on a day beside its own, a row there came first: how to see that row."""
+    from lakehouse.commands.rows import column_names, matching_rows
+    from lakehouse.tables.lake import table_path
+    from lakehouse.tables.plan import neighbours
+
+    near = neighbours(contract, wanted[contract.day_column])
+    key = {name: wanted[name] for name in contract.key}
+    for name in (contract.id, contract.quarantine_id) if near else ():
+        path = table_path(settings.root, name)
+        if set(key) <= set(column_names(path)) and (found := matching_rows(path, key, near, 1)):
+            day = found[0][contract.day_column]
+            asked = " ".join(f"{c}=…" if c in contract.pii else f"{c}={value}" for c, value in key.items())
+            return (
+                f" A row of {day} has its key and came first, so it was left out as a repeat: {program()} explain-row "
+                f"{name} {asked} {contract.day_column}={day}"
+            )
+    return ""
 
 
 def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequence[str]) -> dict[str, Any]:

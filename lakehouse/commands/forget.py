@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -203,7 +203,7 @@ def _touched(settings: Settings, contracts: Mapping[str, Table], person: Person,
     """The days of each table that hold the person or are computed from days that do."""
     from lakehouse.tables.erase import clean_landing
     from lakehouse.tables.lake import table_path
-    from lakehouse.tables.plan import day_transaction
+    from lakehouse.tables.plan import day_transaction, read_by
     from lakehouse.tables.snapshot import open_snapshot
 
     landed = clean_landing(settings.root, contracts, person, dry_run=True).days
@@ -213,10 +213,10 @@ def _touched(settings: Settings, contracts: Mapping[str, Table], person: Person,
     for name, contract in contracts.items():
         own = {*known.get(name, ()), *landed.get(name, ()), *held.get(name, ()), *held.get(f"{name}_quarantine", ())}
         own |= {
-            day + timedelta(days=n)
+            reader
             for each in contract.upstream.values()
             for day in content.get(each.table, ())
-            for n in range(each.days_before + 1)
+            for reader in read_by(contract, each, day)
         }
         snapshot = open_snapshot(table_path(settings.root, name))
         own = {day for day in own if snapshot.transaction(day_transaction(day)) is not None}  # others were never built

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING
 
 from lakehouse.settings import Settings
@@ -47,7 +47,7 @@ def plan_days(
         pieces: the runs that will build them, since each costs something by itself; none: one run.
     """
     from lakehouse.tables.history import records
-    from lakehouse.tables.plan import window
+    from lakehouse.tables.plan import neighbours, window
     from lakehouse.tables.touched import stale_days
 
     lake = lake_without_engine(settings)
@@ -59,7 +59,9 @@ def plan_days(
         stale = set(days) if force else set(stale_days(lake, contract, days))
         for day in days:
             if any(
-                building.get(each.table, set()).intersection(window(each, day)) for each in contract.upstream.values()
+                building.get(each.table, set()).intersection(window(each, near))
+                for each in contract.upstream.values()
+                for near in [day, *neighbours(contract, day)]
             ):
                 stale.add(day)
         building[name] = stale
@@ -113,6 +115,7 @@ def stale_by_table(
         outdated: begin with the days that older code built instead of all stale ones.
     """
     from lakehouse.tables.history import older_code
+    from lakehouse.tables.plan import read_by
     from lakehouse.tables.touched import known_days, stale_days
 
     first, last = within
@@ -124,10 +127,10 @@ def stale_by_table(
             older = older_code(lake.settings.root, name, contract.code_version)
             days &= {day for built in older.values() for day in built}
         touched = {
-            day + timedelta(days=n)
+            reader
             for each in contract.upstream.values()
             for day in found.get(each.table, ())
-            for n in range(each.days_before + 1)
+            for reader in read_by(contract, each, day)
         }
         found[name] = {day for day in days | (touched & known_days(lake, contract)) if first <= day <= last}
     return found

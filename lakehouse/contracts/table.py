@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import Code, read_code
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.keys import key_conditions
 from lakehouse.contracts.landing import FORMATS, Landing
 from lakehouse.contracts.policy import Anomalies, Volume
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
@@ -26,7 +27,8 @@ from lakehouse.errors import ContractError
 LAYERS = ("bronze", "silver", "gold")
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
-RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content")  # columns that staging adds
+# Columns that staging adds.
+RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content", "_beaten")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Table:
         key: columns that identify a row; checked on every publish.
         keep_first_by: order in which, among rows of one key, the first is kept and the rest count as duplicates;
             empty: two rows of one key fail the day.
+        unique_within: "day", or days (`timedelta`) in which rows of one key are repeats (`lakehouse.contracts.keys`).
         conserves_rows: True where each input row becomes a published, quarantined or duplicate row.
         upsert: True where the rows of one key may come from several days and belong to the first of them; a run then
             recomputes the keys it touches and replaces the days they live in.
@@ -100,6 +103,7 @@ class Table:
     partition_by: tuple[str, ...]
     key: tuple[str, ...] = ()
     keep_first_by: tuple[str, ...] = ()
+    unique_within: str | timedelta = "day"
     conserves_rows: bool = False
     upsert: bool = False
     min_rows: int = 0
@@ -180,6 +184,11 @@ class Table:
     def required(self) -> frozenset[str]:
         """Columns that are never null in a published row."""
         return frozenset(n for n, c in self.model.to_schema().columns.items() if not c.nullable)
+
+    @property
+    def unique_days(self) -> int:
+        """How many days before and after a day hold rows that may be repeats of its rows."""
+        return self.unique_within.days if isinstance(self.unique_within, timedelta) else 0
 
     @cached_property
     def profiled(self) -> tuple[str, ...]:
@@ -302,7 +311,6 @@ def _validate(made: Table, where: str) -> None:
     read_from = {source for pairs in made.lineage.values() for source, _ in pairs}
     holds = {
         f"the column name(s) {', '.join(RESERVED)} are taken by staging; rename yours": not known & set(RESERVED),
-        "keep_first_by needs a key": bool(made.key) or not made.keep_first_by,
         "a PII column cannot be a partition column, whose values are in file names": not (
             set(made.partition_by) & set(made.pii)
         ),
@@ -329,13 +337,6 @@ def _validate(made: Table, where: str) -> None:
         what = "what was taken from a database cannot be taken again: declare row rules where it is read"
         holds[what] = not made.rules
     holds |= made.slice_by.conditions(made) if made.slice_by else {}
-    if made.upsert:
-        holds |= {
-            "upsert needs a key": bool(made.key),
-            "upsert needs exactly one input, a table without days_before": len(made.inputs) == 1
-            and [each.days_before for each in made.upstream.values()] == [0],
-            f"upsert needs a column {EVENT_DAYS}, the dates with events of the row's key": EVENT_DAYS in known
-            and made.schema[EVENT_DAYS].dataType == T.ArrayType(T.DateType()),
-        }
+    holds |= key_conditions(made, EVENT_DAYS)
     if broken := [message for message, true in holds.items() if not true]:
         raise ContractError(f"{where}: {'; '.join(broken)}.")

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Input, SliceBy, table
 
 WINDOW_DAYS = 7
+ORDER = ("source", "order_id")  # each shop numbers its own orders
 
 
 class UserFeatures(pa.DataFrameModel):
@@ -44,7 +45,7 @@ class UserFeatures(pa.DataFrameModel):
         "feature_date": (("silver.transactions", "event_date"),),
         "rolling_7d_transaction_count": (("silver.transactions", "event_type"),),
         "rolling_7d_amount": (("silver.transactions", "amount"), ("silver.transactions", "event_type")),
-        "user_7d_order_count": (("silver.transactions", "order_id"), ("silver.transactions", "event_type")),
+        "user_7d_order_count": tuple(("silver.transactions", c) for c in (*ORDER, "event_type")),
         "last_event_time": (("silver.transactions", "event_time"),),
     },
 )
@@ -52,7 +53,7 @@ def user_features(transactions: DataFrame) -> DataFrame:
     """Each order's events count in the days from the event to six days later."""
     purchase = F.col("event_type") == "purchase"
     # First by order and day, so that the spread over seven days multiplies few rows.
-    daily = transactions.groupBy("user_id", "order_id", "event_date").agg(
+    daily = transactions.groupBy("user_id", *ORDER, "event_date").agg(
         F.count_if(purchase).alias("purchases"),
         F.sum(F.when(purchase, F.col("amount"))).alias("amount"),
         F.max(~purchase).alias("cancelled"),
@@ -60,11 +61,11 @@ def user_features(transactions: DataFrame) -> DataFrame:
     )
     spread = F.sequence("event_date", F.date_add("event_date", WINDOW_DAYS - 1))
     # One shuffle by order and day serves both steps: an order is cancelled for all who bought in it.
-    of_order = Window.partitionBy("order_id", "feature_date")
+    of_order = Window.partitionBy(*ORDER, "feature_date")
     by_order = (
         daily.withColumn("feature_date", F.explode(spread))
-        .repartition("order_id", "feature_date")
-        .groupBy("user_id", "order_id", "feature_date")
+        .repartition(*ORDER, "feature_date")
+        .groupBy("user_id", *ORDER, "feature_date")
         .agg(
             F.sum("purchases").alias("purchases"),
             F.sum("amount").alias("amount"),

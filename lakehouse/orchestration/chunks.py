@@ -99,14 +99,14 @@ def _groups(names: Sequence[str], tables: Mapping[str, Table]) -> list[tuple[str
     for name in names:
         table = tables[name]
         inputs = [each for each in table.upstream.values() if each.table in level]
-        level[name] = max((level[each.table] + _reads_others(each, tables) for each in inputs), default=0)
+        level[name] = max((level[each.table] + _reads_others(table, each, tables) for each in inputs), default=0)
         alone = name if table.upsert or table.extract is not None else ""
         groups.setdefault((level[name], alone), []).append(name)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
-def _reads_others(each: Input, tables: Mapping[str, Table]) -> bool:
-    return each.days_before > 0 or _moves(tables[each.table])
+def _reads_others(table: Table, each: Input, tables: Mapping[str, Table]) -> bool:
+    return each.days_before + table.unique_days > 0 or _moves(tables[each.table])
 
 
 def _moves(table: Table) -> bool:
@@ -128,7 +128,8 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
                 if each.table in by_table and _moves(tables[each.table]):
                     moving.add(each.table)
                 elif each.table in by_table:
-                    some.update(_holding(pieces, by_table[each.table], piece, each.days_before))
+                    beside = tables[name].unique_days
+                    some.update(_holding(pieces, by_table[each.table], piece, each.days_before + beside, beside))
             if tables[name].upsert:
                 some.update(by_table[name][: by_table[name].index(place)][-1:])
         key = frozenset(moving)
@@ -138,7 +139,7 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
         yield whole[key] | some if some else whole[key]
 
 
-def _holding(pieces: Sequence[Piece], places: Sequence[int], piece: Piece, days_before: int) -> Iterator[int]:
-    """Those of some pieces that hold days of a piece, or of the days before it."""
-    first = piece.first - timedelta(days=days_before)
-    return (n for n in places if pieces[n].first <= piece.last and pieces[n].last >= first)
+def _holding(pieces: Sequence[Piece], places: Sequence[int], piece: Piece, before: int, after: int) -> Iterator[int]:
+    """Those of some pieces that hold days of a piece, or of some days before and after it."""
+    first, last = piece.first - timedelta(days=before), piece.last + timedelta(days=after)
+    return (n for n in places if pieces[n].first <= last and pieces[n].last >= first)

@@ -16,9 +16,10 @@ FIRST = (
 
 
 class Orders(pa.DataFrameModel):
-    """Orders of both shops. A cancellation on a later day changes the row in the order's own day."""
+    """Orders of both shops, which may use one id each. A cancellation on a later day changes the order's own day."""
 
-    order_id: T.StringType() = pa.Field(description="Order or invoice")
+    order_id: T.StringType() = pa.Field(description="Order or invoice; each shop numbers its own")
+    source: T.StringType() = pa.Field(nullable=True, description="The shop: online_retail or events")
     user_id: T.StringType() = pa.Field(nullable=True, description="Customer; null for guests")
     order_date: T.DateType() = pa.Field(description="UTC date of the order's first event")
     ordered_at: T.TimestampType() = pa.Field(description="Time of the order's first event")
@@ -38,10 +39,11 @@ class Orders(pa.DataFrameModel):
     model=Orders,
     inputs={"transactions": Input("silver.transactions")},
     partition_by="order_date",
-    key=("order_id",),
+    key=("source", "order_id"),
     upsert=True,
     owner="team:sales",
-    grain="one order",
+    grain="one order of one shop",
+    schema_version=2,
     volume=None,
     pii=("user_id",),
     person=("user_id",),
@@ -60,7 +62,7 @@ def orders(transactions: DataFrame) -> DataFrame:
     cancelled = F.max(F.col("event_type") == "cancellation")
     return (
         transactions.where(F.col("order_id").isNotNull())
-        .groupBy("order_id")
+        .groupBy("order_id", "source")
         .agg(
             F.min_by("user_id", first).alias("user_id"),
             F.min("event_date").alias("order_date"),

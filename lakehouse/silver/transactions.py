@@ -60,6 +60,8 @@ class Transactions(pa.DataFrameModel):
     partition_by="event_date",
     key=("event_id",),
     keep_first_by=ORIGIN,
+    # A web event that is sent again after midnight may be stamped anew, and is then dated a day later.
+    unique_within=timedelta(days=1),
     conserves_rows=True,
     slice_by=SliceBy(("event_id",)),
     owner="team:sales",

@@ -24,7 +24,9 @@ class Faults:
 
     A line carries at most one fault. Most kinds damage purchases. `duplicates` adds exact repeats of sound purchases:
     next to the original, at the end of the day (so in another file, if there are several), or re-sent from one of the
-    ten days before. `positive_cancellations` needs cancellations, about 1 % of a day, and stops when none are left.
+    ten days before; or it sends one again after midnight, with the new time and the old id. `shared_orders` gives a
+    purchase an order id that the retail system's sample uses on that day. `positive_cancellations` needs cancellations,
+    about 1 % of a day, and stops when none are left.
 
     Raises:
         GeneratorError: A rate is outside 0..1, or they exceed 1 together.
@@ -42,6 +44,7 @@ class Faults:
     positive_cancellations: float = 0.0
     unknown_currency: float = 0.0
     unknown_event_type: float = 0.0
+    shared_orders: float = 0.0
 
     def __post_init__(self) -> None:
         rates = asdict(self)
@@ -172,6 +175,15 @@ def _epoch(units_a_second: int) -> _Variant:
     return variant
 
 
+def first_invoice(day: date) -> int:
+    """The first invoice of a day in the sample of the retail system: six digits, no number twice in over a year."""
+    return 600_000 + day.toordinal() % 399 * 1_000
+
+
+def _invoice(event: Event, day: date, chance: Random) -> Event:
+    return event | {"order_id": f'"{first_invoice(day) + chance.randrange(5)}"'}
+
+
 def _nested(event: Event, _day: date, chance: Random) -> Event:
     device = {"os": chance.choice(("ios", "android")), "app": {"version": f"4.{chance.randrange(10)}", "beta": False}}
     return event | {"device": json.dumps(device)}
@@ -212,10 +224,12 @@ _VARIANTS: Mapping[str, Mapping[str, _Variant]] = {
     "huge_amounts": {"beyond_bound": _set("amount", "9000000{}"), "beyond_decimal": _set("amount", "1e25")},
     "positive_cancellations": {"cancellation": _set("amount", "{}")},
     "unknown_currency": {"code": _set("currency", '"ZZZ"', '"BTC"', '"EURO"', '""')},
+    "shared_orders": {"invoice": _invoice},
     "unknown_event_type": {"type": _set("event_type", '"page_view"', '"wish"', '"voucher"')},
 }
 _HARMLESS = {
     "late",
+    "shared_orders",
     "unknown_fields",
     "nulls.user_id",
     "nulls.payment_method",

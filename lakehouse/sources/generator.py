@@ -303,18 +303,28 @@ def _repeats(
     """Repeats of the day's lines (`originals`, by time) and of earlier days', noted in `good` and `variants`."""
     chance = world.chance(day, "repeats")
     for number in range(count):
-        kind = chance.choice(("near", "far", "resent"))
+        kind = chance.choice(("near", "far", "resent", "midnight"))
         earlier = _undamaged_earlier(world, day, chance) if kind == "resent" else None
         if earlier is not None and (earliest is None or earlier[0] >= earliest):
             happened, event = earlier
             good[_id(event)] = happened
             yield _moment(day, chance.randrange(_DAY)), number, to_line(event)
+        elif kind == "midnight" and (again := _after_midnight(day, chance, chance.choice(originals))):
+            yield again
         elif kind == "far":  # the original is in the day's first quarter, the repeat at its end: "~" sorts after times
             yield "~", number, chance.choice(originals[: 1 + len(originals) // 4])[2]
         else:
             kind = "near"
             yield chance.choice(originals)
         variants[f"duplicates.{kind}"] += 1
+
+
+def _after_midnight(day: date, chance: Random, original: _Placed) -> _Placed | None:
+    """A line sent again after the day's end, as clocks that are some minutes ahead have it; None for a broken line."""
+    moment, slot, line = original
+    later = _moment(day + timedelta(days=1), chance.randrange(_HOUR // 6))
+    again = line.replace(f'"event_time":{moment}'.encode(), f'"event_time":{later}'.encode())
+    return None if again == line else ("~", slot, again)
 
 
 def _undamaged_earlier(world: _World, day: date, chance: Random) -> tuple[date, Event] | None:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import product
 from random import Random
 
-from lakehouse.sources.faults import GeneratorError
+from lakehouse.sources.faults import GeneratorError, first_invoice
 
 COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country")
 
@@ -20,7 +20,6 @@ _ENOUGH_ROWS = 50  # from here on every kind of odd line occurs
 _WITHOUT_CUSTOMER = 0.25
 _ABROAD = {0: "Germany", 1: "France", 2: "EIRE", 3: "Spain"}  # by customer number modulo 40; the others are British
 _FIRST_CUSTOMER, _CUSTOMERS = 30_000, 1_500
-_FIRST_INVOICE, _INVOICES_A_DAY, _DAYS_APART = 600_000, 1_000, 399  # six digits, no number twice in over a year
 _OPENS, _CLOSES = 7 * 60, 20 * 60  # minutes of the day
 
 # Commas, double quotes and trailing blanks are meant: they are what breaks a careless reader.
@@ -60,9 +59,10 @@ def generate_online_retail(day: date, rows: int, seed: int) -> str:
     repeats = counts.pop("repeated")
     counts["sold"] = rows - sum(counts.values()) - repeats
     invoices = [(chance.randint(_OPENS, _CLOSES), kind, lines) for kind, lines in _invoices(counts, chance)]
-    first = _FIRST_INVOICE + day.toordinal() % _DAYS_APART * _INVOICES_A_DAY
     table: list[tuple[object, ...]] = []
-    for number, (minute, kind, lines) in enumerate(sorted(invoices, key=lambda invoice: invoice[0]), first):
+    for number, (minute, kind, lines) in enumerate(
+        sorted(invoices, key=lambda invoice: invoice[0]), first_invoice(day)
+    ):
         customer, country = _buyer(kind, chance)
         invoice = {"cancelled": "C", "adjusted": "A"}.get(kind, "") + str(number)
         moment = f"{day} {minute // 60:02d}:{minute % 60:02d}:00"

@@ -24,6 +24,7 @@ from lakehouse.tables.publish import UNCHANGED, BuildResult, Clock, DayResult, J
 from lakehouse.tables.slices import FanOut, Slicing
 from lakehouse.tables.snapshot import fingerprint
 from lakehouse.tables.space import said_when_full
+from lakehouse.tables.unique import with_marks, with_neighbours
 from lakehouse.tables.upsert import upsert_frame
 
 
@@ -152,21 +153,34 @@ def _from_tables(
         return Job(frame, days, also, plan.fingerprints, rows_in)
     if not plan.has_input & set(days):
         return Job(None, days, (), plan.fingerprints, rows_in)
-    frames = {}
-    for name, each in table.upstream.items():
-        frames[name] = lake.read(lake.table(each.table), _read_days(plan, name, days), plan.inputs[name])
+    frames = _frames(lake, plan, days)
+    beside = _frames(lake, plan, with_neighbours(table, days)) if plan.beside & set(days) else None
     if slicing is None:
-        made, fan_out = _rows(table, frames, days), None
+        made, fan_out = _rows(table, frames, days, beside), None
     else:
-        made, fan_out = None, _fan_out(lake, plan, frames, days, slicing, anew)
+        made, fan_out = None, _fan_out(lake, plan, frames, beside, days, slicing, anew=anew)
     return Job(made, days, (), plan.fingerprints, rows_in, accepted=plan.accepted, fan_out=fan_out)
+
+
+def _frames(lake: Lake, plan: Plan, days: Iterable[date]) -> dict[str, DataFrame]:
+    """What the transform reads for some days, by parameter."""
+    days = list(days)
+    return {
+        name: lake.read(lake.table(each.table), _read_days(plan, name, days), plan.inputs[name])
+        for name, each in plan.table.upstream.items()
+    }
 
 
 def _read_days(plan: Plan, parameter: str, days: Iterable[date]) -> list[date]:
     return sorted({read for day in days for read in window(plan.table.upstream[parameter], day)})
 
 
-def _rows(table: Table, frames: Mapping[str, DataFrame], days: Sequence[date]) -> DataFrame:
+def _rows(
+    table: Table, frames: Mapping[str, DataFrame], days: Sequence[date], beside: Mapping[str, DataFrame] | None = None
+) -> DataFrame:
+    """The rows of some days, and marks for those that rows of other days come before (`beside`: what these read)."""
+    if beside is not None:
+        return with_marks(table, _rows(table, frames, days), table.transform(**beside), days)
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
@@ -175,7 +189,14 @@ def _rows(table: Table, frames: Mapping[str, DataFrame], days: Sequence[date]) -
 
 
 def _fan_out(
-    lake: Lake, plan: Plan, frames: Mapping[str, DataFrame], days: Sequence[date], slicing: Slicing, anew: bool
+    lake: Lake,
+    plan: Plan,
+    frames: Mapping[str, DataFrame],
+    beside: Mapping[str, DataFrame] | None,
+    days: Sequence[date],
+    slicing: Slicing,
+    *,
+    anew: bool,
 ) -> FanOut:
     """The build in slices, named by all that decides its rows: these very files of the inputs, and the code."""
     table, of = plan.table, slicing.number
@@ -183,7 +204,8 @@ def _fan_out(
     cut = table.slice_by
 
     def slice_of(number: int) -> DataFrame:
-        return _rows(table, cut.cut(frames, number, of), days).where(cut.mine(number, of))
+        near = cut.cut(beside, number, of) if beside is not None else None
+        return _rows(table, cut.cut(frames, number, of), days, near).where(cut.mine(number, of))
 
     parts = [table.code_version, f"{of} slices", repr(cut)]
     parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
@@ -191,5 +213,6 @@ def _fan_out(
         source = lake.table(each.table)
         files = plan.inputs[name].by_day(source.content_day_column)
         parts += [f"{name} {source.code_version}"]
-        parts += sorted({file.first_name for day in _read_days(plan, name, days) for file in files.get(day, [])})
+        read = _read_days(plan, name, with_neighbours(table, days))
+        parts += sorted({file.first_name for day in read for file in files.get(day, [])})
     return FanOut(slicing, slice_of, f"{fingerprint(parts):016x}", anew)

@@ -297,7 +297,7 @@ def _land(
     return land(target.path, base, begin, write, patience=patience)
 
 
-def _write(
+def _write(  # noqa: PLR0913 - all that an entry says
     target: Target,
     current: Snapshot,
     files: Sequence[StagedFile],

@@ -30,6 +30,7 @@ from lakehouse.tables.recompute import (
     rows_of,
 )
 from lakehouse.tables.snapshot import Snapshot
+from lakehouse.tables.unique import with_neighbours
 
 PLACES: dict[str, T.DataType] = {"_source_file": T.StringType(), "_source_row": T.LongType()}
 
@@ -104,15 +105,21 @@ class Maker:
         if ident == PLACE:
             places = {name_of(row): name_of(row) for row in rows}
         else:
-            types = {name: table.schema[name].dataType for name in ident}
+            # Beyond a day, a row's repeats are in days beside its own.
+            key = table.key if table.unique_days else ident
+            key_of = by_identity(key)
+            types = {name: table.schema[name].dataType for name in key}
             out = table.transform(**frames)
             order = [name for name in table.keep_first_by if name in out.columns]
             columns = dict.fromkeys([*ident, *order, *PLACE])
-            found = rows_of(matching(out, self._lake, types, {name_of(row) for row in rows}).select(*columns))
+            found = rows_of(matching(out, self._lake, types, {key_of(row) for row in rows}).select(*columns))
             places = {}
+            published = {name_of(row) for row in rows}
             for candidate in sorted(found, key=lambda row: [(row[c] is None, row[c]) for c in order]):
-                at = by_identity(PLACE)(candidate)
-                if places.setdefault(name_of(candidate), at) != at:
+                at, named = by_identity(PLACE)(candidate), name_of(candidate)
+                if named not in published:
+                    made.repeats.append(f"{place(candidate)} (of {candidate[table.day_column]})")
+                elif places.setdefault(named, at) != at:
                     made.repeats.append(place(candidate))
         made.places = {name: f"{file}:{line}" for name, (file, line) in places.items()}
         for name, each in table.upstream.items():
@@ -193,7 +200,8 @@ class Maker:
 def _days_read(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
     if table.upsert:
         return sorted({day for row in rows for day in [row[table.day_column], *(row.get(EVENT_DAYS) or ())]})
-    return sorted({day for row in rows for day in window(each, row[table.day_column])})
+    days = {row[table.day_column] for row in rows}
+    return sorted({read for day in with_neighbours(table, days) for read in window(each, day)})
 
 
 def _is_kept(table: Table, key: str, source: Table, column: str) -> bool:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.contracts import Table
 from lakehouse.tables.profile import Profile, profiles
-from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, VALID, StagedFile
+from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, VALID, StagedFile
 
 Value = int | float | str
 HIDDEN = "hidden"  # what a source does not show to the role that reads it
@@ -112,6 +112,8 @@ def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:
         counted = Counter(metrics.failures)
         counted.update(failed_rules(file))
         metrics.failures = dict(counted)
+    elif file.route == REPEATED:
+        metrics.duplicates += file.rows
     elif file.route == VALID:
         metrics.rows += file.rows
         metrics.files += 1

@@ -24,6 +24,7 @@ from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
 from lakehouse.tables.history import Record, standing
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.unique import beaten, with_neighbours
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,17 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
     }
     keys = list(table.key)
     origin = [F.col("_source_file"), F.col("_source_row")]
-    expected = table.transform(**frames).where(F.col(table.day_column) == F.lit(day)).select(*keys, *origin)
+    expected = table.transform(**frames).where(F.col(table.day_column) == F.lit(day))
+    if table.unique_days:
+        near = with_neighbours(table, [day])
+        beside = {
+            name: lake.read(lake.table(each.table), near, lake.snapshot(each.table))
+            for name, each in table.upstream.items()
+        }
+        repeated = beaten(table, table.transform(**beside), [day]).select(*keys)
+        same = reduce(and_, [expected[k].eqNullSafe(repeated[k]) for k in keys])
+        expected = expected.join(repeated, same, "left_anti")
+    expected = expected.select(*keys, *origin)
     published = lake.read(table, [day], lake.snapshot(table.id)).select(*keys)
     quarantine = lake.read(table, [day], lake.snapshot(table.quarantine_id)) if table.rules else published
     accounted = published.unionByName(quarantine.select(*keys))

@@ -15,8 +15,9 @@ from lakehouse.contracts import Rule, Table
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.tables.content import content_of_row
 from lakehouse.tables.lake import quoted
-from lakehouse.tables.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, ROUTE, VALID
+from lakehouse.tables.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, REPEATED, ROUTE, VALID
 
+BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 # What a quarantined row says beyond the contract's columns, where the transform provides it.
 PROVENANCE = T.StructType(
     [
@@ -62,6 +63,8 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
         route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
         failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
+    if BEATEN in frame.columns:
+        route = F.when(F.col(BEATEN), F.lit(REPEATED)).otherwise(route)
     frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
     own = set(table.columns)
     extras = [quoted(f.name) for f in quarantine_schema(table).fields if f.name not in own]
@@ -75,27 +78,41 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
 
 
 def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
-    """The row to keep of each key, with how many rows of the key there were in `_copies`.
+    """The row to keep of each key and day, with how many rows of the key there were in `_copies`.
 
     Counted backwards: the row that comes first by `keep_first_by` is numbered last, so its number is the count. Repeats
-    are thereby counted in the pass that drops them, by rows that are written anyway.
+    are thereby counted in the pass that drops them, by rows that are written anyway. Where another day's row comes
+    before all of them, which a mark says (`lakehouse.tables.unique`), the row left is `_beaten`: it only counts.
     """
     # One shuffle serves the keys and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
     layout = [F.col(c) for c in table.partition_by]
     if table.files_per_day > 1:
         layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
     backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
+    marks = F.lit(0)
+    if marked := BEATEN in frame.columns:
+        backwards.insert(0, F.col(BEATEN).desc())  # the marks of a key come before its rows, which then all see them
     window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
+    if marked:
+        marks = F.sum(F.col(BEATEN).cast("int")).over(window).cast("int")
     # Rows without a key are no repeats of each other; each meets the rules on its own.
-    needed = [c for c in table.key if c in table.required or len(table.key) == 1]
-    keyless = reduce(or_, [F.col(c).isNull() for c in needed], F.lit(False))
+    keyless = reduce(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
     numbered = frame.repartition(*layout).withColumns(
         {
-            COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window)),
+            COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window) - marks),
             "_first": keyless | F.lead(F.lit(1)).over(window).isNull(),
+            **({"_marks": marks} if marked else {}),
         }
     )
-    return numbered.where("_first")
+    if not marked:
+        return numbered.where("_first")
+    kept = numbered.where(F.col("_first") & ~F.col(BEATEN))
+    return kept.withColumn(BEATEN, ~keyless & (F.col("_marks") > 0)).drop("_marks")
+
+
+def needed(table: Table) -> list[str]:
+    """The key columns without which a row has no key, and so repeats nothing."""
+    return [c for c in table.key if c in table.required or len(table.key) == 1]
 
 
 def stage(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> None:

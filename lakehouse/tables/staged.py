@@ -23,6 +23,7 @@ from lakehouse.errors import StagedFileError
 ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
 UNSEEN = ("_raw", "_error", "_rescued")  # may hold what their columns hide: no bounds, in no output
+REPEATED = "repeated"  # one row a key that another day's row comes before: it is counted, and read by nobody
 COPIES = "_copies"
 CONTENT = "_content"
 BESIDE = (COPIES, CONTENT)  # of staged files, not of tables

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from functools import reduce
+from operator import and_, or_
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.tables.key_index import days_of_keys
 from lakehouse.tables.lake import Lake, only
 from lakehouse.tables.plan import Plan
@@ -44,15 +46,20 @@ def upsert_frame(
         return table.transform(**{parameter: asked}), sorted(run)
 
     keys = list(table.key)
-    touched = asked.select(*keys).where(F.col(keys[0]).isNotNull()).distinct()
+    touched = asked.select(*keys).where(reduce(and_, [F.col(key).isNotNull() for key in keys])).distinct()
     # The days of the run are read too: a row that lives there may have events on days outside.
     living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
     marked = touched.withColumn("_hit", F.lit(True))
     joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
-    # A handful of dates: the days outside the run in which touched keys live or have events.
-    found = hit.select(F.explode(EVENT_DAYS).alias("day")).agg(F.collect_set("day").alias("days")).first()
-    extra = sorted(set(found["days"] if found else ()) - run)
+    young = sorted({*keys} & {*(added_later(table, read_lock().get(table.id, ())) or ())})
+    if any(nulls != 0 for store in stores for key in young for nulls in store.nulls(key).values()):
+        # Rows that were published before the key had this column have no key now, so all days are built again, once.
+        outgrown = reduce(or_, [F.col(key).isNull() for key in young])
+        if (old := _days(living.where(outgrown))) - run:
+            whole = sorted(run | old | _days(living))
+            return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
+    extra = sorted(_days(hit) - run)
     if not extra:
         return table.transform(**{parameter: asked}), sorted(run)
 
@@ -66,3 +73,9 @@ def upsert_frame(
         rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
         carried = carried.unionByName(rows.join(published, keys, "left_anti"))
     return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
+
+
+def _days(living: DataFrame) -> set[date]:
+    """A handful of dates: the days in which keys live or have events."""
+    found = living.select(F.explode(EVENT_DAYS).alias("day")).agg(F.collect_set("day").alias("days")).first()
+    return set(found["days"] if found else ())

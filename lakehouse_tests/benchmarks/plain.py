@@ -1,7 +1,7 @@
 """The benchmark's baseline: the same tables from one well-tuned PySpark script with Delta's own writer.
 
 No checks, no quarantine, no orchestration: rows that break a rule are filtered out and forgotten. It assumes what holds
-for its sources: Online Retail rows happen on their arrival day, and a cancellation follows the purchases of its order.
+for its sources: Online Retail rows happen on their arrival day, a repeat lands no earlier than its original, and a cancellation follows the purchases of its order.
 Events may be late and re-run the days they touch.
 """
 
@@ -29,6 +29,7 @@ EVENT_COLUMNS = (
 )
 DAY = timedelta(days=1)
 WINDOW_DAYS = 7
+ORDER = ["source", "order_id"]
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
 _MONEY = "decimal(18,2)"
 
@@ -87,7 +88,7 @@ def run_plain(
     if run.exists("silver.transactions"):
         # What the three tables below read of these days, with the six days before for the features.
         recent = run.read("silver.transactions").where(_in_days("event_date", run.window(days)))
-        recent = recent.drop("source", "payment_method", "product_code", "quantity", "unit_price", "email_token")
+        recent = recent.drop("payment_method", "product_code", "quantity", "unit_price", "email_token")
         recent.persist()
         with run.timed("silver.orders"):
             run.silver_orders(recent, days)
@@ -164,37 +165,40 @@ class _Run:
         return {row.event_date for row in _typed_events(arrived).select("event_date").distinct().collect()}
 
     def silver_transactions(self, days: Sequence[date]) -> None:
+        """Write these days; an event that a row of its day or of a day beside it comes before is a repeat."""
+        near = sorted({day + DAY * n for day in days for n in (-1, 0, 1)})
         parts = []
         if self.exists("bronze.online_retail"):
-            rows = self.read("bronze.online_retail").where(_in_days("_arrival_date", days))
+            rows = self.read("bronze.online_retail").where(_in_days("_arrival_date", near))
             parts.append(_typed_online_retail(rows))
         if self.exists("bronze.events"):
             # Clocks that are ahead by minutes: an event can arrive on the day before its own.
-            rows = self.read("bronze.events").where(F.col("_arrival_date") >= F.lit(min(days) - DAY))
+            rows = self.read("bronze.events").where(F.col("_arrival_date") >= F.lit(min(near) - DAY))
             parts.append(_typed_events(rows))
         if not parts:
             return
         typed = parts[0].unionByName(parts[1]) if len(parts) > 1 else parts[0]
-        typed = self.by_day(typed.where(_in_days("event_date", days)), "event_date")
-        first = Window.partitionBy("event_date", "event_id").orderBy("_arrival_date", "_source_file", "_source_row")
-        unique = typed.withColumn("_number", F.row_number().over(first)).where("_number = 1")
-        place = ("_number", "_latest", "_arrival_date", "_source_file", "_source_row")
-        self.write("silver.transactions", unique.where(_valid()).drop(*place), "event_date", days)
+        place = ("_arrival_date", "_source_file", "_source_row")
+        beside = Window.partitionBy("event_id").orderBy(F.unix_date("event_date")).rangeBetween(-1, 1)
+        first = typed.where(_in_days("event_date", near)).withColumn("_first", F.min(F.struct(*place)).over(beside))
+        unique = first.where((F.col("_first") == F.struct(*place)) & F.expr(_in_days("event_date", days)) & _valid())
+        unique = self.by_day(unique.drop("_first", "_latest", *place), "event_date")
+        self.write("silver.transactions", unique, "event_date", days)
 
     def silver_orders(self, recent: DataFrame, days: Sequence[date]) -> None:
         recent = recent.where("order_id IS NOT NULL")
         if not self.exists("silver.orders"):
             self.write("silver.orders", self.by_day(_orders(recent), "order_date"), "order_date", days)
             return
-        seen = recent.where(_in_days("event_date", days)).select("order_id").distinct()
-        rows = self.read("silver.transactions").join(F.broadcast(seen), "order_id", "left_semi")
+        seen = recent.where(_in_days("event_date", days)).select(*ORDER).distinct()
+        rows = self.read("silver.transactions").join(F.broadcast(seen), ORDER, "left_semi")
         touched = _orders(rows).persist()
         began = {row.order_date for row in touched.select("order_date").distinct().collect()}
         orders = touched
         if earlier := began - set(days):
             # Orders that began before these days: their neighbours on those days stay as they are.
             neighbours = self.read("silver.orders").where(_in_days("order_date", earlier))
-            orders = touched.unionByName(neighbours.join(F.broadcast(touched), "order_id", "left_anti"))
+            orders = touched.unionByName(neighbours.join(F.broadcast(touched), ORDER, "left_anti"))
         self.write("silver.orders", self.by_day(orders, "order_date"), "order_date", began | set(days))
         touched.unpersist()
 
@@ -318,14 +322,14 @@ def _valid() -> Column:
 
 def _orders(rows: DataFrame) -> DataFrame:
     first = F.struct("event_time", "event_id", "user_id", "event_date", "currency", "country")
-    grouped = rows.groupBy("order_id").agg(
+    grouped = rows.groupBy(*ORDER).agg(
         F.min(first).alias("first"),
         F.max(F.col("event_type") == "cancellation").alias("cancelled"),
         F.count("*").alias("lines"),
         F.sum("amount").cast(_MONEY).alias("amount"),
     )
     return grouped.select(
-        "order_id",
+        *ORDER,
         "first.user_id",
         F.col("first.event_date").alias("order_date"),
         F.col("first.event_time").alias("ordered_at"),
@@ -340,26 +344,27 @@ def _orders(rows: DataFrame) -> DataFrame:
 def _user_features(rows: DataFrame) -> DataFrame:
     """Sum each user's orders by day first: only those few rows are spread over the seven days that see them."""
     bought, undone = (F.col("event_type") == kind for kind in ("purchase", "cancellation"))
-    cancelled = rows.where(undone).groupBy("order_id").agg(F.min("event_date").alias("cancelled_on"))
+    cancelled = rows.where(undone).groupBy(*ORDER).agg(F.min("event_date").alias("cancelled_on"))
     orders = (
         rows.where("user_id IS NOT NULL")
-        .groupBy("user_id", "order_id", "event_date")
+        .groupBy("user_id", *ORDER, "event_date")
         .agg(
             F.count_if(bought).alias("purchases"),
             F.sum(F.when(bought, F.col("amount"))).alias("amount"),
             F.max("event_time").alias("event_time"),
         )
-        .join(F.broadcast(cancelled), "order_id", "left")
+        .join(F.broadcast(cancelled), ORDER, "left")
     )
     seen = F.explode(F.sequence("event_date", F.date_add("event_date", WINDOW_DAYS - 1))).alias("feature_date")
     stands = F.col("cancelled_on").isNull() | (F.col("cancelled_on") > F.col("feature_date"))
+    stands &= F.col("order_id").isNotNull()
     return (
         orders.select("*", seen)
         .groupBy("user_id", "feature_date")
         .agg(
             F.sum("purchases").alias("rolling_7d_transaction_count"),
             F.sum("amount").cast(_MONEY).alias("rolling_7d_amount"),
-            F.count_distinct(F.when((F.col("purchases") > 0) & stands, F.col("order_id"))).alias("user_7d_order_count"),
+            F.count_distinct(F.when((F.col("purchases") > 0) & stands, F.struct(*ORDER))).alias("user_7d_order_count"),
             F.max("event_time").alias("last_event_time"),
         )
         .where("rolling_7d_transaction_count > 0")

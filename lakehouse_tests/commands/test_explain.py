@@ -102,7 +102,7 @@ def test_a_quarantined_row_is_explained(built: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("silver.orders", "order_date=2011-03-01"), "Which one? Add columns of these: order_id"),
+        (("silver.orders", "order_date=2011-03-01"), "Which one? Add columns of these: source, order_id"),
         (("silver.orders", "order_id=none"), "silver.orders has no row with order_id=none"),
         (("gold.user_features", "user_id=secret"), "has no row with user_id=…"),
         (("silver.orders", "order=1"), "Did you mean order_id"),

@@ -64,6 +64,9 @@ def test_technical_columns_come_last() -> None:
     assert all(name.startswith("_") for name in raw.columns[1:])
 
 
+UNIQUE: dict[str, Any] = {"key": ("id",), "keep_first_by": ("amount",), "unique_within": timedelta(days=1)}
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -84,6 +87,15 @@ def test_technical_columns_come_last() -> None:
         ({"schema_version": 0}, "schema_version must be 1 or more"),
         ({"compatibility": "backwards"}, "compatibility is one of backward, forward, full, none"),
         ({"upsert": True}, "upsert needs a key"),
+        ({**UNIQUE, "unique_within": "all"}, 'unique_within="all" is not offered: each day would have to read'),
+        ({**UNIQUE, "unique_within": "week"}, "whole days, 1 or more, not 'week'"),
+        ({**UNIQUE, "unique_within": timedelta(hours=36)}, "whole days, 1 or more, not datetime.timedelta(days=1, s"),
+        ({**UNIQUE, "unique_within": timedelta(0)}, "whole days, 1 or more"),
+        ({**UNIQUE, "unique_within": timedelta(days=-1)}, "whole days, 1 or more"),
+        ({**UNIQUE, "keep_first_by": ()}, "unique_within beyond a day needs key and keep_first_by"),
+        ({**UNIQUE, "key": ("id", "day")}, "says nothing where the key holds the day (day)"),
+        ({**UNIQUE, "partition_by": ("day", "shop")}, "needs further partition columns (shop) to be part of the key"),
+        ({**UNIQUE, "upsert": True}, "is for tables that read tables and are no upserts"),
         ({"colour": "red"}, "@table has no attribute colour"),
     ],
 )
@@ -107,6 +119,13 @@ def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
     """Without it, a transform would be called with parameters it does not have, once the engine runs."""
     with pytest.raises(ContractError, match=re.escape(message)):
         declared(inputs=inputs)
+
+
+def test_keys_are_unique_within_a_day_or_as_many_as_are_said() -> None:
+    """Without it, a table that says nothing would read its neighbours, or one that says so would not."""
+    assert declared(key=("id",), keep_first_by=("amount",)).unique_days == 0
+    assert declared(**UNIQUE).unique_days == 1
+    assert declared(**{**UNIQUE, "partition_by": ("day", "shop"), "key": ("shop", "id")}).unique_days == 1
 
 
 def test_landed_files_are_the_only_input_of_a_table() -> None:

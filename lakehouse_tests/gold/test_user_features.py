@@ -62,14 +62,16 @@ _EVENTS = st.lists(
     st.tuples(
         st.integers(0, 11), st.sampled_from(["u1", "u2"]), st.sampled_from(["o1", "o2", "o3"]),
         st.sampled_from(["purchase", "purchase", "cancellation"]), st.integers(1, 999),
+        st.sampled_from(["events", "online_retail"]),
     ),
     min_size=1, max_size=12,
 )  # fmt: skip
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([(0, "u1", "o1", "purchase", 2, "events"), (1, "u1", "o1", "cancellation", 2, "online_retail")])
 @given(_EVENTS)
-def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int, str, str, str, int]]) -> None:
+def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int, str, str, str, int, str]]) -> None:
     """Spreading orders over days must give what looking back from each day gives."""
     rows = [_row(n, *each) for n, each in enumerate(drawn)]
     expected = {}
@@ -80,24 +82,24 @@ def test_features_equal_a_plain_recomputation(build: Any, drawn: list[tuple[int,
             bought = [r for r in seen if r["event_type"] == "purchase"]
             if bought:
                 window = [r for r in rows if 0 <= (today - r["event_date"]).days <= 6]
-                cancelled = {r["order_id"] for r in window if r["event_type"] == "cancellation"}
+                cancelled = {_order(r) for r in window if r["event_type"] == "cancellation"}
                 expected[user, today] = (
                     len(bought),
                     sum(r["amount"] for r in bought),
-                    len({r["order_id"] for r in bought} - cancelled),
+                    len({_order(r) for r in bought} - cancelled),
                     max(r["event_time"] for r in seen),
                 )
     assert build(*rows) == expected
 
 
-SHARED = [(0, "u1", "o1", "purchase", 250), (2, "u2", "o1", "cancellation", 250)]
+SHARED = [(0, "u1", "o1", "purchase", 250, "events"), (2, "u2", "o1", "cancellation", 250, "events")]
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(SHARED, 2)
 @given(_EVENTS, st.sampled_from([2, 4]))
 def test_slices_together_are_the_whole(
-    spark: SparkSession, drawn: list[tuple[int, str, str, str, int]], slices: int
+    spark: SparkSession, drawn: list[tuple[int, str, str, str, int, str]], slices: int
 ) -> None:
     """Without it, an order that one user bought and another one cancelled would count in a backfill by slices."""
     frame = spark.createDataFrame([_row(n, *each) for n, each in enumerate(drawn)], transactions.schema)
@@ -112,9 +114,13 @@ def test_what_every_slice_reads_is_needed(spark: SparkSession) -> None:
     )
 
 
-def _row(n: int, day: int, user: str, order: str, kind: str, cents: int) -> dict[str, Any]:
+def _order(row: dict[str, Any]) -> tuple[str, str]:
+    return row["source"], row["order_id"]
+
+
+def _row(n: int, day: int, user: str, order: str, kind: str, cents: int, source: str) -> dict[str, Any]:
     amount = f"{_SIGN[kind] * cents / 100:.2f}"
-    return transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", amount, user)
+    return transaction(str(n), order, kind, f"2011-01-{1 + day:02d}T10:00", amount, user, source)
 
 
 def _sliced(frame: DataFrame, slices: int, cut: SliceBy | None = None) -> list[Any]:

@@ -12,13 +12,13 @@ from lakehouse.silver.transactions import transactions
 
 
 def transaction(
-    event_id: str, order: str | None, kind: str, moment: str, amount: str, user: str = "u1"
+    event_id: str, order: str | None, kind: str, moment: str, amount: str, user: str = "u1", source: str = "events"
 ) -> dict[str, Any]:
     """A row of silver.transactions."""
     at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
     row: dict[str, Any] = dict.fromkeys(transactions.columns)
     return row | {
-        "event_id": event_id, "order_id": order, "event_type": kind, "event_time": at, "event_date": at.date(),
+        "event_id": event_id, "source": source, "order_id": order, "event_type": kind, "event_time": at, "event_date": at.date(),
         "amount": Decimal(amount), "user_id": user, "currency": "EUR", "country": "France",
     }  # fmt: skip
 
@@ -67,6 +67,20 @@ def test_the_first_event_decides_who_and_when(build: Any) -> None:
     first = transaction("a", "o1", "purchase", "2011-01-05T10:00", "1.00", user="u1")
     assert build(late, first) == build(first, late)
     assert build(late, first)["o1"]["user_id"] == "u1"
+
+
+def test_orders_of_two_shops_with_one_id_are_two(spark: SparkSession) -> None:
+    """Else a stranger's web order would be cancelled, or paid for, by an invoice of the retail system."""
+    rows = [
+        transaction("a", "o1", "purchase", "2011-01-05T10:00", "2.50"),
+        transaction("b", "o1", "purchase", "2011-01-04T10:00", "9.00", "u2", source="online_retail"),
+        transaction("c", "o1", "cancellation", "2011-01-06T10:00", "-2.50"),
+    ]
+    made = orders.transform(spark.createDataFrame(rows, transactions.schema)).collect()
+    assert sorted((r["source"], r["user_id"], r["status"], str(r["amount"])) for r in made) == [
+        ("events", "u1", "cancelled", "0.00"),
+        ("online_retail", "u2", "placed", "9.00"),
+    ]
 
 
 def test_events_without_an_order_make_none(build: Any) -> None:

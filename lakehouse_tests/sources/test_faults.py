@@ -187,7 +187,7 @@ def test_positive_cancellations_take_what_cancellations_there_are() -> None:
     assert 0 < day.truth.faults["positive_cancellations"] == len(turned) < 500
 
 
-@given(rate=st.floats(0, 0.08), rows=st.integers(0, 120))
+@given(rate=st.floats(0, 1 / len(Faults.names())), rows=st.integers(0, 120))
 def test_no_mix_of_faults_changes_the_number_of_lines(rate: float, rows: int) -> None:
     """Blank, broken and repeated lines count as any other; faulty and sound lines add up."""
     day = generate_events(DAY, rows, 1, Faults.all(rate))

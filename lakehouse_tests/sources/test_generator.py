@@ -1,5 +1,7 @@
 """Generated web-shop events: the same every time, day by day alone, and believable."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 import lakehouse
 from lakehouse.sources import generator
 from lakehouse.sources.generator import LOOK_BACK_DAYS, EventDay, Faults, GeneratorError, generate_events
+from lakehouse.sources.retail_sample import generate_online_retail
 
 START = date(2026, 3, 2)
 PROJECT = Path(lakehouse.__file__).parents[1]
@@ -105,7 +108,8 @@ def test_an_id_means_one_content(rows: int, rate: float) -> None:
     plain = {json.loads(line)["event_id"]: line for line in generate_events(START, 300, 42).lines}
     day = generate_events(START, rows, 42, Faults(duplicates=rate, malformed=rate))
     for line in day.lines:
-        if line.endswith(b"}"):
+        # Sent again after midnight, an event has its old id and another time: that is what is wrong with it.
+        if line.endswith(b"}") and json.loads(line)["event_time"] < "2026-03-03":
             assert plain.get(json.loads(line)["event_id"], line) == line
 
 
@@ -206,6 +210,31 @@ def test_repeats_are_counted_and_equal_their_originals() -> None:
         happened = date.fromisoformat(event["event_time"][:10])
         assert 1 <= (last.day - happened).days <= LOOK_BACK_DAYS
         assert arrived[line].day == happened == last.truth.good[event["event_id"]]
+
+
+def test_what_is_sent_again_after_midnight_has_its_old_id_and_a_new_day() -> None:
+    """Behind its original in the same file; clocks may differ by a quarter of an hour, so it breaks no rule."""
+    day = generate_events(START, 1000, 8, Faults(duplicates=0.3))
+    seen: dict[str, dict[str, Any]] = {}
+    again = []
+    for event in read(day):
+        first = seen.setdefault(event["event_id"], event)
+        if event["event_time"][:10] != START.isoformat() and event["event_time"] != first["event_time"]:
+            again.append(event)
+            moment = datetime.fromisoformat(event["event_time"])
+            assert timedelta(0) <= moment - datetime(2026, 3, 3, tzinfo=UTC) < timedelta(minutes=10)
+            assert event | {"event_time": ""} == first | {"event_time": ""}
+            assert day.truth.good[event["event_id"]] == START
+    assert len(again) == day.truth.variants["duplicates.midnight"] > 50
+
+
+def test_shared_orders_are_ids_of_the_retail_system() -> None:
+    """Orders of both shops with one id, bought on one day."""
+    day = generate_events(START, 400, 8, Faults(shared_orders=0.25))
+    sold = {line["InvoiceNo"] for line in csv.DictReader(io.StringIO(generate_online_retail(START, 300, 1)))}
+    shared = [event for event in read(day) if event["order_id"] in sold]
+    assert len(shared) == day.truth.faults["shared_orders"] == 100
+    assert {event["event_id"] for event in shared} <= set(day.truth.good)
 
 
 def test_far_repeats_lie_in_another_half_of_the_day() -> None:

@@ -69,7 +69,8 @@ def tables() -> dict[str, Table]:
         ),
         table(
             "silver.readings", model("Typed", **names), typed, {"lines": Input("bronze.readings")}, key=("id",),
-            keep_first_by=ORIGIN, conserves_rows=True, max_quarantined=1.0, slice_by=SliceBy(("id",)),
+            keep_first_by=ORIGIN, unique_within=timedelta(days=1), conserves_rows=True, max_quarantined=1.0,
+            slice_by=SliceBy(("id",)),
         ),
         table(
             "silver.totals", model("Totals", **sums), totals, {"readings": Input("silver.readings")}, key=("sensor",),
@@ -84,7 +85,10 @@ def tables() -> dict[str, Table]:
 
 
 def land(root: Path, generation: int, extra: int = 0) -> None:
-    """Land every day's lines of a generation: sound, repeated, rule-breaking and broken ones, and `extra` more."""
+    """Land every day's lines of a generation: sound, repeated, rule-breaking and broken ones, and `extra` more.
+
+    Repeated are a line of the same day and one of the day before.
+    """
     for n, day in enumerate(DAYS):
         at = f"{day}T10:00:00Z"
         rows = [
@@ -92,6 +96,7 @@ def land(root: Path, generation: int, extra: int = 0) -> None:
         ]
         rows += [rows[0], {"id": f"{n}-bad", "sensor": "s0", "at": at, "value": -generation}]
         rows += [{"id": f"{n}-large", "sensor": f"large {n}", "at": at, "value": LIMIT + generation}]
+        rows += [{"id": f"{n - 1}-0", "sensor": "again", "at": at, "value": generation}] * (n > 0)
         lines = [json.dumps(row) for row in rows] + [f"no json, generation {generation}"]
         folder = root / "landing" / "events" / day.isoformat()
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +115,8 @@ def expected(generation: int) -> dict[str, Rows]:
         sound = [(f"{n}-{k}", f"s{(n + k) % 4}", day, generation + k) for k in range(4)]
         negative = (f"{n}-bad", "s0", day, -generation)
         large = (f"{n}-large", f"large {n}", day, LIMIT + generation)
-        lines = [*sound, sound[0], negative, large]
+        again = [(f"{n - 1}-0", "again", day, generation)] * (n > 0)
+        lines = [*sound, sound[0], negative, large, *again]
         raw |= {(key, str(value), day, line) for line, (key, _, _, value) in enumerate(lines, 1)}
         silver |= {*sound, large}
         bad.add(negative)

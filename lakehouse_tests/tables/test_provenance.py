@@ -15,6 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import tables
+from lakehouse.commands.console import UsageError
+from lakehouse.commands.explain import _the_row
 from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.provenance import Step, Tracer
@@ -241,3 +243,20 @@ def test_a_landed_file_that_is_gone_or_changed_is_said(own: Lake) -> None:
     gone = explain(own, "bronze.online_retail", _source_row=2)
     assert gone.differences is None
     assert gone.notes == ["no longer in the landing zone: landing/online_retail/2011-03-01.csv.gz"]
+
+
+def test_a_repeat_of_another_day_is_named_and_leads_to_the_row_that_came_first(own: Lake) -> None:
+    """Without it, a landed line that is in no table could be explained by nobody."""
+    land_events(own.settings.root, 4, event("w1", "W1", 2, "99.00"))
+    build_all(own, "bronze.events", "silver.transactions", days=DAYS, run_id="run-2")
+    assert not [
+        r for r in rows_of(own.path("silver.transactions")) if (r["event_id"], r["event_date"].day) == ("w1", 2)
+    ]
+    step = explain(own, "silver.transactions", event_id="w1")
+    assert step.repeats == ["landing/events/2011-03-04/part-0.jsonl:1 (of 2011-03-02)"]
+    assert step.differences == []
+    assert step.places == ["landing/events/2011-03-01/part-0.jsonl:1"]
+    asked = ["event_id=w1", "event_date=2011-03-02"]
+    told = "A row of 2011-03-01 has its key and came first.* silver.transactions event_id=w1 event_date=2011-03-01"
+    with pytest.raises(UsageError, match=told):
+        _the_row(own.settings, own.table("silver.transactions"), False, asked)

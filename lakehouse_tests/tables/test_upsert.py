@@ -48,7 +48,7 @@ class Event:
         moment = datetime.combine(DAYS[self.day], datetime.min.time(), UTC) + timedelta(minutes=self.minute)
         return {
             "event_id": f"{self.order}/{self.day}/{self.minute:04}/{self.kind}",
-            "order_id": self.order, "user_id": self.user, "event_type": self.kind, "event_time": moment,
+            "source": "events", "order_id": self.order, "user_id": self.user, "event_type": self.kind, "event_time": moment,
             "amount": self.amount, "currency": "GBP", "country": f"land of {self.user}",
         }  # fmt: skip
 
@@ -105,6 +105,7 @@ class Shop:
             first = min(found, key=lambda e: (e["event_time"], e["event_id"]))
             rows[order] = {
                 "order_id": order,
+                "source": "events",
                 "user_id": first["user_id"],
                 "order_date": min(e["day"] for e in found),
                 "ordered_at": first["event_time"],
@@ -338,3 +339,27 @@ def test_days_that_are_replaced_beside_the_asked_ones_are_audited_too(ledger: tu
     assert "2026-03-02" in result.days[DAYS[3]].reason
     assert "unique_key" in result.days[DAYS[3]].reason
     assert lake.snapshot(sums.id).version == version
+
+
+@pytest.mark.spark
+def test_rows_from_before_the_key_had_a_column_are_replaced_by_any_run(lake: LakeFactory) -> None:
+    """Without it, an order that was published without its shop would stay beside the one that knows it."""
+    shop = Shop(lake(transactions, orders))
+    shop.sell([bought("o1", 0), bought("o2", 1), bought("o3", 3), cancelled("o1", 4)])
+    old = [
+        {
+            "order_id": o,
+            "ordered_at": datetime(2026, 3, 1, tzinfo=UTC),
+            "status": "placed",
+            "lines": 9,
+            "_event_days": d,
+        }
+        for o, d in (("o1", [DAYS[0], DAYS[4]]), ("gone", [DAYS[0]]))
+    ]
+    put(shop.lake, orders, DAYS[0], old)
+    put(shop.lake, orders, DAYS[3], [old[0] | {"order_id": "o3", "_event_days": [DAYS[3]]}])
+    shop.build([DAYS[1]])
+    assert shop.found() == shop.wanted()
+    before = shop.files()
+    shop.build([DAYS[1]], force=True)
+    assert {day for day, files in shop.files().items() if files != before[day]} == {DAYS[1]}
