@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -184,22 +185,34 @@ def _query(
             elif use.option is not None:
                 reader = reader.option(use.option, use.value)
             reader.load(str(table_path(settings.root, use.table))).createOrReplaceTempView(use.view)
-        frame = run_query(spark, query.spark_sql())
-        frame = frame.toDF(*_distinct(frame.columns))
-        return (frame if limit is None else frame.limit(limit)).toArrow()
+        with walls(spark):
+            frame = run_query(spark, query.spark_sql())
+            frame = frame.toDF(*_distinct(frame.columns))
+            return (frame if limit is None else frame.limit(limit)).toArrow()
     except (AnalysisException, ParseException) as error:
         raise UsageError(_readable(str(error), uses)) from None
     except PySparkException as error:
         raise UsageError(f"The query failed: {_readable(str(error), uses)}") from None
 
 
-def run_query(spark: SparkSession, text: str) -> DataFrame:
-    """The rows of a checked query; a second wall, should the check let something through.
+@contextmanager
+def walls(spark: SparkSession) -> Iterator[None]:
+    """While they stand, no path is a table and `${…}` is text; for as long as a query runs, since Connect reads it late."""
+    before = {name: spark.conf.get(name) for name in ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute")}
+    try:
+        for name in before:
+            spark.conf.set(name, "false")
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value or "true")
 
-    Inside the parentheses Spark's own grammar has queries alone; no path is a table; `${…}` is text.
+
+def run_query(spark: SparkSession, text: str) -> DataFrame:
+    """The rows of a checked query, to be used within `walls`: a second wall, should the check let something through.
+
+    Inside the parentheses Spark's own grammar has queries alone.
     """
-    for name in ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute"):
-        spark.conf.set(name, "false")
     return spark.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  # made from a checked tree
 
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.commands.checked_query import check_query
-from lakehouse.commands.query import run_query
+from lakehouse.commands.query import run_query, walls
 from lakehouse.commands.sql_allowed import FUNCTIONS
 from lakehouse_tests.commands.queries import HONEST
 
@@ -52,12 +52,13 @@ def rows(frame: Any) -> tuple[list[str], list[Any]]:
 @pytest.mark.parametrize("query", HONEST)
 def test_a_checked_query_means_what_it_said(walled: SparkSession, query: str) -> None:
     """Without it, a query could be written again with another meaning, and nobody would see it in the figures."""
-    walled.conf.set("spark.sql.variable.substitute", "false")
-    wanted = rows(walled.sql(query))
+    with walls(walled):
+        wanted = rows(walled.sql(query))
     named = re.sub(r"\b(from|join|,) o\b", r"\1 silver.o", query)
     named = named.replace("o.user = x.user", "silver.o.user = x.user")
     checked = check_query(named, ["silver.o"], ["silver"])
-    found = rows(run_query(walled, checked.spark_sql()))
+    with walls(walled):
+        found = rows(run_query(walled, checked.spark_sql()))
     assert found[0] == wanted[0]
     assert found == wanted if "order by" in query else sorted(map(repr, found[1])) == sorted(map(repr, wanted[1]))
 
@@ -91,11 +92,13 @@ def test_the_list_of_functions_is_judged_for_this_spark(spark: SparkSession) -> 
 )
 def test_the_second_wall_holds_alone(spark: SparkSession, table: Path, text: str) -> None:
     """Without it, one fault of the check would be a write that no audit has seen, or a file's content on the screen."""
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException), walls(spark):
         run_query(spark, text.format(path=table)).collect()
     assert DeltaTable(table).version() == 0
     assert not (table / "out").exists()
 
 
 def test_the_second_wall_keeps_variables_text(spark: SparkSession) -> None:
-    assert run_query(spark, "SELECT '${env:HOME}' a").collect() == [("${env:HOME}",)]
+    with walls(spark):
+        assert run_query(spark, "SELECT '${env:HOME}' a").collect() == [("${env:HOME}",)]
+    assert spark.conf.get("spark.sql.variable.substitute") == "true", "as before: the session may be others' too"

@@ -133,16 +133,18 @@ def of_delta(path: Path) -> tuple[Any, ...]:
     delta = DeltaTable(str(path))
     actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
     files = [
-        (unquote(each["path"]), (str(each["partition.day"]), each["partition.kind"]), each["num_records"] or 0,
+        (unquote(each["path"]), (str(each["partition.day"]), each["partition.kind"]), each["num_records"],
          each["size_bytes"])
         for each in actions
     ]  # fmt: skip
-    return delta.version(), sorted(files)
+    return delta.version(), sorted(files, key=str)
 
 
 def told(snapshot: Snapshot) -> tuple[Any, ...]:
     """The same of a snapshot."""
-    return snapshot.version, sorted((each.path, each.partition, each.rows, each.size) for each in snapshot.files)
+    return snapshot.version, sorted(
+        ((each.path, each.partition, each.said, each.size) for each in snapshot.files), key=str
+    )
 
 
 def all_of(snapshot: Snapshot) -> tuple[Any, ...]:
