@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     )
     auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
     undo_days: int = Field(7, ge=1, le=90, description="Days for which any version of a table can be read and restored")
+    report_url: str = Field(
+        "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
+    )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")
@@ -100,6 +103,13 @@ class Settings(BaseSettings):
             # The value is not repeated: the path of a webhook is its password.
             if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
                 raise ValueError("is not an address such as https://host/path")
+        return value
+
+    @field_validator("report_url")
+    @classmethod
+    def _address_of_a_page(cls, value: str) -> str:
+        if value and not re.fullmatch(r"https?://[^\s/]+\S*", value):
+            raise ValueError(f"{value!r} is not an address such as https://host/report.html")
         return value
 
     def for_backfill(self) -> Settings:

@@ -32,6 +32,7 @@ FLOORS = (
     set(LAYERS),
     {"catalog"},
     {"orchestration"},
+    {"report"},
     {"commands", "cli", "definitions"},
 )
 # What the floors do not say.

@@ -1,4 +1,7 @@
-"""`lakehouse dev`: Dagster's web interface and daemon on this machine, with their state under the lakehouse root."""
+"""`lakehouse dev`: Dagster's web interface and daemon on this machine, with their state under the lakehouse root.
+
+The report is served beside it, on the next port.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from lakehouse.commands.console import UsageError, say
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"
+LAST_PORT = 65535
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,8 +42,16 @@ def dev(
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
-    environment = os.environ | {"LAKEHOUSE_ROOT": str(settings.root)}
-    say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
+    from lakehouse.report.serve import start
+
+    beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
+    report = f"http://{HOST}:{beside}/"
+    environment = os.environ | {
+        "LAKEHOUSE_ROOT": str(settings.root),
+        "LAKEHOUSE_REPORT_URL": settings.report_url or report,
+    }
+    start(beside, environment)
+    say(f"Dagster on http://{HOST}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
     command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-m", "lakehouse.definitions"]
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -47,6 +59,12 @@ def dev(
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
+
+
+def free_port() -> int:
+    """A port that a server could listen on."""
+    with socket.create_server((HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def is_free(port: int) -> bool:

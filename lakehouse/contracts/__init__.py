@@ -1,22 +1,26 @@
 """The vocabulary of table files."""
 
+from lakehouse.contracts.bounds import Anomalies, Volume
 from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.figures import Count, Sum
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.slices import SliceBy
-from lakehouse.contracts.table import Anomalies, Input, Table, Volume, table
+from lakehouse.contracts.table import Input, Table, table
 
 __all__ = [
     "Anomalies",
     "BronzeModel",
     "Clock",
+    "Count",
     "Extract",
     "Input",
     "Landing",
     "Rule",
     "SliceBy",
+    "Sum",
     "Table",
     "Volume",
     "rule",

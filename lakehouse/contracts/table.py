@@ -13,9 +13,11 @@ import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from lakehouse.contracts.bounds import Anomalies, Volume
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import code_version
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.figures import Figure, Sum, columns_of, conditions
 from lakehouse.contracts.landing import FORMATS, Landing
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.contracts.slices import SliceBy
@@ -33,36 +35,6 @@ class Input:
 
     table: str
     days_before: int = 0
-
-
-@dataclass(frozen=True)
-class Volume:
-    """Bounds on a day's rows against the median of the last `history` same weekdays that had rows.
-
-    Outside `[min_ratio, max_ratio]` the day is not published. Beyond `warn_z` robust standard deviations of the log
-    count it is published with a warning. With fewer than `min_history` such days nothing is claimed.
-    """
-
-    min_ratio: float = 0.25
-    max_ratio: float = 4.0
-    warn_z: float = 4.0
-    history: int = 8
-    min_history: int = 4
-
-
-@dataclass(frozen=True)
-class Anomalies:
-    """How far a day's distributions may be from those of the last `history` same weekdays before it.
-
-    Judged are the null rate of each column, the mean of each numeric column in `profile` and the mix of values of each
-    other column there. Beyond `warn_z` robust standard deviations the day is published with a warning, or not at all
-    where `block` is set. With fewer than `min_history` such days nothing is claimed.
-    """
-
-    warn_z: float = 5.0
-    history: int = 8
-    min_history: int = 4
-    block: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +63,7 @@ class Table:
         volume: bounds against history; None where the count says nothing.
         profile: columns whose distribution is kept with each published day: sum, mean and spread of numbers, rows by
             value of others (those with few values). Never personal data.
+        figures: by name, sums and counts of a day that the asset and the report plot. Never personal data.
         anomalies: bounds of those distributions against history; None: they are kept but not judged.
         allowed_lateness: of a table whose transform keeps `_arrival_date`: rows that arrive later than this after their
             day are set aside as late (rule `not_too_late`) until `lakehouse late apply` takes them in. Of a landed
@@ -136,6 +109,7 @@ class Table:
     max_quarantine_age: timedelta | None = None
     volume: Volume | None = None
     profile: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     anomalies: Anomalies | None = None
     allowed_lateness: timedelta | None = None
     max_late: float = 0.01
@@ -208,8 +182,9 @@ class Table:
 
     @cached_property
     def profiled(self) -> tuple[str, ...]:
-        """Columns whose distribution is kept: those of `profile`, and those that have to add up."""
-        return tuple(dict.fromkeys([*self.profile, *self.reconciles]))
+        """Columns whose distribution is kept: those of `profile`, and those that have to add up or are a figure."""
+        sums = [each.column for each in self.figures.values() if isinstance(each, Sum) and not each.by]
+        return tuple(dict.fromkeys([*self.profile, *self.reconciles, *sums]))
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -294,6 +269,7 @@ def _validate(made: Table, where: str) -> None:
         "max_null_rate": tuple(made.max_null_rate),
         "pii": made.pii,
         "profile": made.profile,
+        "figures": columns_of(made.figures),
         "reconciles": tuple(made.reconciles),
         "lineage": tuple(made.lineage),
     }
@@ -337,6 +313,7 @@ def _validate(made: Table, where: str) -> None:
         holds |= made.extract.conditions(known)
         what = "what was taken from a database cannot be taken again: declare row rules where it is read"
         holds[what] = not made.rules
+    holds |= conditions(made, known)
     holds |= made.slice_by.conditions(made) if made.slice_by else {}
     if made.upsert:
         holds |= {

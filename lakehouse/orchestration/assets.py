@@ -44,6 +44,7 @@ from lakehouse.orchestration.report import (
     not_fresh,
     older_code_metadata,
     quarantine_metadata,
+    report_link,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
@@ -99,6 +100,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
             "dagster/table_name": table.id,
             "dagster/column_schema": column_schema(table),
             "dagster/column_lineage": column_lineage(table, upstream),
+            **report_link(table),
             "key": ", ".join(table.key) or "none: rows are as they arrived",
             "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
         },

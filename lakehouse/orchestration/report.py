@@ -26,6 +26,7 @@ from dagster import (
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.lineage import sources
+from lakehouse.settings import get_settings
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.clocks import judge_clocks
 from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
@@ -43,6 +44,12 @@ SUMS_UP = "days_checked"  # metadata of a check result that speaks of several da
 def asset_key(table: str) -> AssetKey:
     """`layer.name` as an asset key."""
     return AssetKey(table.split("."))
+
+
+def report_link(table: Table) -> dict[str, Any]:
+    """A link to the table's part of the report, where one is served."""
+    url = get_settings().report_url
+    return {"report": MetadataValue.url(f"{url}#{table.id}")} if url else {}
 
 
 def column_schema(table: Table) -> TableSchema:
@@ -87,6 +94,7 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
         **({} if m.rows_in is None else {"rows_in": m.rows_in}),
         "quarantined": m.quarantined,
         **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
+        **{name: float(number) for name, number in m.figures.items()},
         # Of an unchanged day the log tells the rows, not the duplicates that were left out.
         **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
         "dagster/row_count": total_rows,

@@ -15,6 +15,7 @@ from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.clocks import producer_days
 from lakehouse.tables.erasures import keep_forgotten
 from lakehouse.tables.failures import depth_of, failures, fold
+from lakehouse.tables.history import standing
 from lakehouse.tables.intake import take
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
@@ -77,7 +78,7 @@ def _build(
     todo = [day for day in asked if force or not publisher.is_current(day, plan.fingerprints[day])]
     if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
         plan = make_plan(lake, table, asked)
-    _report_unchanged(publisher, result, set(asked) - set(todo))
+    _report_unchanged(lake, publisher, result, set(asked) - set(todo))
     clock.lap("plan")
     if todo:
         if table.landing:
@@ -105,12 +106,14 @@ def _kept(publisher: Publisher) -> dict[date, int]:
     return dict(kept)
 
 
-def _report_unchanged(publisher: Publisher, result: BuildResult, days: set[date]) -> None:
+def _report_unchanged(lake: Lake, publisher: Publisher, result: BuildResult, days: set[date]) -> None:
     column = publisher.table.day_column
     rows = publisher.base.rows_by_day(column)
     quarantined = publisher.side_base.rows_by_day(column) if publisher.side_base else {}
+    told = standing(lake.settings.root, publisher.table.id, days) if days and publisher.table.figures else {}
     for day in days:
         figures = DayMetrics(day, rows=rows.get(day, 0), quarantined=quarantined.get(day, 0))
+        figures.figures = told[day].business if day in told else {}
         result.days[day] = DayResult(UNCHANGED, figures)
 
 
