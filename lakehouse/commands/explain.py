@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from lakehouse.commands.console import (
     program,
     table,
 )
+from lakehouse.commands.report import write_page
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ def explain_row(
     ],
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows shown of each table; --json has all.")] = 5,
     *,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the way of the row as a page, too.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what published a row and which rows, files and lines it is made of, and prove it by computing it again.
@@ -75,6 +80,10 @@ def explain_row(
     with engine_output_aside(settings):
         lake = Lake(settings, tables(), lambda: start(settings))
         step = Tracer(lake).trace(contract, [row], quarantined=quarantined)
+    if html is not None:
+        from lakehouse.report.explained import render_explained
+
+        write_page(html, render_explained(as_data(step)))
     if as_json:
         print_json(as_data(step))
     else:

@@ -64,17 +64,21 @@ def report(
         sys.stdout.write(page)
         return
     target = out or settings.root / "report.html"
-    _write(target, page)
+    write_page(target, page)
     say(f"{len(names)} tables, {len(page.encode()) / 1e6:.1f} MB.")
     sys.stdout.write(f"{target}\n")
 
 
-def _write(target: Path, page: str) -> None:
-    """Whole or not at all: a reader may have the last page open."""
+def write_page(target: Path, page: str) -> None:
+    """Write a page whole or not at all: a reader may have the last one open.
+
+    Raises:
+        UsageError: where there cannot be such a file.
+    """
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         draft.write_text(page, encoding="utf-8")
         draft.replace(target)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another file: --out FILE.") from None
+        raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another file.") from None

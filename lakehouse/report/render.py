@@ -67,7 +67,7 @@ def render(found: LakeReport) -> str:
     first, last = found.first, found.last
     calendar = {each.name: each.days for each in found.tables}
     return (
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             report=found,
@@ -86,7 +86,8 @@ def render(found: LakeReport) -> str:
 
 
 @lru_cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of the pages."""
     made = Environment(
         loader=PackageLoader("lakehouse.report"),
         autoescape=True,  # names, rules and messages are text, whatever is in them
