@@ -24,7 +24,7 @@ from lakehouse.tables.failures import Failure, failures
 from lakehouse.tables.freshness import judge
 from lakehouse.tables.history import Record, records
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.touched import behind, known_days, stale_days
+from lakehouse.tables.touched import known_days, stale_days, waiting
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -48,7 +48,8 @@ def collect(
         instance: Dagster's, which knows failed days and checks; None: nothing was run yet.
         between: first and last data day to show; None: all.
     """
-    found = tuple(_table(lake, lake.table(name), now, instance, between) for name in names)
+    waits = waiting(lake)
+    found = tuple(_table(lake, lake.table(name), now, instance, between, waits.get(name, {})) for name in names)
     days = [day for each in found for day in each.days]
     return LakeReport(now, between[0] or min(days, default=None), between[1] or max(days, default=None), found)
 
@@ -59,6 +60,7 @@ def _table(
     now: datetime,
     instance: DagsterInstance | None,
     between: tuple[date | None, date | None],
+    waits: Mapping[date, str],
 ) -> TableReport:
     from lakehouse.orchestration.instance import unfinished_days
 
@@ -70,7 +72,6 @@ def _table(
     kept = {day: record for day, record in standing.items() if within(day)}
     broken = unfinished_days(instance, [table.id]).get(table.id, set()) if instance else set()
     known = {day for day in known_days(lake, table).union(standing, broken) if within(day)}
-    waits = behind(lake, table, known)
     stale = set(stale_days(lake, table, known)) if known else set()
     fresh = judge(table, everything, now)
     late = _late(table, everything, now)

@@ -24,6 +24,7 @@ from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake, LakeOfNow
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import day_transaction, make_plan
+from lakehouse.tables.touched import behind, waiting
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, stage_rows, table
 
@@ -129,6 +130,8 @@ def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
     found = seen(shop)
     assert found.days[DAYS[1]].sign is State.WAITING
     assert found.days[DAYS[1]].why == "silver.raw 2026-03-03 is not published from its newest input"
+    lake = LakeOfNow(shop.settings, shop.tables)
+    assert waiting(lake)["gold.sales"] == behind(lake, sales(), DAYS) == {DAYS[1]: found.days[DAYS[1]].why}
     _, fresh = found.checks["inputs_fresh"]
     assert {day: cell.sign for day, cell in fresh.items()} == {DAYS[0]: Verdict.PASSED, DAYS[1]: Verdict.WARNED}
 
