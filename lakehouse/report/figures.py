@@ -29,7 +29,7 @@ MEANING: Mapping[State, str] = {
     State.STALE: "its inputs or its code have changed since it was published",
     State.LATE: "was not complete in time",
     State.EMPTY: "published without rows",
-    State.PUBLISHED: "published",
+    State.PUBLISHED: "with rows, from its newest input",
 }
 
 

@@ -19,12 +19,13 @@ from lakehouse.orchestration.quarantine import observed, quarantine_discard, qua
 from lakehouse.orchestration.report import rule_results
 from lakehouse.settings import Settings
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
-from lakehouse.tables.failures import Depth, failures
+from lakehouse.tables.failures import Depth, depth_of, failures
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.ledger import entries
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.publish import DayResult, targets
 from lakehouse_tests.making import stage_rows
+from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
 
 TABLE = "silver.transactions"
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(2)]
@@ -99,6 +100,26 @@ def test_what_is_observed_holds_counts_by_rule_and_no_personal_data(aside: Table
         "amount_present",
     ]
     assert {row["currency"] for row in sample} == {"X0", "X1", "X2"}
+
+
+def test_a_build_observes_its_quarantine_once(
+    aside: Table, runs: Foretold, instance: DagsterInstance, settings: Settings
+) -> None:
+    """One event a run, however many days and rules; none where nothing was built."""
+
+    def built(table: Table, days: list[date], **_: Any) -> Any:
+        made = result(table, dict.fromkeys(days, fate))
+        made.quarantine = depth_of(failures(settings.root, table), datetime.now(UTC))
+        return made
+
+    fate = GOOD
+    runs.run_with(built, DAYS, TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 1
+    found = told(instance)
+    assert (found["rows"], found["rows/currency_known"], found["rows/amount_present"]) == (3, 2, 2)
+    fate = SAME
+    runs.run_with(built, DAYS, TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 1
 
 
 def test_a_discard_is_in_the_ledger_and_on_the_asset(
