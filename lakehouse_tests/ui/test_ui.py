@@ -106,7 +106,7 @@ def test_the_catalog_lists_every_table(page: Page, server: Server) -> None:
     """By key, with its group and the first words of its description."""
     page.goto("/assets")
     for table in tables().values():
-        expect(page.get_by_role("link", name=f"{table.layer} / {table.name}")).to_be_visible()
+        expect(page.get_by_role("link", name=f"{table.layer} / {table.name}").first).to_be_visible()
         expect(page.get_by_role("link", name=f"asset_group {table.layer}")).not_to_have_count(0)
         expect(page.get_by_text(table.description.split(".")[0]).first).to_be_visible()
 
