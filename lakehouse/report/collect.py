@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from lakehouse.report.figures import (
     ColumnOrigin,
     LakeReport,
     Punctuality,
+    Series,
     State,
     TableReport,
     Waiting,
@@ -88,11 +90,12 @@ def _table(
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
         figures=[
-            *business_series(table, kept),
-            rows_series(table, kept),
-            *null_series(table, kept, MOST_NULL_RATES),
+            # What was usual, and who shares the cost of a build, is known from all days, also those that are not shown.
+            *_shown(business_series(table, standing), within),
+            *_shown([rows_series(table, standing)], within),
+            *_shown(null_series(table, standing, MOST_NULL_RATES), within),
         ],
-        cost=cost_series(kept),
+        cost=_shown(cost_series(standing), within),
         checks=cells,
         quarantine=_quarantine(table, [each for each in aside if within(each.day)]),
         quarantined=sum(1 for each in aside if within(each.day) and not each.discarded),
@@ -109,6 +112,10 @@ def _table(
         columns=_columns(table, lake.tables),
         reads=_reads(table),
     )
+
+
+def _shown(several: Sequence[Series], within: Callable[[date], bool]) -> list[Series]:
+    return [replace(each, points=[point for point in each.points if within(point.day)]) for each in several]
 
 
 def _late(table: Table, everything: Sequence[Record], now: datetime) -> set[date]:

@@ -113,6 +113,10 @@ def test_every_figure_is_what_the_commit_says(shop: Lake) -> None:
     narrow = seen(shop, between=(DAYS[2], DAYS[2]))
     assert list(narrow.days) == [DAYS[2]]
     assert narrow.rows == 8
+    (seconds,) = [each.points for each in narrow.cost if each.name == "seconds"]
+    assert [point.value for point in seconds] == [
+        pytest.approx(4 / 3)
+    ]  # the build is shared by days that are not shown
 
 
 def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
