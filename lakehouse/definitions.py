@@ -10,6 +10,7 @@ from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.automation import automation_sensor
 from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
+from lakehouse.orchestration.quarantine import QUARANTINE_JOBS, quarantine_assets
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 from lakehouse.orchestration.upkeep import upkeep_checks, upkeep_job, upkeep_schedule
 
@@ -19,9 +20,9 @@ whole_lake = whole_lake_job(fresh, tidy)
 freshness, upkeep = freshness_job(fresh), upkeep_job(tidy)
 
 defs = Definitions(
-    assets=[build_asset(table) for table in tables().values()],
+    assets=[*(build_asset(table) for table in tables().values()), *quarantine_assets()],
     asset_checks=[fresh, tidy],
-    jobs=[whole_lake, freshness, upkeep],
+    jobs=[whole_lake, freshness, upkeep, *QUARANTINE_JOBS],
     schedules=[daily_schedule(whole_lake), freshness_schedule(freshness), upkeep_schedule(upkeep)],
     sensors=[automation_sensor(whole_lake), alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},

@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     )
     upkeep_minutes: float = Field(60.0, gt=0, description="Most minutes that tidying takes in one night")
     upkeep_gb: float = Field(50.0, gt=0, description="Most GB of files that are merged in one night")
+    report_url: str = Field(
+        "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
+    )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
 
     @field_validator("root")
@@ -118,6 +121,13 @@ class Settings(BaseSettings):
             # The value is not repeated: the path of a webhook is its password.
             if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
                 raise ValueError("is not an address such as https://host/path")
+        return value
+
+    @field_validator("report_url")
+    @classmethod
+    def _address_of_a_page(cls, value: str) -> str:
+        if value and not re.fullmatch(r"https?://[^\s/]+\S*", value):
+            raise ValueError(f"{value!r} is not an address such as https://host/report.html")
         return value
 
     def for_backfill(self) -> Settings:

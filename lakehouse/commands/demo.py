@@ -152,7 +152,8 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
 
 def _show_quarantine(settings: Settings, first: date, last: date) -> None:
     from lakehouse.catalog import tables
-    from lakehouse.commands.quarantine import depth, offending, origin, shown_rows
+    from lakehouse.commands.quarantine import depth, offending, origin
+    from lakehouse.tables.aside import shown_rows
     from lakehouse.tables.staged import FAILED_RULES
 
     out = console()
@@ -177,7 +178,7 @@ def _show_quarantine(settings: Settings, first: date, last: date) -> None:
         told = dict.fromkeys(
             (row[FAILED_RULES], offending(contract, row), origin(row))
             for rule, *_ in listed[:TOP]
-            for row in shown_rows(settings, contract, days=days, rule=rule, limit=1)
+            for row in shown_rows(settings.root, contract, days=days, rule=rule, limit=1)
         )
         out.print(table(("broke", "with", "came from"), told, title="An example of each"))
 

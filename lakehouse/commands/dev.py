@@ -1,4 +1,7 @@
-"""`lakehouse dev`: Dagster's web interface and daemon on this machine, with their state under the lakehouse root."""
+"""`lakehouse dev`: Dagster's web interface and daemon on this machine, with their state under the lakehouse root.
+
+The report is served beside it, on the next port.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from lakehouse.commands.console import UsageError, say
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"
+LAST_PORT = 65535
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,8 +45,14 @@ def dev(
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
-    environment = os.environ | _from_env_file() | {"LAKEHOUSE_ROOT": str(settings.root)}
-    say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
+    from lakehouse.report.serve import start
+
+    beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
+    report = f"http://{HOST}:{beside}/"
+    environment = os.environ | _from_env_file()
+    environment |= {"LAKEHOUSE_ROOT": str(settings.root), "LAKEHOUSE_REPORT_URL": settings.report_url or report}
+    start(beside, environment)
+    say(f"Dagster on http://{HOST}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
     # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
     workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
     command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-w", workspace]
@@ -60,6 +70,12 @@ def _from_env_file() -> dict[str, str]:
     found = {name: value for name, value in dotenv_values(".env").items() if value and name not in os.environ}
     folder = found.get("LAKEHOUSE_JARS_DIR") or os.environ.get("LAKEHOUSE_JARS_DIR")
     return found | ({"LAKEHOUSE_JARS_DIR": str(Path(folder).expanduser().absolute())} if folder else {})
+
+
+def free_port() -> int:
+    """A port that a server could listen on."""
+    with socket.create_server((HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def is_free(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from lakehouse.commands.console import (
     program,
     table,
 )
-from lakehouse.commands.rows import HIDDEN, shown_row
+from lakehouse.commands.report import write_page
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def explain_row(
     ],
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows shown of each table; --json has all.")] = 5,
     *,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the way of the row as a page, too.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what published a row and which rows, files and lines it is made of, and prove it by computing it again.
@@ -75,6 +79,10 @@ def explain_row(
     with engine_output_aside(settings):
         lake = Lake(settings, tables(), lambda: start(settings))
         step = Tracer(lake).trace(contract, [row], quarantined=quarantined)
+    if html is not None:
+        from lakehouse.report.explained import render_explained
+
+        write_page(html, render_explained(as_data(step)))
     if as_json:
         print_json(as_data(step))
     else:
@@ -144,6 +152,7 @@ def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, 
 
 
 def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequence[str]) -> dict[str, Any]:
+    from lakehouse.tables.aside import HIDDEN
     from lakehouse.tables.stage import quarantine_schema
 
     types = {f.name: f.dataType for f in quarantine_schema(contract).fields}
@@ -207,6 +216,8 @@ def as_data(step: Step) -> dict[str, Any]:
 
 def shown(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without personal data."""
+    from lakehouse.tables.aside import shown_row
+
     return shown_row(row, step.table.pii)
 
 
@@ -282,6 +293,7 @@ def _told(step: Step, above: Step) -> list[str]:
     """The columns of an input row that say most about the row above: its key, and what that was computed from."""
     from lakehouse.catalog import tables
     from lakehouse.contracts.lineage import sources
+    from lakehouse.tables.aside import HIDDEN
 
     read = {
         column for pairs in sources(above.table, tables()).values() for name, column in pairs if name == step.table.id

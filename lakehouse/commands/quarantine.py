@@ -13,7 +13,6 @@ from lakehouse.commands import decisions
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
 from lakehouse.commands.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
-from lakehouse.commands.rows import shown_row
 from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -120,10 +119,12 @@ def show(
     _first_failed and _last_failed are when builds found it to break rules, _retries is how often it failed again,
     _code_version is the code that judged it last. Personal data is never shown.
     """
+    from lakehouse.tables.aside import shown_rows
+
     settings, contract = get_settings(), chosen_table(name)
     wanted_rows(contract, rule, day, code)
     days = [day] if day else None
-    rows = shown_rows(settings, contract, days=days, rule=rule, limit=limit, code=code, gone=gone)
+    rows = shown_rows(settings.root, contract, days=days, rule=rule, limit=limit, code=code, gone=gone)
     if as_json:
         print_json(rows)
         return
@@ -160,61 +161,6 @@ def total_rows(settings: Settings, contract: Table) -> int:
     from lakehouse.tables.snapshot import open_snapshot
 
     return open_snapshot(table_path(settings.root, contract.quarantine_id)).live.rows
-
-
-def shown_rows(
-    settings: Settings,
-    contract: Table,
-    *,
-    days: Sequence[date] | None = None,
-    rule: str | None = None,
-    limit: int = 20,
-    code: str | None = None,
-    gone: bool = False,
-) -> list[dict[str, Any]]:
-    """Quarantined rows as they may be shown: reasons first, history last, and no personal data."""
-    from lakehouse.tables.failures import failures, identified
-    from lakehouse.tables.lake import table_path
-    from lakehouse.tables.ledger import Wanted
-    from lakehouse.tables.snapshot import open_snapshot
-    from lakehouse.tables.staged import FAILED_RULES
-
-    snapshot = open_snapshot(table_path(settings.root, contract.quarantine_id))
-    if snapshot.schema is None:
-        return []
-    hidden = {*contract.pii, "_raw", FAILED_RULES}
-    columns = [FAILED_RULES, *[f.name for f in snapshot.schema.fields if f.name not in hidden]]
-    known = {
-        (each.day, each.row): each
-        for each in failures(settings.root, contract, days)
-        if each.fits(Wanted(rule, code_version=code)) and each.discarded == gone
-    }
-    rows: list[dict[str, Any]] = []
-    for day, files in sorted(snapshot.by_day(contract.day_column).items()):
-        if days is not None and day not in days:
-            continue
-        for file in sorted(files, key=lambda each: each.path) if len(rows) < limit else ():
-            read, ids = identified(contract, snapshot, file, columns)
-            for position, row in enumerate(ids):
-                each = known.get((day, row))
-                if each is not None and len(rows) < limit:
-                    (cells,) = read.select(columns).slice(position, 1).to_pylist()
-                    rows.append(_shown(cells, each))
-    return rows
-
-
-def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
-    from lakehouse.tables.staged import FAILED_RULES
-
-    return {
-        **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
-        **shown_row(cells, ()),
-        FAILED_RULES: ", ".join(cells[FAILED_RULES] or ()),
-        "_code_version": each.code_version,
-        "_first_failed": each.first,
-        "_last_failed": each.last,
-        "_retries": max(each.times - 1, 0),
-    }
 
 
 def offending(contract: Table, row: Mapping[str, Any]) -> str:

@@ -11,18 +11,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
-
-
-def shown_row(row: Mapping[str, Any], pii: Collection[str]) -> dict[str, Any]:
-    """A row as people may see it: without personal data and raw text; of other fields only their names."""
-    from lakehouse.tables.arrivals import told_fields
-    from lakehouse.tables.promote import RESCUED
-
-    shown = {name: value for name, value in row.items() if name not in pii and name not in HIDDEN}
-    return shown | ({RESCUED: told_fields(row[RESCUED])} if row.get(RESCUED) is not None else {})
-
-
 def column_names(path: Path) -> list[str]:
     """The columns of a table, in order; none where it was never built."""
     from lakehouse.tables.snapshot import open_snapshot

@@ -3,6 +3,7 @@
 from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.figures import Count, Sum
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.policy import Anomalies, Volume
 from lakehouse.contracts.rules import Rule, rule
@@ -13,11 +14,13 @@ __all__ = [
     "Anomalies",
     "BronzeModel",
     "Clock",
+    "Count",
     "Extract",
     "Input",
     "Landing",
     "Rule",
     "SliceBy",
+    "Sum",
     "Table",
     "Volume",
     "rule",

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import Code, read_code
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.figures import Figure, Sum, columns_of, conditions
 from lakehouse.contracts.keys import key_conditions
 from lakehouse.contracts.landing import FORMATS, Landing
 from lakehouse.contracts.policy import Anomalies, Volume
@@ -66,6 +67,7 @@ class Table:
         volume: bounds against history; None where the count says nothing.
         profile: columns whose distribution is kept with each published day: sum, mean and spread of numbers, rows by
             value of others (those with few values). Never personal data.
+        figures: by name, sums and counts of a day that the asset and the report plot. Never personal data.
         anomalies: bounds of those distributions against history; None: they are kept but not judged.
         allowed_lateness: of a table whose transform keeps `_arrival_date`: rows that arrive later than this after their
             day are set aside as late (rule `not_too_late`) until `lakehouse late apply` takes them in. Of a landed
@@ -114,6 +116,7 @@ class Table:
     max_quarantine_age: timedelta | None = None
     volume: Volume | None = None
     profile: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     anomalies: Anomalies | None = None
     allowed_lateness: timedelta | None = None
     max_late: float = 0.01
@@ -192,8 +195,9 @@ class Table:
 
     @cached_property
     def profiled(self) -> tuple[str, ...]:
-        """Columns whose distribution is kept: those of `profile`, and those that have to add up."""
-        return tuple(dict.fromkeys([*self.profile, *self.reconciles]))
+        """Columns whose distribution is kept: those of `profile`, and those that have to add up or are a figure."""
+        sums = [each.column for each in self.figures.values() if isinstance(each, Sum) and not each.by]
+        return tuple(dict.fromkeys([*self.profile, *self.reconciles, *sums]))
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -294,6 +298,7 @@ def _validate(made: Table, where: str) -> None:
         "max_null_rate": tuple(made.max_null_rate),
         "pii": made.pii,
         "profile": made.profile,
+        "figures": columns_of(made.figures),
         "reconciles": tuple(made.reconciles),
         "lineage": tuple(made.lineage),
     }
@@ -336,6 +341,7 @@ def _validate(made: Table, where: str) -> None:
         holds |= made.extract.conditions(known)
         what = "what was taken from a database cannot be taken again: declare row rules where it is read"
         holds[what] = not made.rules
+    holds |= conditions(made, known)
     holds |= made.slice_by.conditions(made) if made.slice_by else {}
     holds |= key_conditions(made, EVENT_DAYS)
     if broken := [message for message, true in holds.items() if not true]:

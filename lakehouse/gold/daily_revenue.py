@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, table
+from lakehouse.contracts import Input, Sum, table
 
 
 class DailyRevenue(pa.DataFrameModel):
@@ -31,6 +31,7 @@ class DailyRevenue(pa.DataFrameModel):
     owner="team:finance",
     grain="day × country × currency",
     volume=None,
+    figures={"revenue": Sum("net_revenue", by="currency"), "purchases": Sum("purchases")},
     reconciles={"net_revenue": ("silver.transactions", "amount")},
     lineage={
         "purchases": (("silver.transactions", "event_type"),),

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, SliceBy, table
+from lakehouse.contracts import Count, Input, SliceBy, table
 
 WINDOW_DAYS = 7
 ORDER = ("source", "order_id")  # each shop numbers its own orders
@@ -39,6 +39,7 @@ class UserFeatures(pa.DataFrameModel):
     owner="team:ml",
     grain="user × day",
     volume=None,
+    figures={"users": Count()},
     pii=("user_id",),
     person=("user_id",),
     lineage={

@@ -29,15 +29,15 @@ from pyspark.errors import PySparkException
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
+from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
+from lakehouse.orchestration.quarantine import observed
 from lakehouse.orchestration.report import (
     INPUTS_FRESH,
     JUDGED_AFTER,
     asset_key,
     check_results,
-    column_lineage,
-    column_schema,
     day_metadata,
     failed_evaluations,
     inputs_fresh,
@@ -53,7 +53,7 @@ from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.history import older_code
 from lakehouse.tables.lake import LakeOfNow
-from lakehouse.tables.publish import FAILED, BuildResult
+from lakehouse.tables.publish import FAILED, UNCHANGED, BuildResult
 from lakehouse.tables.touched import behind
 from lakehouse.transforms.addresses import without_addresses
 
@@ -97,8 +97,10 @@ def _build_asset(table: Table) -> AssetsDefinition:
         code_version=table.code_version,
         metadata={
             "dagster/table_name": table.id,
-            "dagster/column_schema": column_schema(table),
+            "dagster/column_schema": column_schema(table, upstream),
             "dagster/column_lineage": column_lineage(table, upstream),
+            **report_link(table),
+            **code_reference(table),
             "key": ", ".join(table.key) or "none: rows are as they arrived",
             "quarantine": table.quarantine_id if table.rules else "none: the table has no row rules",
         },
@@ -164,6 +166,7 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     good = [day for day in asked if day not in failed]
     with _retried(context):
         metadata = _metadata_of(lakehouse, table, result, good)
+    _observe(context, result, asked)
     bad.update(failed)
     _log_summary(context, result, good, bad)
     for day in good:
@@ -228,6 +231,12 @@ def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: li
     return bad
 
 
+def _observe(context: AssetExecutionContext, result: BuildResult, asked: list[date]) -> None:
+    """One event about the table's quarantine, where anything was built."""
+    if result.quarantine is not None and asked != result.with_status(UNCHANGED):
+        context.log_event(observed(result.table, result.quarantine))
+
+
 def _metadata_of(
     lakehouse: LakehouseResource, table: Table, result: BuildResult, days: list[date]
 ) -> dict[date, dict[str, Any]]:
@@ -239,7 +248,7 @@ def _metadata_of(
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.
         metadata[days[-1]] |= quarantine_metadata(result)
-        metadata[days[-1]]["dagster/column_schema"] = column_schema(table)
+        metadata[days[-1]]["dagster/column_schema"] = column_schema(table, upstream)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
         older = older_code(lake.settings.root, table.id, table.code_version)
         metadata[days[-1]] |= older_code_metadata(older)

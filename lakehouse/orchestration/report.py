@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -14,18 +14,11 @@ from dagster import (
     AssetCheckSeverity,
     AssetKey,
     MetadataValue,
-    TableColumn,
-    TableColumnConstraints,
-    TableColumnDep,
-    TableColumnLineage,
-    TableConstraints,
     TableRecord,
-    TableSchema,
 )
 
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.contracts.lineage import sources
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.clocks import judge_clocks
 from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
@@ -45,38 +38,6 @@ def asset_key(table: str) -> AssetKey:
     return AssetKey(table.split("."))
 
 
-def column_schema(table: Table) -> TableSchema:
-    """The contract's columns for Dagster: type, description, what may be null, and the rules."""
-    return TableSchema(
-        columns=[
-            TableColumn(
-                name=f.name,
-                type=f.dataType.simpleString(),
-                description=f.metadata.get("comment"),
-                constraints=TableColumnConstraints(
-                    nullable=f.name not in table.required, other=["personal data"] if f.name in table.pii else []
-                ),
-                tags={"pii": ""} if f.name in table.pii else {},
-            )
-            for f in table.schema.fields
-        ],
-        constraints=TableConstraints(other=[f"{rule.name}: {rule.describes}" for rule in table.rules]),
-    )
-
-
-def column_lineage(table: Table, upstream: Mapping[str, Table]) -> TableColumnLineage:
-    """Which columns of other tables each column is computed from."""
-    deps = {
-        name: [
-            TableColumnDep(asset_key=asset_key(source), column_name=column)
-            for source, column in found
-            if source in upstream  # landed fields are no assets
-        ]
-        for name, found in sources(table, upstream).items()
-    }
-    return TableColumnLineage(deps_by_column={k: v for k, v in deps.items() if v})
-
-
 def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_rows: int) -> dict[str, Any]:
     """Metadata of one partition's materialization; numbers are plotted over time by the UI."""
     each = result.days[day]
@@ -87,6 +48,7 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
         **({} if m.rows_in is None else {"rows_in": m.rows_in}),
         "quarantined": m.quarantined,
         **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
+        **{name: float(number) for name, number in m.figures.items()},
         # Of an unchanged day the log tells the rows, not the duplicates that were left out.
         **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
         "dagster/row_count": total_rows,
@@ -264,6 +226,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
     outcomes = [(day, o) for day, each in sorted(result.days.items()) for o in each.outcomes if o.check == name]
     failed = [(day, o) for day, o in outcomes if not o.passed]
     key = asset_key(table.id)
+    rules = rule_results(table, result.days.values()) if name == "row_rules" else {}
     if len(outcomes) == 1:
         outcome = outcomes[0][1]
         return AssetCheckResult(
@@ -272,7 +235,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
             check_name=name,
             severity=_severity(outcome),
             description=outcome.message,
-            metadata=_metadata(outcome),
+            metadata={**_metadata(outcome), **rules},
         )
     if not outcomes:
         text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
@@ -280,6 +243,7 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
     metadata: dict[str, Any] = {SUMS_UP: len(outcomes), "days_failed": len(failed)}
     for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith(_SUMMED_BY_NAME)}):
         metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
+    metadata |= rules
     if failed:
         records = [TableRecord({"day": day.isoformat(), "found": o.message}) for day, o in failed[:MOST_DAYS_SHOWN]]
         metadata["failed_days"] = MetadataValue.table(records=records)
@@ -300,6 +264,27 @@ def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
 
 _SUMMED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out"}
 _SUMMED_BY_NAME = ("failed/", "unknown/")
+
+
+def rule_results(table: Table, results: Iterable[DayResult]) -> dict[str, Any]:
+    """Of each row rule what it found in the run: its rows as a number, plotted over time, and all rules in a table."""
+    days = [each.metrics.failures for each in results if each.status != UNCHANGED]
+    rows = {rule.name: sum(each.get(rule.name, 0) for each in days) for rule in table.rules}
+    if not days or not rows:
+        return {}
+    records = [
+        TableRecord(
+            {
+                "rule": rule.name,
+                "result": "passed" if not rows[rule.name] else "broken",
+                "rows": rows[rule.name],
+                "days": sum(1 for each in days if each.get(rule.name)),
+                "a sound row": rule.describes,
+            }
+        )
+        for rule in table.rules
+    ]
+    return {**{f"failed/{name}": n for name, n in rows.items()}, "rules": MetadataValue.table(records)}
 
 
 def _severity(outcome: Outcome) -> AssetCheckSeverity:

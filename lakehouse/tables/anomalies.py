@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -26,10 +27,65 @@ SMALLEST_MIX_SIGMA = 0.03  # of the share of rows that are in another category t
 Figures = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Band:
+    """What is usual of a figure on a day: the middle, and the bounds beyond which it is unusual."""
+
+    low: float
+    usual: float
+    high: float
+
+
+def usual_count(values: Sequence[float], z: float) -> Band:
+    """What `volume` takes for usual after such counts, all above 0, up to a robust z."""
+    centre, sigma = _log_scale(values)
+    return Band(math.exp(centre - z * sigma), statistics.median(values), math.exp(centre + z * sigma))
+
+
+def usual_share(shares: Sequence[float], rows: float, z: float) -> Band:
+    """What `null_drift` takes for usual after such shares, on a day of some rows."""
+    usual, sigma = _share_scale(shares, rows)
+    return Band(max(0.0, usual - z * sigma), usual, min(1.0, usual + z * sigma))
+
+
+def usual_sum(values: Sequence[float], z: float) -> Band:
+    """As `usual_count` where all values are above 0; else by the plain median and spread."""
+    if all(value > 0 for value in values):
+        return usual_count(values, z)
+    usual = statistics.median(values)
+    sigma = max(_spread(values), SMALLEST_SIGMA * abs(usual))
+    return Band(usual - z * sigma, usual, usual + z * sigma)
+
+
+def _log_scale(counts: Sequence[float]) -> tuple[float, float]:
+    logs = [math.log(n) for n in counts]
+    return statistics.median(logs), max(_spread(logs), SMALLEST_SIGMA)
+
+
+def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
+    usual = statistics.median(shares)
+    chance = math.sqrt(usual * (1 - usual) / rows)
+    return usual, max(_spread(shares), chance, SMALLEST_NULL_SIGMA)
+
+
 def baseline(day: date, history: Mapping[date, Any], known: Mapping[date, str], most: int) -> list[date]:
     """The newest `most` days before a day that are of its weekday and of no known event, oldest first."""
     same = sorted(each for each in history if each < day and each.weekday() == day.weekday() and each not in known)
     return same[-most:]
+
+
+def baselines(
+    days: Iterable[date], history: Iterable[date], known: Mapping[date, str], most: int
+) -> Iterator[tuple[date, list[date]]]:
+    """Each of many days with its `baseline`, in one pass over the history."""
+    past = sorted(each for each in history if each not in known)
+    newest: dict[int, deque[date]] = defaultdict(lambda: deque(maxlen=most))
+    position = 0
+    for day in sorted(days):
+        while position < len(past) and past[position] < day:
+            newest[past[position].weekday()].append(past[position])
+            position += 1
+        yield day, list(newest[day.weekday()])
 
 
 def volume(
@@ -49,8 +105,8 @@ def volume(
     counts = [rows[day] for day in usual_days]
     usual = statistics.median(counts)
     ratio = m.rows / usual
-    logs = [math.log(n) for n in counts]
-    z = abs(math.log(max(m.rows, 1)) - statistics.median(logs)) / max(_spread(logs), SMALLEST_SIGMA)
+    centre, sigma = _log_scale(counts)
+    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
     blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
     text = (
         f"{m.rows} rows, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
@@ -120,9 +176,8 @@ def _null_drift(table: Table, mine: Figures, past: Sequence[Figures]) -> dict[st
         rates = [each.get("nulls", {}).get(name, 0) / each["rows"] for each in past]
         rate = mine["nulls"].get(name, 0) / mine["rows"]
         if rate or any(rates):
-            usual = statistics.median(rates)
-            chance = math.sqrt(usual * (1 - usual) / mine["rows"])
-            z = abs(rate - usual) / max(_spread(rates), chance, SMALLEST_NULL_SIGMA)
+            usual, sigma = _share_scale(rates, mine["rows"])
+            z = abs(rate - usual) / sigma
             found[name] = z, f"{name} is null in {rate:.1%} of rows, usually in {usual:.1%}"
     return found
 

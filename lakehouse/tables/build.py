@@ -16,6 +16,7 @@ from lakehouse.tables.clocks import producer_days
 from lakehouse.tables.depth import depth_now
 from lakehouse.tables.erasures import keep_forgotten
 from lakehouse.tables.failures import fold
+from lakehouse.tables.history import standing
 from lakehouse.tables.intake import take
 from lakehouse.tables.lake import Lake, in_days
 from lakehouse.tables.metrics import DayMetrics
@@ -79,7 +80,7 @@ def _build(
     todo = [day for day in asked if force or not publisher.is_current(day, plan.fingerprints[day])]
     if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
         plan = make_plan(lake, table, asked)
-    _report_unchanged(publisher, result, set(asked) - set(todo))
+    _report_unchanged(lake, publisher, result, set(asked) - set(todo))
     clock.lap("plan")
     if todo:
         if table.landing:
@@ -107,12 +108,14 @@ def _kept(publisher: Publisher) -> dict[date, int]:
     return dict(kept)
 
 
-def _report_unchanged(publisher: Publisher, result: BuildResult, days: set[date]) -> None:
+def _report_unchanged(lake: Lake, publisher: Publisher, result: BuildResult, days: set[date]) -> None:
     column = publisher.table.day_column
     rows = publisher.base.rows_by_day(column)
     quarantined = publisher.side_base.rows_by_day(column) if publisher.side_base else {}
+    told = standing(lake.settings.root, publisher.table.id, days) if days and publisher.table.figures else {}
     for day in days:
         figures = DayMetrics(day, rows=rows.get(day, 0), quarantined=quarantined.get(day, 0))
+        figures.figures = told[day].business if day in told else {}
         result.days[day] = DayResult(UNCHANGED, figures)
 
 

@@ -8,14 +8,14 @@ again makes no other day fresh.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
-from lakehouse.tables.anomalies import baseline
+from lakehouse.tables.anomalies import baselines
 from lakehouse.tables.history import Record, records
 
 BUDGET_DAYS = 30
@@ -87,22 +87,38 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
         now: the moment, with a time zone.
         last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
     """
+    return judge(table, records(root, table.id), now, last_day)
+
+
+def judge(
+    table: Table, kept: Sequence[Record], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
+) -> Freshness:
+    """The freshness of a table.
+
+    Args:
+        table: with its `fresh_within`, `fresh_budget` and `known_events`.
+        kept: its records, oldest commit first.
+        now: the moment, with a time zone.
+        last_day: as of `freshness`.
+        back: days before it that are judged.
+    """
     if last_day is not None:
         now = min(now, _end(last_day) + table.fresh_within)
     due = _due(now, table.fresh_within)
-    first = due - timedelta(days=BUDGET_DAYS + 7 * (HISTORY + 1))
-    span = days_between(first, now.date())
-    kept = records(root, table.id)
     by_day: dict[date, list[Record]] = {}
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
     rows = {day: by_day[day][-1].rows for day in by_day}
-    days = [_day(day, by_day.get(day, []), rows, table.known_events) for day in span[-BUDGET_DAYS - 7 :]]
+    span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
+    past = baselines(span, [day for day, number in rows.items() if number], table.known_events, HISTORY)
+    days = [
+        _day(day, by_day.get(day, []), [rows[each] for each in usual], day in table.known_events) for day, usual in past
+    ]
     state = {each.day: each for each in days}
     complete = [day for day in by_day if day in state and state[day].complete_at]
     newest = max(complete, default=None) or max((day for day in rows if rows[day] and day <= now.date()), default=None)
     begun = kept[0].at.date() if kept else now.date()
-    judged = [due - timedelta(days=n) for n in range(BUDGET_DAYS) if due - timedelta(days=n) >= begun]
+    judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
     return Freshness(
         table=table.id,
         within=table.fresh_within,
@@ -117,12 +133,11 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
     )
 
 
-def _day(day: date, versions: Sequence[Record], rows: Mapping[date, int], known: Mapping[date, str]) -> DayFreshness:
-    history = baseline(day, {each: n for each, n in rows.items() if n}, known, HISTORY)
-    usual = statistics.median(rows[each] for each in history) if len(history) >= LEAST_HISTORY else None
+def _day(day: date, versions: Sequence[Record], history: Sequence[int], known: bool) -> DayFreshness:
+    usual = statistics.median(history) if len(history) >= LEAST_HISTORY else None
     now = versions[-1].rows if versions else 0
     # Without history, or on a day of a known event, a published day counts as complete.
-    enough = 0.0 if usual is None or day in known else COMPLETE_FROM * usual
+    enough = 0.0 if usual is None or known else COMPLETE_FROM * usual
     first = next((each.at for each in versions if each.rows >= enough), None)
     return DayFreshness(day, now, usual, first if versions and now >= enough else None)
 

@@ -75,6 +75,11 @@ SCHEMA = T.StructType(
             metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.tables.clocks)"},
         ),
         T.StructField("inputs", T.MapType(T.StringType(), _LONG), metadata={"comment": "Version read of each input"}),
+        T.StructField(
+            "figures",
+            T.MapType(T.StringType(), T.DecimalType(38, 6)),
+            metadata={"comment": "Of the business, as the contract names them"},
+        ),
     ]
 )
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
@@ -101,15 +106,25 @@ class Record:
         """Published rows."""
         return int(self.figures.get("rows", 0))
 
+    @property
+    def business(self) -> dict[str, Decimal]:
+        """The figures that the contract named when the day was published."""
+        return {name: plain(number) for name, number in self.figures.get("figures", {}).items()}
+
     def total(self, column: str) -> Decimal | None:
         """Exact sum of a numeric column; None where the commit kept none of a column with values."""
         kept = self.figures.get("profile", {}).get(column)
         if kept is not None:
-            exact = Decimal(str(kept["sum"]))
-            money = exact.quantize(Decimal("0.01"))
-            return money if money == exact else exact.normalize()
+            return plain(kept["sum"])
         empty = self.figures.get("nulls", {}).get(column, 0) == self.rows
         return Decimal(0) if empty else None
+
+
+def plain(number: object) -> Decimal:
+    """An exact number as people write it, whatever scale it was kept with: with two digits where these are enough."""
+    exact = Decimal(str(number))
+    money = exact.quantize(Decimal("0.01"))
+    return money if money == exact else exact.normalize()
 
 
 def records(root: Path, table: str, days: Collection[date] | None = None) -> list[Record]:
@@ -222,6 +237,7 @@ def _row(record: Record) -> dict[str, Any]:
         "rows_in": figures.get("rows_in"),
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
+        "figures": [(name, Decimal(str(number))) for name, number in figures.get("figures", {}).items()],
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
     }
@@ -229,7 +245,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 def _record(table: str, row: Mapping[str, Any]) -> Record:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
-    figures |= {name: dict(row[name]) for name in _MAPS if row.get(name)}
+    figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
     figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
     figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}

@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.contracts import Table
-from lakehouse.tables.profile import Profile, profiles
+from lakehouse.contracts import Count, Sum, Table
+from lakehouse.tables.profile import MOST_CATEGORIES, OTHER, Profile, profiles
 from lakehouse.tables.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, VALID, StagedFile
 
 Value = int | float | str
@@ -38,7 +39,8 @@ class DayMetrics:
     `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
     output is not a row of the input. Of a landed table, `event_days` are rows by the day that downstream tables see
     them in, `unknown_fields` rows by field without a column, and `missed_columns` columns that are null throughout,
-    with the share of rows they used to be filled in. `clocks` are figures by producer (`lakehouse.tables.clocks`).
+    with the share of rows they used to be filled in. `clocks` are figures by producer (`lakehouse.tables.clocks`),
+    `figures` those of the business that the contract names.
     """
 
     day: date
@@ -56,6 +58,7 @@ class DayMetrics:
     missed_columns: dict[str, float] = field(default_factory=dict)
     event_days: dict[date, int] = field(default_factory=dict)
     clocks: dict[str, dict[str, int]] = field(default_factory=dict)
+    figures: dict[str, Decimal] = field(default_factory=dict)
     source: dict[str, Value | None] = field(default_factory=dict)  # what a database showed of its transactions
 
     @property
@@ -77,6 +80,7 @@ class DayMetrics:
             "files": self.files,
             "bytes": self.size,
             "event_days": {day.isoformat(): rows for day, rows in sorted(self.event_days.items())},
+            "figures": {name: str(number) for name, number in self.figures.items()},
             "clocks": {name: figures for name, figures in self.clocks.items() if figures},
             **self.profile.as_json(),
         }
@@ -100,9 +104,30 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
                 seen = date.fromisoformat(content)
                 each.event_days[seen] = each.event_days.get(seen, 0) + file.rows
     valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
-    for (day, _), found in zip(valid, profiles([file.path for _, file in valid], table.profiled), strict=True):
+    grouped = {(each.column, each.by) for each in table.figures.values() if isinstance(each, Sum) and each.by}
+    read = profiles([file.path for _, file in valid], table.profiled, grouped)
+    for (day, _), found in zip(valid, read, strict=True):
         metrics[day].profile.add(found)
+    for each in metrics.values():
+        each.figures = figures_of(table, each)
     return metrics
+
+
+def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
+    """The figures of a day that a contract names, from what is counted anyway."""
+    found: dict[str, Decimal] = {}
+    for name, each in table.figures.items():
+        match each:
+            case Count(column=column):
+                found[name] = Decimal(m.rows - (m.nulls.get(column, 0) if column else 0))
+            case Sum(column=column, by=""):
+                found[name] = m.profile.total(column)
+            case Sum(column=column, by=by):
+                sums = sorted(m.profile.groups.get((column, by), {}).items(), key=lambda pair: -abs(pair[1]))
+                found |= {f"{name}/{value}": total for value, total in sorted(sums[:MOST_CATEGORIES])}
+                if rest := sums[MOST_CATEGORIES:]:
+                    found[f"{name}/{OTHER}"] = sum((total for _, total in rest), Decimal(0))
+    return found
 
 
 def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:

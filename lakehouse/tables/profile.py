@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,11 @@ class Numbers:
 
 @dataclass
 class Profile:
-    """Numbers by numeric column, rows by value of the other columns."""
+    """Numbers by numeric column, rows by value of the other columns, and sums of a column by value of another."""
 
     numbers: dict[str, Numbers] = field(default_factory=dict)
     categories: dict[str, Counter[str]] = field(default_factory=dict)
+    groups: dict[tuple[str, str], dict[str, Decimal]] = field(default_factory=dict)
 
     def add(self, other: Profile) -> None:
         """Merge."""
@@ -91,6 +93,10 @@ class Profile:
             self.numbers.setdefault(name, Numbers()).add(each)
         for name, counted in other.categories.items():
             self.categories.setdefault(name, Counter()).update(counted)
+        for pair, sums in other.groups.items():
+            mine = self.groups.setdefault(pair, {})
+            for value, total in sums.items():
+                mine[value] = mine.get(value, Decimal(0)) + total
 
     def total(self, column: str) -> Decimal:
         """Exact sum of a numeric column; 0 without values."""
@@ -103,12 +109,12 @@ class Profile:
         return {k: v for k, v in (("profile", numbers), ("categories", categories)) if v}
 
 
-def profiles(paths: Sequence[Path], columns: Sequence[str]) -> list[Profile]:
-    """A profile for each Parquet file."""
-    if not columns:
+def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[tuple[str, str]] = ()) -> list[Profile]:
+    """A profile for each Parquet file, with the sums of some columns by the values of others."""
+    if not columns and not grouped:
         return [Profile() for _ in paths]
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-        return list(pool.map(lambda path: _profile(path, columns), paths))
+        return list(pool.map(lambda path: _profile(path, columns, grouped), paths))
 
 
 def merged(several: Iterable[Profile]) -> Profile:
@@ -119,11 +125,15 @@ def merged(several: Iterable[Profile]) -> Profile:
     return whole
 
 
-def _profile(path: Path, columns: Sequence[str]) -> Profile:
+def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, str]]) -> Profile:
     found = Profile()
     with closing(pq.ParquetFile(path)) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        for batch in file.iter_batches(columns=there):
+        stored = set(file.schema_arrow.names)
+        there = [name for name in columns if name in stored]
+        pairs = [pair for pair in grouped if stored.issuperset(pair)]
+        for batch in file.iter_batches(columns=list(dict.fromkeys([*there, *chain(*pairs)]))):
+            for pair in pairs:
+                found.add(Profile(groups={pair: _sums(batch, *pair)}))
             for name in there:
                 values = batch.column(name)
                 if pa.types.is_decimal(values.type) or pa.types.is_integer(values.type):
@@ -136,6 +146,16 @@ def _profile(path: Path, columns: Sequence[str]) -> Profile:
                         {str(pair["values"]): pair["counts"] for pair in counted if pair["values"] is not None}
                     )
     return found
+
+
+def _sums(batch: pa.RecordBatch, column: str, by: str) -> dict[str, Decimal]:
+    """Exact sums of a column by the value of another; rows without such a value count under none."""
+    rows = pa.table({"value": batch.column(by), "number": batch.column(column)}).group_by("value")
+    return {
+        each["value"]: Decimal(str(each["number_sum"]))
+        for each in rows.aggregate([("number", "sum")]).to_pylist()
+        if each["value"] is not None and each["number_sum"] is not None
+    }
 
 
 def _numbers(values: pa.Array) -> Numbers:

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Metadata, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lakehouse.errors import DamagedLogError, UnsupportedTableError
+from lakehouse.errors import DamagedLogError
 from lakehouse.tables.damage import damage
+from lakehouse.tables.features import refuse_features
 from lakehouse.tables.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.tables.transactions import read_transactions
 
@@ -30,23 +31,6 @@ _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
 # below 0.
 WITHDRAWN = -1
-# What a commit of whole files respects. Any other feature a table has could be broken by one, so it is refused.
-_SUPPORTED = {"appendOnly", "invariants", "timestampNtz", "vacuumProtocolCheck"}
-# Old protocols do not list what a table uses; it shows in its configuration or in its columns.
-_CONFIGURED = {
-    "deletionVectors": "delta.enableDeletionVectors",
-    "columnMapping": "delta.columnMapping.mode",
-    "rowTracking": "delta.enableRowTracking",
-    "changeDataFeed": "delta.enableChangeDataFeed",
-    "checkConstraints": "delta.constraints.",
-}
-_DECLARED = {
-    "generatedColumns": "delta.generationExpression",
-    "identityColumns": "delta.identity.",
-    "invariants": "delta.invariants",
-}
-
-
 # Partition values of other types may be written in several ways, so that a text does not say which is meant.
 _PLAIN = {"string", "date", "integer", "long"}
 
@@ -106,11 +90,7 @@ class Snapshot:
         if not self.exists:
             return None
         known = self._transactions
-        if known is None:
-            assert self.delta is not None
-            found = self.delta.transaction_version(app_id)
-        else:
-            found = known.get(app_id)
+        found = self._read.transaction_version(app_id) if known is None else known.get(app_id)
         return None if found == WITHDRAWN else found
 
     def nulls(self, column: str) -> dict[str, int | None]:
@@ -138,8 +118,12 @@ class Snapshot:
 
     @cached_property
     def _statistics(self) -> pa.Table:
+        return pa.table(self._read.get_add_actions(flatten=True))
+
+    @property
+    def _read(self) -> DeltaTable:
         assert self.delta is not None
-        return pa.table(self.delta.get_add_actions(flatten=True))
+        return self.delta
 
     @cached_property
     def _transactions(self) -> Mapping[str, int] | None:
@@ -295,7 +279,7 @@ def fresh_snapshot(path: Path, version: int | None = None) -> Snapshot:
         if version is None and (what := damage(path)):
             raise DamagedLogError(what) from error
         raise
-    _refuse_features(delta, path)
+    refuse_features(delta, path)
     return snapshot_of(delta, str(path))
 
 
@@ -330,21 +314,6 @@ def _texts(actions: pa.Table, column: str) -> list[str | None]:
     found = actions[column].to_pylist()
     texts = {value: None if value is None else str(value) for value in set(found)}
     return [texts[value] for value in found]
-
-
-def _refuse_features(delta: DeltaTable, path: Path) -> None:
-    protocol = delta.protocol()
-    used = {*(protocol.writer_features or []), *(protocol.reader_features or [])} - _SUPPORTED
-    for name, value in delta.metadata().configuration.items():
-        if value not in ("none", "false"):
-            used |= {feature for feature, setting in _CONFIGURED.items() if name.startswith(setting)}
-    columns = delta.schema().to_json()
-    used |= {feature for feature, setting in _DECLARED.items() if f'"{setting}' in columns}
-    if used:
-        raise UnsupportedTableError(
-            f"The Delta table at {path} uses {', '.join(sorted(used))}, which commits of whole files would break. "
-            "Rewrite it without that feature (a plain copy into a new table) before this project writes to it."
-        )
 
 
 def fingerprint(parts: Iterable[str]) -> int:

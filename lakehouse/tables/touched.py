@@ -85,6 +85,22 @@ def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
     return found
 
 
+def waiting(lake: Lake) -> dict[str, dict[date, str]]:
+    """What `behind` says of every day of every table of the lake, looking at each table once."""
+    found: dict[str, dict[date, str]] = {}
+    late: dict[str, dict[date, str]] = {}
+    for name, table in lake.tables.items():  # upstream tables come first
+        mine = found[name] = {}
+        for each in table.upstream.values():
+            for day, why in sorted(late.get(each.table, {}).items()):
+                for n in range(each.days_before + 1):
+                    mine.setdefault(day + timedelta(days=n), why)
+        known = known_days(lake, table) if mine else set()
+        changed = {day: f"{name} {day} is not published from its newest input" for day in changed_days(lake, table)}
+        late[name] = {day: why for day, why in mine.items() if day in known} | changed
+    return found
+
+
 def _as_built_by(table: Table, code: str) -> Table:
     made = replace(table)
     made.__dict__["code_version"] = code  # a cached property

@@ -284,6 +284,8 @@ def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPat
         raise SystemExit(0)
 
     monkeypatch.setattr(os, "execve", execve)
+    reports: list[Any] = []  # its server is that of lakehouse_tests/report/test_serve.py
+    monkeypatch.setattr("lakehouse.report.serve.start", lambda *given: reports.append(given))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         cli("dev", "--port", str(free_port()))
@@ -295,6 +297,9 @@ def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPat
     assert arguments[-2:] == ["-m", "lakehouse.definitions"]
     assert environment["DAGSTER_HOME"] == str(root / "dagster")
     assert environment["LAKEHOUSE_ROOT"] == str(root)
+    ((port, given),) = reports
+    assert environment == given
+    assert environment["LAKEHOUSE_REPORT_URL"] == f"http://127.0.0.1:{port}/"
     assert handler == signal.SIG_DFL
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.catalog import tables
-from lakehouse.contracts import BronzeModel, Input, Landing, Table
+from lakehouse.contracts import BronzeModel, Count, Input, Landing, Sum, Table
 from lakehouse.contracts import table as declare
 from lakehouse.errors import ContractError
 from lakehouse_tests.making import model, table
@@ -97,6 +97,14 @@ UNIQUE: dict[str, Any] = {"key": ("id",), "keep_first_by": ("amount",), "unique_
         ({**UNIQUE, "partition_by": ("day", "shop")}, "needs further partition columns (shop) to be part of the key"),
         ({**UNIQUE, "upsert": True}, "is for tables that read tables and are no upserts"),
         ({"colour": "red"}, "@table has no attribute colour"),
+        ({"figures": {"sold": Sum("nothing")}}, "figures names nothing, not a column of Sales"),
+        ({"figures": {"sold": Sum("id")}}, "a Sum is of a decimal or whole-number column"),
+        ({"figures": {"sold": Sum("amount", by="day")}}, "a Sum is by a text column that is no partition column"),
+        ({"figures": {"Sold!": Count()}}, "a figure is named by small letters"),
+        ({"figures": {"status": Count()}}, "no key of the asset's own"),
+        ({"pii": ("amount",), "figures": {"sold": Sum("amount")}}, "a PII column has no figures"),
+        ({"pii": ("id",), "figures": {"people": Count("id")}}, "a PII column has no figures"),
+        ({"pii": ("shop",), "figures": {"sold": Sum("amount", by="shop")}}, "a PII column has no figures"),
     ],
 )
 def test_policy_that_does_not_fit_is_refused_by_name(policy: dict[str, Any], message: str) -> None:

@@ -17,14 +17,13 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried, build_asset
+from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.report import (
     JUDGED_AFTER,
     asset_key,
     check_results,
     clock_metadata,
-    column_lineage,
-    column_schema,
     day_metadata,
     quarantine_metadata,
 )
@@ -146,10 +145,32 @@ def test_declared_lineage_names_real_columns(table: Table) -> None:
 
 def test_personal_data_is_marked_in_the_schema() -> None:
     """People who browse the catalog see which columns they may not copy out."""
-    columns = {c.name: c for c in column_schema(tables()["silver.transactions"]).columns}
+    columns = {c.name: c for c in column_schema(tables()["silver.transactions"], tables()).columns}
     assert "pii" in columns["email_token"].tags
     assert "pii" not in columns["amount"].tags
     assert not columns["event_id"].constraints.nullable
+
+
+def test_a_column_says_where_it_comes_from() -> None:
+    """What Dagster draws as a graph is read in the description too; of a hash over eight columns the first are named."""
+    columns = {c.name: c.description or "" for c in column_schema(tables()["gold.daily_revenue"], tables()).columns}
+    assert columns["net_revenue"] == "Gross plus cancelled. From silver.transactions.amount"
+    wide = {c.name: c.description or "" for c in column_schema(tables()["silver.transactions"], tables()).columns}
+    assert wide["event_id"].endswith("bronze.online_retail.Quantity and 5 more")
+
+
+def test_links_are_only_where_they_lead_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report where one is served, the file on the machine that `dagster dev` runs on: a path tells of a machine."""
+    table = tables()["gold.daily_revenue"]
+    monkeypatch.delenv("DAGSTER_IS_DEV_CLI", raising=False)
+    assert report_link(table) == code_reference(table) == {}
+    monkeypatch.setenv("DAGSTER_IS_DEV_CLI", "1")
+    (named,) = code_reference(table)["dagster/code_references"].code_references
+    assert named.file_path.endswith("lakehouse/gold/daily_revenue.py")
+    monkeypatch.setenv("LAKEHOUSE_REPORT_URL", "http://127.0.0.1:3001/")
+    get_settings.cache_clear()
+    assert report_link(table)["report"].value == "http://127.0.0.1:3001/#gold.daily_revenue"
+    get_settings.cache_clear()
 
 
 def test_one_run_serves_a_range_of_all_tables() -> None:

@@ -51,7 +51,7 @@ def drawn_graph(page: Page, names: list[str]) -> Graph:
     page.keyboard.press("Alt+e")
     for name in names:
         expect(
-            page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}"))
+            page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}\b"))
         ).to_be_visible()
     drawn = page.evaluate(_GRAPH)
     groups = [box for box in drawn["boxes"] if box["group"]]

@@ -1,0 +1,218 @@
+"""Quarantines in Dagster's pages: each is an asset that builds observe, and two jobs decide about its rows."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetObservation,
+    AssetSpec,
+    Config,
+    Failure,
+    MetadataValue,
+    OpExecutionContext,
+    TableRecord,
+    job,
+    op,
+)
+from pydantic import Field
+
+from lakehouse.catalog import get_table, tables
+from lakehouse.contracts import Table
+from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import get_settings
+from lakehouse.tables.aside import shown_rows
+from lakehouse.tables.failures import Depth, depth_of, failures
+from lakehouse.tables.ledger import Wanted
+from lakehouse.tables.replay import discard
+
+GROUP = "quarantine"
+SAMPLE_ROWS = 5
+MOST_SHOWN = 8  # columns of a sample
+
+
+def quarantine_key(table: Table) -> AssetKey:
+    """The asset key of a table's quarantine."""
+    return asset_key(table.quarantine_id)
+
+
+def quarantine_assets() -> list[AssetSpec]:
+    """The quarantine of each table with row rules: its table's builds write and observe it."""
+    return [
+        AssetSpec(
+            quarantine_key(table),
+            deps=[asset_key(table.id)],
+            group_name=GROUP,
+            owners=[table.owner],
+            kinds={"deltalake"},
+            tags={"layer": GROUP},
+            description=f"Rows of {table.id} that broke a row rule, with every rule, their file and line. "
+            f"The jobs quarantine_replay and quarantine_discard decide about them.",
+            metadata={"dagster/table_name": table.quarantine_id},
+        )
+        for table in tables().values()
+        if table.rules
+    ]
+
+
+def observed(table: Table, depth: Depth, told: Mapping[str, Any] | None = None) -> AssetObservation:
+    """What is in a quarantine: rows by rule, age, and some rows without personal data.
+
+    Args:
+        table: whose quarantine.
+        depth: what is in it.
+        told: further metadata, such as what a decision came to.
+    """
+    by_rule = {rule.name: depth.by_rule.get(rule.name, 0) for rule in table.rules} | dict(depth.by_rule)
+    metadata: dict[str, Any] = {
+        "rows": depth.rows,
+        "age_days": round(depth.age.total_seconds() / 86400, 2),
+        "discarded": depth.discarded,
+        # Every rule each time: a line that is zero is a line as well.
+        **{f"rows/{rule}": number for rule, number in by_rule.items()},
+        **(told or {}),
+    }
+    if depth.rows and (records := _sample(table)):
+        metadata["sample"] = MetadataValue.table(records)
+    return AssetObservation(quarantine_key(table), metadata=metadata)
+
+
+def _sample(table: Table) -> list[TableRecord]:
+    rows = shown_rows(get_settings().root, table, limit=SAMPLE_ROWS)
+    filled = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+    return [TableRecord({name: _plain(row[name]) for name in filled[:MOST_SHOWN]}) for row in rows]
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+class Chosen(Config):
+    """Which rows of which quarantine, and who decides about them."""
+
+    table: str = Field(description="Table whose quarantine it is about, such as silver.transactions")
+    who: str = Field(description="Who decides; kept in the ledger for ever")
+    days: list[str] = Field(default_factory=list, description="Only rows of these days, YYYY-MM-DD; none: all days")
+    rule: str = Field("", description="Only rows that broke this rule; empty: all")
+
+
+class Discard(Chosen):
+    """Rows that nobody will mend are taken out of every count; they stay as evidence."""
+
+    reason: str = Field(description="Why; kept in the ledger for ever. No personal data")
+    undo: bool = Field(False, description="Let rows that were discarded count again")
+
+
+class Replay(Chosen):
+    """The days of the rows are built again, then the stale days downstream."""
+
+    force: bool = Field(False, description="Build days again whose inputs and code have not changed")
+
+
+@op(description="Take quarantined rows out of every count, with a reason")
+def discard_rows(context: OpExecutionContext, config: Discard) -> None:
+    """One entry of the ledger for each day asked for, or one for all."""
+    table, days = _asked(config)
+    reason = " ".join(config.reason.split())
+    if not reason:
+        raise Failure("A discard needs a reason that others will understand later.", allow_retries=False)
+    counted, entries = 0, []
+    for day in days:
+        wanted = Wanted(config.rule or None, day)
+        entry = discard(
+            get_settings().root, table, wanted, who=config.who, at=datetime.now(UTC), reason=reason, undo=config.undo
+        )
+        if entry is not None:
+            counted += entry.rows
+            entries.append(entry.id)
+    what = "counted_again" if config.undo else "discarded_now"
+    _tell(context, table, {what: counted, "who": config.who, "reason": reason, "ledger": ", ".join(entries) or "none"})
+
+
+@op(description="Feed quarantined rows through the door again")
+def replay_rows(context: OpExecutionContext, config: Replay) -> None:
+    """By `lakehouse quarantine replay`, in a process of its own: its builds are runs that start an engine."""
+    table, days = _asked(config)
+    outcome: dict[str, int] = {}
+    runs: list[str] = []
+    for day in days:
+        said = _replayed(table, day, config)
+        runs += [run["run_id"] for run in said["runs"]["runs"]]
+        for entry in said["replays"]:
+            for name, number in entry["outcome"].items():
+                outcome[name] = outcome.get(name, 0) + number
+    told = {f"replayed/{name.replace(' ', '_')}": number for name, number in outcome.items()}
+    _tell(context, table, {**told, "who": config.who, "runs": ", ".join(runs) or "none: nothing has changed"})
+
+
+def _replayed(table: Table, day: date | None, config: Replay) -> dict[str, Any]:
+    asked = ["--rule", config.rule] if config.rule else []
+    asked += ["--day", str(day)] if day else []
+    asked += ["--force"] if config.force else []
+    command = [sys.executable, "-m", "lakehouse.cli", "quarantine", "replay", table.id, "--json"]
+    # The ledger asks the system who the user is, and the system asks LOGNAME first.
+    environment = os.environ | {"LAKEHOUSE_ROOT": str(get_settings().root), "LOGNAME": config.who}
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, env=environment, check=False)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise Failure(f"The replay of {table.id} broke: {last[0]}", allow_retries=False) from None
+    if done.returncode > 1:
+        raise Failure(
+            f"The replay of {table.id} did not come to its end; the same job goes on with it.", allow_retries=False
+        )
+    return found
+
+
+def _asked(config: Chosen) -> tuple[Table, Sequence[date | None]]:
+    """The table and the days of a form, or what is wrong with it."""
+    try:
+        table = get_table(config.table.strip().removesuffix("_quarantine"))
+        days = {_day(text) for text in config.days}
+    except LakehouseError as error:
+        raise Failure(str(error), allow_retries=False) from None
+    if not table.rules:
+        raise Failure(f"{table.id} has no row rules, so it has no quarantine.", allow_retries=False)
+    root = get_settings().root
+    if config.rule and config.rule not in {rule.name for rule in table.rules}:
+        known = {rule for each in failures(root, table) for rule in each.rules}
+        if config.rule not in known:
+            names = ", ".join(rule.name for rule in table.rules)
+            raise Failure(f"{table.id} has no rule {config.rule!r}. Rules: {names}.", allow_retries=False)
+    if not config.who.strip():
+        raise Failure("Say who decides: the ledger keeps it for ever.", allow_retries=False)
+    return table, sorted(days) or [None]
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Failure(f"{text!r} is not a day; expected YYYY-MM-DD, such as 2011-01-04.", allow_retries=False) from None
+
+
+def _tell(context: OpExecutionContext, table: Table, told: Mapping[str, Any]) -> None:
+    depth = depth_of(failures(get_settings().root, table), datetime.now(UTC))
+    context.log_event(observed(table, depth, told))
+
+
+@job(description="Feed quarantined rows of a table through the door again, and build what depends on them")
+def quarantine_replay() -> None:
+    """See `Replay`."""
+    replay_rows()
+
+
+@job(description="Take quarantined rows of a table out of every count, with a reason, or let them count again")
+def quarantine_discard() -> None:
+    """See `Discard`."""
+    discard_rows()
+
+
+QUARANTINE_JOBS = (quarantine_replay, quarantine_discard)

@@ -1,0 +1,1 @@
+"""One page about the whole lakehouse: figures are collected from logs, then drawn. Rows are never read."""

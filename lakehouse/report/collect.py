@@ -1,0 +1,193 @@
+"""The figures of the report, from logs, `ops` tables and Dagster's instance: no engine, no scan, no row of a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from lakehouse.contracts import Table
+from lakehouse.contracts.lineage import sources
+from lakehouse.report.figures import (
+    Cell,
+    ColumnOrigin,
+    LakeReport,
+    Punctuality,
+    Series,
+    State,
+    TableReport,
+    Waiting,
+)
+from lakehouse.report.usual import business_series, cost_series, null_series, rows_series
+from lakehouse.report.verdicts import Found, check_cells, found_by_checks
+from lakehouse.tables.failures import Failure, failures
+from lakehouse.tables.freshness import judge
+from lakehouse.tables.history import Record, records
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.touched import known_days, stale_days, waiting
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+MOST_NULL_RATES = 4  # columns of a table whose null rates are plotted
+
+
+def collect(
+    lake: Lake,
+    names: Sequence[str],
+    now: datetime,
+    instance: DagsterInstance | None,
+    between: tuple[date | None, date | None] = (None, None),
+) -> LakeReport:
+    """The figures of some tables, upstream first.
+
+    Args:
+        lake: where the tables are; one that opens each log once.
+        names: tables.
+        now: the moment, with a time zone.
+        instance: Dagster's, which knows failed days and checks; None: nothing was run yet.
+        between: first and last data day to show; None: all.
+    """
+    waits = waiting(lake)
+    found = tuple(_table(lake, lake.table(name), now, instance, between, waits.get(name, {})) for name in names)
+    days = [day for each in found for day in each.days]
+    return LakeReport(now, between[0] or min(days, default=None), between[1] or max(days, default=None), found)
+
+
+def _table(
+    lake: Lake,
+    table: Table,
+    now: datetime,
+    instance: DagsterInstance | None,
+    between: tuple[date | None, date | None],
+    waits: Mapping[date, str],
+) -> TableReport:
+    from lakehouse.orchestration.instance import unfinished_days
+
+    def within(day: date) -> bool:
+        return (between[0] or day) <= day <= (between[1] or day)
+
+    everything = records(lake.settings.root, table.id)
+    standing = {each.day: each for each in everything}
+    kept = {day: record for day, record in standing.items() if within(day)}
+    broken = unfinished_days(instance, [table.id]).get(table.id, set()) if instance else set()
+    known = {day for day in known_days(lake, table).union(standing, broken) if within(day)}
+    stale = set(stale_days(lake, table, known)) if known else set()
+    fresh = judge(table, everything, now, lake.settings.last_day)
+    late = _late(lake, table, everything, now)
+    checks = found_by_checks(instance, table) if instance else {}
+    cells = check_cells(table, kept, {day for day in broken if within(day)}, checks, waits)
+    aside = failures(lake.settings.root, table) if table.rules else []
+    return TableReport(
+        name=table.id,
+        owner=table.owner,
+        about=table.description.split("\n\nGrain:")[0],
+        grain=table.grain,
+        days=_states(known, standing, broken, waits, stale, late, checks),
+        rows=sum(each.rows for each in kept.values()),
+        bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
+        published_at=max((each.at for each in everything), default=None),
+        figures=[
+            # What was usual, and who shares the cost of a build, is known from all days, also those that are not shown.
+            *_shown(business_series(table, standing), within),
+            *_shown([rows_series(table, standing)], within),
+            *_shown(null_series(table, standing, MOST_NULL_RATES), within),
+        ],
+        cost=_shown(cost_series(standing), within),
+        checks=cells,
+        quarantine=_quarantine(table, [each for each in aside if within(each.day)]),
+        quarantined=sum(1 for each in aside if within(each.day) and not each.discarded),
+        discarded=sum(1 for each in aside if within(each.day) and each.discarded),
+        fresh=Punctuality(
+            fresh.met,
+            fresh.due,
+            fresh.newest,
+            fresh.missed,
+            len(fresh.judged),
+            fresh.budget_left,
+            table.fresh_within / timedelta(hours=1),
+        ),
+        columns=_columns(table, lake.tables),
+        reads=_reads(table),
+    )
+
+
+def _shown(several: Sequence[Series], within: Callable[[date], bool]) -> list[Series]:
+    return [replace(each, points=[point for point in each.points if within(point.day)]) for each in several]
+
+
+def _late(lake: Lake, table: Table, everything: Sequence[Record], now: datetime) -> set[date]:
+    """The days since the table's first commit that were not complete in time."""
+    if not everything:
+        return set()
+    since = (now.date() - everything[0].at.date()).days + 1
+    return set(judge(table, everything, now, lake.settings.last_day, max(since, 1)).missed)
+
+
+def _states(
+    known: Iterable[date],
+    standing: Mapping[date, Record],
+    broken: Collection[date],
+    waits: Mapping[date, str],
+    stale: Collection[date],
+    late: Collection[date],
+    checks: Mapping[str, Mapping[date, Found]],
+) -> dict[date, Cell]:
+    states: dict[date, Cell] = {}
+    for day in sorted(known):
+        if day in broken and day not in waits:
+            told = [f"{name}: {found[day].text}" for name, found in checks.items() if day in found and found[day].error]
+            states[day] = Cell(State.FAILED, "; ".join(told))
+        elif day in waits and (day in standing or day in broken):
+            states[day] = Cell(State.WAITING, waits[day])
+        elif day not in standing:
+            if day in stale:
+                states[day] = Cell(State.NOT_BUILT)
+        elif day in stale:
+            states[day] = Cell(State.STALE)
+        elif day in late:
+            states[day] = Cell(State.LATE)
+        else:
+            states[day] = Cell(State.PUBLISHED if standing[day].rows else State.EMPTY)
+    return states
+
+
+def _quarantine(table: Table, aside: Sequence[Failure]) -> list[Waiting]:
+    meaning = {rule.name: rule.describes for rule in table.rules}
+    by_rule: dict[str, list[Failure]] = {}
+    for each in aside:
+        for rule in each.rules if not each.discarded else ():
+            by_rule.setdefault(rule, []).append(each)
+    found = [
+        Waiting(
+            rule,
+            meaning.get(rule, "a rule that the contract had before"),
+            len(rows),
+            min(each.first for each in rows),
+            dict(sorted(Counter(each.day for each in rows).items())),
+        )
+        for rule, rows in by_rule.items()
+    ]
+    return sorted(found, key=lambda each: (-each.rows, each.rule))
+
+
+def _columns(table: Table, known: Mapping[str, Table]) -> list[ColumnOrigin]:
+    read = sources(table, known)
+    return [
+        ColumnOrigin(
+            field.name,
+            field.dataType.simpleString(),
+            field.metadata.get("comment", ""),
+            field.name in table.pii,
+            read[field.name],
+        )
+        for field in table.schema.fields
+    ]
+
+
+def _reads(table: Table) -> tuple[str, ...]:
+    landed = (f"landing.{table.landing.source}",) if table.landing else ()
+    taken = (table.extract.source,) if table.extract else ()
+    return (*landed, *taken, *dict.fromkeys(each.table for each in table.upstream.values()))

@@ -1,0 +1,164 @@
+"""The page: figures to one HTML file that loads nothing, escapes what it is given, and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lakehouse.report import lineage, words
+from lakehouse.report.buckets import Grid, Step, grids, put_together, step_of_plot
+from lakehouse.report.figures import MEANING, VERDICTS, LakeReport, Point, Series, State, TableReport
+from lakehouse.report.plots import plot
+
+MOST_TROUBLES = 40  # days that need somebody, listed one by one
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn series: heading, picture, the same in words, and what the band means."""
+
+    title: str
+    svg: Markup
+    words: str
+    judged: str
+    newest: str
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The table behind the plots: headings, and by day, week or month the cells as people read them."""
+
+    step: Step
+    headings: Sequence[str]
+    rows: Sequence[tuple[date, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of a table."""
+
+    table: TableReport
+    figures: Sequence[Plot]
+    cost: Sequence[Plot]
+    numbers: Numbers | None
+    checks: Sequence[Grid]
+    quarantine: Sequence[tuple[str, str, int, str, str]]
+    columns: lineage.Drawing | None
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A day, or several in a row, of a table in the same state for the same reason."""
+
+    table: str
+    days: str
+    state: State
+    why: str
+
+
+def render(found: LakeReport) -> str:
+    """The page as HTML."""
+    first, last = found.first, found.last
+    calendar = {each.name: each.days for each in found.tables}
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            report=found,
+            calendars=list(grids(calendar, first, last)) if first and last else [],
+            graph=lineage.table_graph(found.tables),
+            flow="; ".join(f"{each.name} reads {' and '.join(each.reads)}" for each in found.tables if each.reads),
+            sections=[_section(each, first, last) for each in found.tables],
+            troubles=list(_troubles(found.tables)),
+            most_troubles=MOST_TROUBLES,
+            State=State,
+            meanings=MEANING,
+            verdicts=VERDICTS,
+            words=words,
+        )
+    )
+
+
+@lru_cache
+def environment() -> Environment:
+    """The templates of the pages."""
+    made = Environment(
+        loader=PackageLoader("lakehouse.report"),
+        autoescape=True,  # names, rules and messages are text, whatever is in them
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["timedelta"] = timedelta
+    return made
+
+
+def _section(table: TableReport, first: date | None, last: date | None) -> Section:
+    step = step_of_plot(first, last) if first and last else Step.DAY
+    full = {point.day for each in table.figures if each.name == "rows" for point in each.points if point.value}
+    drawn = [(each, _shown(each, step, full)) for each in (*table.figures, *table.cost)]
+    drawn = [(each, points) for each, points in drawn if points]
+    plots = {id(each): _plot(each, points, step) for each, points in drawn}
+    return Section(
+        table,
+        [plots[id(each)] for each in table.figures if id(each) in plots],
+        [plots[id(each)] for each in table.cost if id(each) in plots],
+        _numbers(drawn, step),
+        list(grids({name: cells for name, (_, cells) in table.checks.items()}, first, last)) if first and last else [],
+        [
+            (each.rule, each.meaning, each.rows, words.moment(each.since), words.span(list(each.by_day)))
+            for each in table.quarantine
+        ],
+        lineage.column_graph(table.name, table.columns),
+        lineage.origins(table.columns),
+    )
+
+
+def _shown(series: Series, step: Step, full: set[date]) -> list[Point]:
+    """The points to draw. A day without rows is in the calendar; here it would only make every line saw-toothed."""
+    return put_together([point for point in series.points if point.day in full], step)
+
+
+def _plot(series: Series, points: list[Point], step: Step) -> Plot:
+    newest = f"{words.number(points[-1].value, series.unit)} on {points[-1].day}"
+    if step is not Step.DAY:
+        newest = f"{words.number(points[-1].value, series.unit)} a day, {step.value} of {points[-1].day}"
+    svg = Markup(plot(points, series.unit, step))  # noqa: S704 - made of numbers and dates alone
+    return Plot(words.title(series), svg, words.summary(series, points, step), series.judged, newest)
+
+
+def _numbers(drawn: Sequence[tuple[Series, list[Point]]], step: Step) -> Numbers | None:
+    if not drawn:
+        return None
+    headings: list[str] = []
+    columns: list[dict[date, str]] = []
+    for series, points in drawn:
+        headings.append(words.title(series))
+        columns.append({point.day: words.number(point.value, series.unit) for point in points})
+        if series.judged:
+            headings.append(f"usual {words.title(series)}" if series.unit != "rows" else "usual rows")
+            columns.append({point.day: words.usual(point, series.unit) for point in points})
+    days = sorted({day for column in columns for day in column}, reverse=True)
+    return Numbers(step, headings, [(day, [column.get(day, "") for column in columns]) for day in days])
+
+
+def _troubles(tables: Sequence[TableReport]) -> Iterator[Trouble]:
+    """The days that need somebody, upstream tables first; neighbours with the same reason are told once."""
+    for table in tables:
+        for state in (State.FAILED, State.WAITING, State.NOT_BUILT, State.STALE, State.LATE):
+            run: list[date] = []
+            days = table.in_state(state)
+            for n, day in enumerate(days):
+                run.append(day)
+                following = days[n + 1] if n + 1 < len(days) else None
+                why = table.days[day].why
+                if following != day + timedelta(days=1) or table.days[following].why != why:
+                    text = str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}"
+                    yield Trouble(table.name, text, state, why or MEANING[state])
+                    run = []

@@ -1,0 +1,83 @@
+"""Figures of many days with the band of what was usual on each: as the checks on history judge, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+
+from lakehouse.contracts import Anomalies, Table, Volume
+from lakehouse.report.figures import Point, Series
+from lakehouse.tables.anomalies import Band, baselines, usual_count, usual_share, usual_sum
+from lakehouse.tables.history import Record
+
+Bounds = Volume | Anomalies
+
+
+def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
+    """Published rows, against what the check `volume` would take for usual."""
+    bounds = table.volume or Volume()
+    counts = {day: float(record.rows) for day, record in kept.items()}
+    told = {day: rows for day, rows in counts.items() if rows > 0}
+    return _judged("rows", "rows", table, counts, told, bounds, lambda _, past: usual_count(past, bounds.warn_z))
+
+
+def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Series]:
+    """Null rates of the columns that have nulls and values, those that vary most first."""
+    bounds = table.anomalies or Anomalies()
+    full = {day: record for day, record in kept.items() if record.rows}
+    found: list[tuple[float, Series]] = []
+    for name in table.columns:
+        rates = {day: each.figures.get("nulls", {}).get(name, 0) / each.rows for day, each in full.items()}
+        if not rates or name in table.pii or not any(rates.values()) or min(rates.values()) == 1:
+            continue
+
+        def usual(day: date, past: Sequence[float]) -> Band:
+            return usual_share(past, full[day].rows, bounds.warn_z)
+
+        series = _judged(f"{name} is null", "share", table, rates, rates, bounds, usual)
+        found.append((max(rates.values()) - min(rates.values()), series))
+    return [series for _, series in sorted(found, key=lambda pair: -pair[0])[:most]]
+
+
+def business_series(table: Table, kept: Mapping[date, Record]) -> list[Series]:
+    """The figures that the contract names, each against its own same weekdays before."""
+    bounds = table.anomalies or Anomalies()
+    by_name: dict[str, dict[date, float]] = {}
+    for day, record in kept.items():
+        for name, number in record.business.items():
+            by_name.setdefault(name, {})[day] = float(number)
+    return [
+        _judged(name, "", table, values, values, bounds, lambda _, past: usual_sum(past, bounds.warn_z))
+        for name, values in sorted(by_name.items())
+    ]
+
+
+def cost_series(kept: Mapping[date, Record]) -> list[Series]:
+    """Seconds and bytes of each day; a build's seconds are shared by the days it published."""
+    shared: dict[int, int] = {}
+    for record in kept.values():
+        shared[record.version] = shared.get(record.version, 0) + 1
+    seconds = [
+        Point(day, float(record.figures["seconds"]) / shared[record.version])
+        for day, record in sorted(kept.items())
+        if record.figures.get("seconds") is not None
+    ]
+    size = [Point(day, float(record.figures.get("bytes", 0))) for day, record in sorted(kept.items())]
+    return [each for each in (Series("seconds", "seconds", seconds), Series("bytes", "bytes", size)) if each.points]
+
+
+def _judged(
+    name: str,
+    unit: str,
+    table: Table,
+    values: Mapping[date, float],
+    history: Mapping[date, float],
+    bounds: Bounds,
+    usual: Callable[[date, Sequence[float]], Band],
+) -> Series:
+    points = []
+    for day, past in baselines(values, history, table.known_events, bounds.history):
+        band = usual(day, [history[each] for each in past]) if len(past) >= bounds.min_history else None
+        points.append(Point(day, values[day], band))
+    words = f"usual: the last {bounds.history} same weekdays, up to {bounds.warn_z:g} robust standard deviations"
+    return Series(name, unit, points, words)

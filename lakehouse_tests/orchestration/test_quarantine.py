@@ -1,0 +1,198 @@
+"""Quarantines in Dagster: assets that builds observe, and jobs that decide about rows as the commands do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+
+from lakehouse.catalog import tables
+from lakehouse.contracts import Table
+from lakehouse.definitions import defs
+from lakehouse.orchestration import quarantine as module
+from lakehouse.orchestration.quarantine import observed, quarantine_discard, quarantine_key, quarantine_replay
+from lakehouse.orchestration.report import rule_results
+from lakehouse.settings import Settings
+from lakehouse.tables.commit import Commit, ensure_table, replace_days
+from lakehouse.tables.failures import Depth, depth_of, failures
+from lakehouse.tables.lake import Lake
+from lakehouse.tables.ledger import entries
+from lakehouse.tables.metrics import DayMetrics
+from lakehouse.tables.publish import DayResult, targets
+from lakehouse_tests.making import stage_rows
+from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
+
+TABLE = "silver.transactions"
+DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(2)]
+KEY = AssetKey(["silver", "transactions_quarantine"])
+SECRET = "someone@example.org"
+
+
+@pytest.fixture
+def aside(settings: Settings) -> Table:
+    """Three rows in quarantine, two of one day, with personal data in the columns that hold it."""
+    table = tables()[TABLE]
+    _, side = targets(Lake(settings, tables(), lambda: None), table)  # type: ignore[arg-type,return-value]
+    assert side is not None
+    rows = [
+        {
+            "event_id": f"e{n}",
+            "event_date": day,
+            "user_id": SECRET,
+            "_raw": SECRET,
+            "currency": f"X{n}",
+            "_failed_rules": rules,
+        }
+        for n, (day, rules) in enumerate(
+            [
+                (DAYS[0], ["currency_known"]),
+                (DAYS[0], ["currency_known", "amount_present"]),
+                (DAYS[1], ["amount_present"]),
+            ]
+        )
+    ]
+    files = stage_rows(side, rows, "quarantined")
+    facts = {"lakehouse.run_id": "r", "lakehouse.code_version": "c"}
+    replace_days(side, ensure_table(side), files, DAYS, Commit({}, facts))
+    return table
+
+
+def decide(job: Any, op: str, instance: DagsterInstance, **config: Any) -> Any:
+    """Launch a job with the form filled in."""
+    filled = {"ops": {op: {"config": {"table": TABLE, "who": "ana", **config}}}}
+    return job.execute_in_process(instance=instance, run_config=filled, raise_on_error=False)
+
+
+def told(instance: DagsterInstance) -> Mapping[str, Any]:
+    """What the newest observation of the quarantine says."""
+    record = instance.fetch_observations(KEY, limit=1).records[0]
+    assert record.asset_observation is not None
+    return {name: value.value for name, value in record.asset_observation.metadata.items()}
+
+
+def test_every_table_with_rules_has_its_quarantine_in_the_graph() -> None:
+    graph = defs.resolve_asset_graph()
+    keys = {quarantine_key(table) for table in tables().values() if table.rules}
+    assert keys == graph.get_all_asset_keys() - graph.materializable_asset_keys
+    assert {graph.get(key).group_name for key in keys} == {"quarantine"}
+    selected = defs.resolve_job_def("lakehouse").asset_layer.selected_asset_keys
+    assert not keys & selected
+
+
+def test_what_is_observed_holds_counts_by_rule_and_no_personal_data(aside: Table) -> None:
+    """Without it, Dagster's event log would keep an address for ever."""
+    found = observed(aside, Depth(datetime.now(UTC), rows=3, by_rule=Counter(currency_known=2)))
+    metadata = {name: value.value for name, value in found.metadata.items()}
+    assert metadata["rows"] == 3
+    assert metadata["rows/currency_known"] == 2
+    assert {f"rows/{rule.name}" for rule in aside.rules} <= metadata.keys()
+    assert metadata["rows/event_id_present"] == 0
+    assert SECRET not in str(found)
+    sample = [dict(record.data) for record in found.metadata["sample"].records]  # type: ignore[attr-defined]
+    assert [row["_failed_rules"] for row in sample] == [
+        "currency_known",
+        "currency_known, amount_present",
+        "amount_present",
+    ]
+    assert {row["currency"] for row in sample} == {"X0", "X1", "X2"}
+
+
+def test_a_build_observes_its_quarantine_once(
+    aside: Table, runs: Foretold, instance: DagsterInstance, settings: Settings
+) -> None:
+    """One event a run, however many days and rules; none where nothing was built."""
+
+    def built(table: Table, days: list[date], **_: Any) -> Any:
+        made = result(table, dict.fromkeys(days, fate))
+        made.quarantine = depth_of(failures(settings.root, table), datetime.now(UTC))
+        return made
+
+    fate = GOOD
+    runs.run_with(built, DAYS, TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 1
+    found = told(instance)
+    assert (found["rows"], found["rows/currency_known"], found["rows/amount_present"]) == (3, 2, 2)
+    fate = SAME
+    runs.run_with(built, DAYS, TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 1
+
+
+def test_a_discard_is_in_the_ledger_and_on_the_asset(
+    aside: Table, instance: DagsterInstance, settings: Settings
+) -> None:
+    """The form does what the command does, with the name of who decided."""
+    done = decide(
+        quarantine_discard,
+        "discard_rows",
+        instance,
+        rule="currency_known",
+        days=[str(DAYS[0])],
+        reason=" a  test shop ",
+    )
+    assert done.success
+    (entry,) = entries(settings.root, TABLE)
+    assert (entry.who, entry.reason, entry.rows, list(entry.chosen)) == ("ana", "a test shop", 2, [DAYS[0]])
+    found = told(instance)
+    assert (found["rows"], found["discarded"], found["discarded_now"], found["ledger"]) == (1, 2, 2, entry.id)
+    again = decide(quarantine_discard, "discard_rows", instance, rule="currency_known", reason="again")
+    assert again.success
+    assert told(instance)["discarded_now"] == 0
+    back = decide(quarantine_discard, "discard_rows", instance, reason="was wrong", undo=True)
+    assert back.success
+    assert told(instance)["counted_again"] == 2
+    assert all(not each.discarded for each in failures(settings.root, aside))
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"reason": "  "}, "needs a reason"),
+        ({"reason": "x", "table": "silver.transaction"}, "Did you mean silver.transactions"),
+        ({"reason": "x", "rule": "no_such_rule"}, "has no rule 'no_such_rule'"),
+        ({"reason": "x", "days": ["2026-13-01"]}, "'2026-13-01' is not a day; expected YYYY-MM-DD"),
+        ({"reason": "x", "who": " "}, "Say who decides"),
+    ],
+)
+def test_a_form_that_is_wrong_says_what(aside: Table, instance: DagsterInstance, config: Any, text: str) -> None:
+    """Nothing is decided, and who filled it in is told what was expected."""
+    done = decide(quarantine_discard, "discard_rows", instance, **config)
+    (failed,) = [event for event in done.all_events if event.is_step_failure]
+    assert text in str(failed.step_failure_data)
+    assert not instance.fetch_observations(KEY, limit=1).records
+
+
+def test_a_replay_is_the_command(aside: Table, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job runs the command by who filled in the form, and what it says is shown on the asset."""
+    called: list[Any] = []
+    real = subprocess.run
+
+    def run(command: list[str], **kwargs: Any) -> Any:
+        called.append((command[3:], kwargs["env"]["LOGNAME"]))
+        return real(command, **kwargs)
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    done = decide(quarantine_replay, "replay_rows", instance, rule="event_time_present", days=[str(DAYS[0])])
+    assert done.success  # no row broke that rule, so nothing is built: what is built, test_decisions shows
+    expected = ["quarantine", "replay", TABLE, "--json", "--rule", "event_time_present", "--day", str(DAYS[0])]
+    assert called == [(expected, "ana")]
+    found = told(instance)
+    assert (found["who"], found["runs"], found["rows"]) == ("ana", "none: nothing has changed", 3)
+
+
+def test_each_rule_has_a_result_of_its_own() -> None:
+    """Also those that found nothing: a rule that is fine today is a point of its plot too."""
+    table = tables()[TABLE]
+    days = [DayResult("published", DayMetrics(day, failures={"currency_known": 2 + n})) for n, day in enumerate(DAYS)]
+    found = rule_results(table, days)
+    assert found["failed/currency_known"] == 5
+    assert found["failed/event_id_present"] == 0
+    shown = {record.data["rule"]: record.data for record in found["rules"].records}
+    assert set(shown) == {rule.name for rule in table.rules}
+    assert (shown["currency_known"]["result"], shown["currency_known"]["days"]) == ("broken", 2)
+    assert shown["event_id_present"]["result"] == "passed"
+    assert rule_results(table, [DayResult("unchanged", DayMetrics(DAYS[0]))]) == {}

@@ -1,0 +1,1 @@
+"""The report: every figure on the page is one of the sources', and nothing else gets onto it."""

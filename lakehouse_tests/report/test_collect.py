@@ -1,0 +1,232 @@
+"""What the report says of a lake is what its logs and Dagster's instance hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterInstance
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Input, Landing, Sum, Table, Volume
+from lakehouse.orchestration.report import asset_key
+from lakehouse.report.collect import collect
+from lakehouse.report.figures import State, TableReport, Verdict
+from lakehouse.report.usual import rows_series
+from lakehouse.report.verdicts import Found, check_cells
+from lakehouse.tables.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
+from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.tables.history import standing
+from lakehouse.tables.lake import Lake, LakeOfNow
+from lakehouse.tables.metrics import DayMetrics
+from lakehouse.tables.plan import day_transaction, make_plan
+from lakehouse.tables.touched import behind, waiting
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.making import model, stage_rows, table
+
+DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
+TEXT, DAY = T.StringType(), T.DateType()
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def raw() -> Table:
+    columns = {
+        "id": (TEXT, pa.Field(nullable=True)),
+        "day": (DAY, pa.Field()),
+        "paid": (T.DecimalType(18, 2), pa.Field(nullable=True)),
+    }
+    return table("silver.raw", model(**columns), lambda rows: rows, {"rows": Input("bronze.none")})
+
+
+def sales() -> Table:
+    columns = {
+        "id": (TEXT, pa.Field(nullable=True)),
+        "day": (DAY, pa.Field()),
+        "paid": (T.DecimalType(18, 2), pa.Field(nullable=True)),
+    }
+    figures = {"revenue": Sum("paid")}
+    return table(
+        "gold.sales", model(**columns), lambda raw: raw, {"raw": Input("silver.raw")}, figures=figures, volume=Volume()
+    )
+
+
+def none() -> Table:
+    """What the others are computed from: a landed source without files."""
+    columns = {"id": (TEXT, pa.Field(nullable=True)), "day": (DAY, pa.Field())}
+    landing = Landing("online_retail", "csv", ("id",))
+    return table("bronze.none", model(**columns), lambda lines: lines, {"lines": landing})
+
+
+@pytest.fixture
+def shop(lake: LakeFactory) -> Lake:
+    return lake(none(), raw(), sales())
+
+
+def publish(shop: Lake, name: str, by_day: Mapping[date, int], run: str = "r") -> None:
+    """Publish days with their figures as a build does, without an engine."""
+    made = shop.table(name)
+    target = Target(shop.path(name), made.schema, made.partition_by)
+    rows = [{"id": str(n), "day": day, "paid": Decimal(n)} for day, number in by_day.items() for n in range(number)]
+    lately = LakeOfNow(shop.settings, shop.tables)
+    prints = make_plan(lately, made, list(by_day)).fingerprints
+    facts: dict[str, Any] = {"lakehouse.run_id": run, "lakehouse.code_version": made.code_version}
+    facts["lakehouse.metrics"] = {
+        day.isoformat(): {
+            "rows": number,
+            "bytes": 10 * number,
+            "seconds": 4.0,
+            "nulls": {"id": number // 4},
+            "figures": {"revenue": f"{number}.50"},
+        }
+        for day, number in by_day.items()
+    }
+    marks = {day_transaction(day): mark for day, mark in prints.items()}
+    replace_days(target, ensure_table(target), stage_rows(target, rows), list(by_day), Commit(marks, facts))
+
+
+def seen(shop: Lake, instance: DagsterInstance | None = None, **given: Any) -> TableReport:
+    fresh = LakeOfNow(shop.settings, shop.tables)
+    return collect(fresh, ["silver.raw", "gold.sales"], NOW, instance, **given).tables[1]
+
+
+def test_every_figure_is_what_the_commit_says(shop: Lake) -> None:
+    """Without it, the page could show a day's figures under another day, or an older commit's."""
+    few = dict(zip(DAYS[:4], (5, 0, 8, 12), strict=True))
+    publish(shop, "silver.raw", few)
+    publish(shop, "gold.sales", few)
+    publish(shop, "gold.sales", {DAYS[0]: 6})
+    found = seen(shop)
+    series = {each.name: {point.day: point.value for point in each.points} for each in (*found.figures, *found.cost)}
+    assert series["rows"] == {DAYS[0]: 6, DAYS[1]: 0, DAYS[2]: 8, DAYS[3]: 12}
+    assert series["revenue"] == {DAYS[0]: 6.5, DAYS[1]: 0.5, DAYS[2]: 8.5, DAYS[3]: 12.5}
+    assert series["id is null"] == {DAYS[0]: 1 / 6, DAYS[2]: 0.25, DAYS[3]: 0.25}
+    assert series["seconds"] == {DAYS[0]: 4.0, **{day: pytest.approx(4 / 3) for day in DAYS[1:4]}}
+    assert series["bytes"] == {DAYS[0]: 60, DAYS[1]: 0, DAYS[2]: 80, DAYS[3]: 120}
+    assert (found.rows, found.bytes) == (26, 260)
+    assert {day: cell.sign for day, cell in found.days.items()} == {
+        day: State.EMPTY if day == DAYS[1] else State.PUBLISHED for day in DAYS[:4]
+    }
+    narrow = seen(shop, between=(DAYS[2], DAYS[2]))
+    assert list(narrow.days) == [DAYS[2]]
+    assert narrow.rows == 8
+    (seconds,) = [each.points for each in narrow.cost if each.name == "seconds"]
+    assert [point.value for point in seconds] == [
+        pytest.approx(4 / 3)
+    ]  # the build is shared by days that are not shown
+
+
+def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
+    """Without it, a day that holds yesterday's input would look like any other."""
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[:3], 4))
+    publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4))
+    assert {day: cell.sign for day, cell in seen(shop).days.items()} == {
+        DAYS[0]: State.PUBLISHED,
+        DAYS[1]: State.PUBLISHED,
+        DAYS[2]: State.NOT_BUILT,
+    }
+    target = Target(shop.path("silver.raw"), raw().schema, ("day",))
+    files = stage_rows(target, [{"id": "new", "day": DAYS[1], "paid": Decimal(1)}])
+    replace_days(target, ensure_table(target), files, [DAYS[1]], Commit({day_transaction(DAYS[1]): 77}))
+    found = seen(shop)
+    assert found.days[DAYS[1]].sign is State.WAITING
+    assert found.days[DAYS[1]].why == "silver.raw 2026-03-03 is not published from its newest input"
+    lake = LakeOfNow(shop.settings, shop.tables)
+    assert waiting(lake)["gold.sales"] == behind(lake, sales(), DAYS) == {DAYS[1]: found.days[DAYS[1]].why}
+    _, fresh = found.checks["inputs_fresh"]
+    assert {day: cell.sign for day, cell in fresh.items()} == {DAYS[0]: Verdict.PASSED, DAYS[1]: Verdict.WARNED}
+
+
+def test_a_warning_stands_until_the_day_is_published_again(shop: Lake) -> None:
+    """From a real event log: without it, a matrix would keep a warning for ever, or lose it to the next day's run."""
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[:2], 4))
+    publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4), run="one")
+    with DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(_nothing())
+        for day in DAYS[:2]:
+            told = AssetCheckEvaluation(
+                asset_key=asset_key("gold.sales"), check_name="volume", passed=False, metadata={"day": str(day)},
+                severity=AssetCheckSeverity.WARN, description="few rows", partition=str(day),
+            )  # fmt: skip
+            _log(instance, run, told)
+        _, cells = seen(shop, instance).checks["volume"]
+        assert [(cell.sign, cell.why) for cell in cells.values()] == [(Verdict.WARNED, "few rows")] * 2
+        publish(shop, "gold.sales", {DAYS[0]: 5}, run="two")
+        _, cells = seen(shop, instance).checks["volume"]
+        assert [cells[day].sign for day in DAYS[:2]] == [Verdict.PASSED, Verdict.WARNED]
+
+
+def _nothing() -> Any:
+    from dagster import job, op
+
+    @op
+    def rest() -> None:
+        pass
+
+    @job
+    def idle() -> None:
+        rest()
+
+    return idle
+
+
+def _log(instance: DagsterInstance, run: Any, told: AssetCheckEvaluation) -> None:
+    from dagster import DagsterEvent
+    from dagster._core.events import DagsterEventType
+
+    event = DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION.value, run.job_name, event_specific_data=told)
+    instance.report_dagster_event(event, run.run_id)
+
+
+def test_what_blocked_a_day_is_a_failure_only_while_the_day_is_broken(shop: Lake) -> None:
+    """A file that was landed as it was before leaves the day as published: its failure is over."""
+    publish(shop, "gold.sales", {DAYS[0]: 4})
+    kept = standing(shop.settings.root, "gold.sales")
+    found = {"row_count": {DAYS[0]: Found(9e9, "later", True, "no rows"), DAYS[1]: Found(9e9, "later", True, "none")}}
+    _, broken = check_cells(sales(), kept, {DAYS[0], DAYS[1]}, found, {})["row_count"]
+    assert [cell.sign for cell in broken.values()] == [Verdict.FAILED, Verdict.FAILED]
+    _, over = check_cells(sales(), kept, set(), found, {})["row_count"]
+    assert {day: cell.sign for day, cell in over.items()} == {DAYS[0]: Verdict.PASSED}
+
+
+def test_the_band_is_where_the_checks_have_nothing_to_say(shop: Lake) -> None:
+    """Without it, the page could call a day usual that a check warned of."""
+    counts = dict(zip(DAYS, (100 + 7 * (n % 5) for n in range(70)), strict=True))
+    publish(shop, "gold.sales", counts)
+    kept = standing(shop.settings.root, "gold.sales")
+    points = {point.day: point for point in rows_series(sales(), kept).points}
+    assert points[DAYS[27]].usual is None
+    assert points[DAYS[28]].usual is not None
+    for day in DAYS[28:]:
+        band = points[day].usual
+        assert band is not None
+        assert band.usual == pytest.approx(_median(counts, day))
+        for rows, passes in ((int(band.high), True), (int(band.high) + 1, False), (int(band.low) + 1, True)):
+            judged = volume(
+                Volume(max_ratio=99), DayMetrics(day, rows=rows), {d: n for d, n in counts.items() if d != day}
+            )
+            assert judged.passed is passes, (day, rows, band, judged.message)
+
+
+def _median(counts: Mapping[date, int], day: date) -> float:
+    import statistics
+
+    return statistics.median(counts[each] for each in baseline(day, counts, {}, 8))
+
+
+def test_baselines_of_many_days_are_those_of_each() -> None:
+    known = {DAYS[14]: "a sale"}
+    history = [day for day in DAYS if day.day % 3]
+    assert dict(baselines(DAYS, history, known, 4)) == {
+        day: baseline(day, dict.fromkeys(history), known, 4) for day in DAYS
+    }
+
+
+def test_bands_of_shares_and_sums_hold_what_is_usual() -> None:
+    assert usual_share([0.0, 0.0, 0.0], 100, 5.0) == Band(0.0, 0.0, 0.05)
+    mixed = usual_sum([-10.0, 0.0, 10.0], 1.0)
+    assert (mixed.low, mixed.usual, mixed.high) == pytest.approx((-14.826, 0.0, 14.826))
+    assert usual_sum([10.0, 10.0], 2.0) == usual_count([10.0, 10.0], 2.0)
