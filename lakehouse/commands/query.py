@@ -197,7 +197,7 @@ def _query(
 
 @contextmanager
 def walls(spark: SparkSession) -> Iterator[None]:
-    """While they stand, no path is a table and `${…}` is text: until the end of a query, since Connect reads it late."""
+    """While they stand, no path is a table and `${…}` is text: until a query ends, since Connect reads it late."""
     before = {name: spark.conf.get(name) for name in ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute")}
     try:
         for name in before:

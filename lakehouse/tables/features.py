@@ -1,4 +1,4 @@
-"""Features of Delta that a commit of whole files would break: a table that uses one is refused before anything is done."""
+"""Features of Delta that a commit of whole files would break: a table that uses one is refused at once."""
 
 from __future__ import annotations
 
