@@ -17,7 +17,8 @@ def test_producers_and_their_clocks_are_listed(built: Cli) -> None:
     assert (shop["table"], shop["days"], shop["rows"]) == ("silver.transactions", 3, 600)
     assert shop["impossible"].keys() <= {"far_ahead", "too_old", "mixed_units", "number"}
     # 2 % of the lines are in the future; what is far ahead is known of the two days that silver has.
-    assert 8 <= shop["impossible"]["far_ahead"] + shop["rows_ahead"] <= 12
+    # Some were sent again a moment after midnight, in the file of the day before.
+    assert 8 <= shop["impossible"]["far_ahead"] + shop["rows_ahead"] <= 20
     assert shop["rows_late"] >= 12, "2 % of the lines, and what was sent again"
     assert 1 <= shop["days_late"]["most"] <= 31
     assert (retail["rows_ahead"], retail["impossible"], retail["wrong_days"]) == (0, {}, [])

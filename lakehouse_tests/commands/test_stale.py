@@ -147,8 +147,9 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
     before = paths(lake)
     planned = run(lake, "backfill", "--touched", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]}["bronze.events"] == [str(D[9])]
-    # Which days the file touches is known only once it is in bronze: the arrival day of the four tables downstream.
-    assert (planned["to_rewrite"]["newest_arrival"], planned["to_rewrite"]["days"]) == (str(D[9]), 4)
+    # Which days the file touches is known only once it is in bronze: the arrival day of the four tables downstream, and
+    # the day before, of whose rows some may be repeats.
+    assert (planned["to_rewrite"]["newest_arrival"], planned["to_rewrite"]["days"]) == (str(D[9]), 8)
     said = run(lake, "backfill", "--touched", *RANGE, "--json")
     assert said.code == 0, said.err
     late = [D[3], D[5]]
