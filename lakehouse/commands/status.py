@@ -47,7 +47,7 @@ class Status:
         published_at: time of the newest commit of a run.
         checked_at: when a run last found the table up to date or made it so.
         fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
-        failing_checks: by name, what the newest evaluation found.
+        failing_checks: by name, the days that fail it and what was found on the first of them.
         failed_days: days whose newest run did not publish them.
         outdated_days: published days whose inputs or code have changed since.
         older_code: published days that code other than today's built, counted by code version.
@@ -124,9 +124,11 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
     from lakehouse.tables.failures import depth_of, failures
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
+    from lakehouse.tables.verdicts import by_check, sentence, table_verdicts, verdicts
 
     snapshot = lake.snapshot(contract.id)
     aside = depth_of(failures(lake.settings.root, contract) if contract.rules else (), now)
+    standing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
     published = published_days(snapshot, likely.union(_between(rows)))
@@ -144,7 +146,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         checked_at=checked_at,
         fresh_within_hours=contract.fresh_within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
-        failing_checks=_failing_checks(instance, contract) if instance else {},
+        failing_checks={name: sentence(found) for name, found in by_check(standing).items()},
         failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
         outdated_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
@@ -174,10 +176,12 @@ def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
 
 
 def _published_at(snapshot: Snapshot) -> datetime | None:
+    from lakehouse.tables.history import JUDGE
+
     if snapshot.delta is None:
         return None
     for entry in snapshot.delta.history(20):
-        if "lakehouse.run_id" in entry:
+        if "lakehouse.run_id" in entry and entry.get("lakehouse.operation") != JUDGE:
             return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
     return None
 
@@ -187,21 +191,6 @@ def _checked_at(instance: DagsterInstance, contract: Table) -> datetime | None:
 
     event = instance.get_latest_materialization_event(asset_key(contract.id))
     return datetime.fromtimestamp(event.timestamp, UTC) if event else None
-
-
-def _failing_checks(instance: DagsterInstance, contract: Table) -> dict[str, str]:
-    from dagster import AssetCheckKey
-
-    from lakehouse.orchestration.report import asset_key
-    from lakehouse.tables.audit import check_names
-
-    failing: dict[str, str] = {}
-    for name in check_names(contract):
-        record = instance.get_latest_asset_check_evaluation_record(AssetCheckKey(asset_key(contract.id), name))
-        found = record.evaluation if record else None
-        if found is not None and not found.passed:
-            failing[name] = found.description or "failed"
-    return failing
 
 
 def _print(found: Sequence[Status], settings: Settings) -> None:
@@ -224,7 +213,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
     console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
     for each in found:
         for name, text in each.failing_checks.items():
-            say(f"{each.table}: check {name} fails: {text}")
+            say(f"{each.table}: check {name} {text}" if text.startswith("fails") else f"{each.table}: {name}: {text}")
         if each.failed_days:
             say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
         if each.outdated_days:

@@ -31,6 +31,11 @@ class Outcome:
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
+def failed_checks(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
+    """The checks that failed, by name, as a commit keeps them."""
+    return {o.check: {"blocking": o.blocking, "found": o.message} for o in outcomes if not o.passed}
+
+
 @dataclass
 class DayMetrics:
     """What one run found for one day: counts are rows, `size` is bytes of the published files.
@@ -57,6 +62,7 @@ class DayMetrics:
     event_days: dict[date, int] = field(default_factory=dict)
     clocks: dict[str, dict[str, int]] = field(default_factory=dict)
     source: dict[str, Value | None] = field(default_factory=dict)  # what a database showed of its transactions
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)  # that failed: whether they block, what they found
 
     @property
     def staged(self) -> int:
@@ -78,6 +84,7 @@ class DayMetrics:
             "bytes": self.size,
             "event_days": {day.isoformat(): rows for day, rows in sorted(self.event_days.items())},
             "clocks": {name: figures for name, figures in self.clocks.items() if figures},
+            "checks": self.checks,
             **self.profile.as_json(),
         }
         return {k: v for k, v in named.items() if v}

@@ -25,10 +25,10 @@ from lakehouse.tables.clocks import ProducerDay, note_clocks
 from lakehouse.tables.commit import Commit, Target, ensure_table, exchange_files, replace_days
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
-from lakehouse.tables.history import Record, fold, records, standing
+from lakehouse.tables.history import JUDGE, JUDGED, Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
-from lakehouse.tables.metrics import DayMetrics, Outcome, measure
+from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
@@ -186,6 +186,7 @@ class Publisher:
         good: list[date] = []
         for day in sorted([*job.days, *job.also]):
             outcomes = audit(self.table, metrics[day], history, figures, self._sums(job, result, day))
+            metrics[day].checks = failed_checks(outcomes)
             broken = [o for o in outcomes if o.blocking and not o.passed]
             failed += broken
             if not broken:
@@ -199,6 +200,7 @@ class Publisher:
             # Keys move between days: published in part, one could be in two days or in none.
             for day in good:
                 held = replace(failed[0], day=day, message=f"held back with {failed[0].day}: {failed[0].message}")
+                metrics[day].checks = failed_checks([held])
                 result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
             return []
         return good
@@ -287,7 +289,16 @@ class Publisher:
                 self._side, self.side_base, quarantined, replaced, Commit(tried, facts), read_whole=self.table.upsert
             )
             failpoint(self.table.id, "after-quarantine-commit")
+        # A candidate, which is built beside the table, has no part in its history.
+        live = self.target.path == table_path(self._root, self.table.id)
+        judged = judged_days(result.days, job.fingerprints) if live else {}
+        if judged:
+            facts[JUDGED] = judged
         if not good:
+            if judged:
+                commit = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
+                result.version = exchange_files(self.target, self.base, (), (), commit, days=[])
+                fold(self._root, open_snapshot(self.target.path), self.table.id)
             return
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
@@ -305,9 +316,17 @@ class Publisher:
         )
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
-        # A candidate, which is built beside the table, has no part in its history.
-        if self.target.path == table_path(self._root, self.table.id):
+        if live:
             fold(self._root, open_snapshot(self.target.path), self.table.id)
+
+
+def judged_days(days: Mapping[date, DayResult], fingerprints: Mapping[date, int]) -> dict[str, dict[str, Any]]:
+    """What a commit says of days that were judged and not published: the failed checks, and what was judged."""
+    return {
+        str(day): {"rows": each.metrics.rows, "tried": fingerprints.get(day), "checks": failed_checks(each.outcomes)}
+        for day, each in sorted(days.items())
+        if each.status == FAILED
+    }
 
 
 def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:

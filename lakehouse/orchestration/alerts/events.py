@@ -20,8 +20,8 @@ from dagster._core.events import RunFailureReason
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
+from lakehouse.orchestration.checks import INPUTS_FRESH, SUMS_UP
 from lakehouse.orchestration.instance import days_of_run
-from lakehouse.orchestration.report import INPUTS_FRESH, SUMS_UP
 from lakehouse.tables.publish import PUBLISHED
 
 BUILD, FRESHNESS = "build", "freshness"

@@ -34,6 +34,7 @@ class Observed:
         audited: tables and days that were published, thus audited, by this step.
         present: tables and days that were found published, unchanged ones included.
         run_failure: what ended the run, where no step did.
+        silent: it is remembered and not told.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class Observed:
     audited: set[tuple[str, str]] = field(default_factory=set)
     present: set[tuple[str, str]] = field(default_factory=set)
     run_failure: str = ""
+    silent: bool = False
 
     def heals(self, key: Key, build: str) -> bool:
         """Whether the step showed that a problem is over; `build` is the check that stands for the step itself."""
@@ -122,6 +124,8 @@ def judge(
         news.messages.append(
             Message(FAILED, ERROR, "", "run", "", (), observed.run_failure, observed.run_id, observed.at)
         )
+    if observed.silent:
+        news.messages.clear()
     return news
 
 

@@ -8,14 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dagster import DagsterInstance, DefaultSensorStatus, SensorDefinition, SensorEvaluationContext, SkipReason, sensor
+from deltalake.exceptions import DeltaError
 from filelock import FileLock, Timeout
 
+from lakehouse.catalog import tables
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import judge
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
+from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
+from lakehouse.orchestration.checks import align
 from lakehouse.settings import Settings, get_settings
+from lakehouse.tables.lake import Lake, LakeOfNow
+from lakehouse.tables.verdicts import table_verdicts, verdicts
 
 INTERVAL = 30  # seconds
 LONGEST = 25.0  # seconds of sending in one look; Dagster gives a sensor a minute
@@ -84,9 +90,10 @@ def look(
     owners: Mapping[str, str],
     *,
     quiet: float,
+    lake: Lake | None = None,
     now: float | None = None,
 ) -> Look:
-    """Take in what is new in the event log, and send what is to be sent.
+    """Take in what is new in the event log and how the checks stand, and send what is to be sent.
 
     Args:
         instance: whose event log.
@@ -94,14 +101,18 @@ def look(
         sinks: by name.
         owners: by table.
         quiet: seconds before what goes on failing is told again.
+        lake: whose tables say how their checks stand; None: that of the settings.
         now: seconds since the epoch; events of the last seconds are left for the next look.
     """
     done = Look()
     moment = time.time() if now is None else now
     began = time.monotonic()
     more = True
+    lake = lake or LakeOfNow(get_settings(), tables())
     while more and time.monotonic() - began < LONGEST:
         more = _take_in(instance, store, sinks, owners, quiet, moment, done)
+    if not more:
+        _compare(instance, lake, store, sinks, owners, quiet, moment, done)
     _send(store, sinks, done, began + LONGEST)
     store.tidy()
     return done
@@ -130,6 +141,33 @@ def _take_in(
             done.made += len(news.messages)
         store.move(batch.position)
     return batch.more
+
+
+def _compare(
+    instance: DagsterInstance,
+    lake: Lake,
+    store: Store,
+    sinks: Mapping[str, Sink],
+    owners: Mapping[str, str],
+    quiet: float,
+    now: float,
+    done: Look,
+) -> None:
+    """Take in how the checks of the tables stand: what no event has said, and what is over."""
+    for name, table in lake.tables.items():
+        try:
+            standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
+        except DeltaError as error:  # a table that cannot be read is told by whoever reads it
+            done.problems.append(f"{name}: {type(error).__name__}")
+            continue
+        with store.transaction():
+            known = store.problems()
+            for observed in stands(table, standing, known, now):
+                news = judge(observed, known, owners, quiet, BUILD)
+                known |= {each.key: each for each in news.problems}
+                store.take(news, sinks)
+                done.made += len(news.messages)
+        align(instance, table, standing)
 
 
 def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> None:
