@@ -48,7 +48,8 @@ class Status:
         checked_at: when a run last found the table up to date or made it so.
         fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
         failing_checks: by name, the days that fail it and what was found on the first of them.
-        failed_days: days whose newest run did not publish them.
+        failed_days: days whose newest run did not publish them, without the next.
+        ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
         outdated_days: published days whose inputs or code have changed since.
         older_code: published days that code other than today's built, counted by code version.
         quarantined: rows in quarantine, without discarded ones.
@@ -69,6 +70,7 @@ class Status:
     fresh: bool
     failing_checks: dict[str, str]
     failed_days: list[date]
+    ended_days: list[date]
     outdated_days: list[date]
     older_code: dict[str, int]
     quarantined: int
@@ -120,7 +122,7 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
-    from lakehouse.orchestration.instance import unfinished_days
+    from lakehouse.orchestration.instance import ended_days, unfinished_days
     from lakehouse.tables.failures import depth_of, failures
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
@@ -128,6 +130,11 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
 
     snapshot = lake.snapshot(contract.id)
     aside = depth_of(failures(lake.settings.root, contract) if contract.rules else (), now)
+    failed, ended = set[date](), set[date]()
+    if instance:
+        failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
+        ended = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
+        ended &= set(stale_days(lake, contract, ended))  # a day that is up to date waits for nothing
     standing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
@@ -147,7 +154,8 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         fresh_within_hours=contract.fresh_within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
         failing_checks={name: sentence(found) for name, found in by_check(standing).items()},
-        failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
+        failed_days=sorted(failed - ended),
+        ended_days=sorted(ended),
         outdated_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
         quarantined=aside.rows,
@@ -216,6 +224,8 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
             say(f"{each.table}: check {name} {text}" if text.startswith("fails") else f"{each.table}: {name}: {text}")
         if each.failed_days:
             say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
+        if each.ended_days:
+            say(f"{each.table}: somebody ended the run of {days_text(each.ended_days)}, which waits for a new input")
         if each.outdated_days:
             say(f"{each.table}: inputs or code have changed since {days_text(each.outdated_days)} was published")
         if each.older_code:
@@ -228,7 +238,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
     if any(each.older_code for each in found):
         say(f"Rebuild what older code built: {program()} backfill --outdated")
-    if any(each.failed_days for each in found):
+    if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
 
 

@@ -37,6 +37,7 @@ from lakehouse.orchestration.report import (
     column_lineage,
     column_schema,
     day_metadata,
+    landed_files,
     older_code_metadata,
     quarantine_metadata,
     refused,
@@ -230,7 +231,8 @@ def _metadata_of(
     lake = lakehouse.lake()
     total = sum(f.rows for f in lake.snapshot(table.id).files)
     uri = str(lake.path(table.id))
-    metadata = {day: day_metadata(table, result, day, uri, total) for day in days}
+    landed = landed_files(lake.settings.root, table, days)
+    metadata = {day: day_metadata(table, result, day, uri, total, landed) for day in days}
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.

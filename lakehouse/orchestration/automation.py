@@ -33,14 +33,16 @@ from lakehouse.contracts import Table
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.instance import (
     STARTED_AGAIN,
+    Ended,
     checks_of,
     close_abandoned_runs,
     days_of_run,
+    ended_days,
     partition_tags,
     table_of,
 )
 from lakehouse.orchestration.partitions import daily_partitions
-from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.orchestration.pieces import Piece, contiguous, pieces_of
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import get_settings
 from lakehouse.sources.landing import landing_files
@@ -49,6 +51,7 @@ from lakehouse.tables.plan import make_plan
 from lakehouse.tables.touched import changed_days
 
 INTERVAL = 20  # seconds
+MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
@@ -73,11 +76,13 @@ class Cursor:
         count: number of looks that asked for runs; a part of run keys.
         seen: the state of the lake in which nothing was due; empty: look again.
         asked: what was asked for and is still not published.
+        ended: what waits because somebody ended its run.
     """
 
     count: int
     seen: str = ""
     asked: Days = field(default_factory=dict)
+    ended: Days = field(default_factory=dict)
 
     @staticmethod
     def of(text: str | None, now: float) -> Cursor:
@@ -85,18 +90,22 @@ class Cursor:
         if not text:
             return Cursor(int(now))
         read = json.loads(text)
-        asked = {
-            name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
-            for name, days in read["asked"].items()
-        }
-        return Cursor(int(read["count"]), str(read["seen"]), asked)
+        asked, ended = (
+            {
+                name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
+                for name, days in read.get(kept, {}).items()
+            }
+            for kept in ("asked", "ended")
+        )
+        return Cursor(int(read["count"]), str(read["seen"]), asked, ended)
 
     def text(self) -> str:
         """As Dagster stores it."""
-        asked = {
-            name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in self.asked.items()
-        }
-        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked})
+        asked, ended = (
+            {name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in kept.items()}
+            for kept in (self.asked, self.ended)
+        )
+        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked, "ended": ended})
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
             leave=still_to_come(context.instance),
+            ended=ended_days(context.instance, list(tables())),
             last=date.fromisoformat(last) if last else date.min,
             limit=limit,
             now=now,
@@ -150,6 +160,7 @@ def decide(
     runs: Sequence[DagsterRun],
     *,
     leave: Mapping[str, Collection[date]] | None = None,
+    ended: Ended | None = None,
     last: date,
     limit: int,
     now: float,
@@ -164,23 +175,25 @@ def decide(
         cursor: what was asked for before.
         runs: that are not finished.
         leave: by table, days that a backfill of the daemon is still to build.
+        ended: days whose newest run was cancelled.
         last: newest partition.
         limit: most days at once, the oldest first.
         now: seconds since the epoch.
     """
     if any(AUTOMATIC in run.tags for run in runs):
         return Decision([], cursor, "The runs asked for before are not over.")
-    state = _state_of(lake, last)
+    ended = ended or Ended()
+    state = _state_of(lake, last, ended)
     if state == cursor.seen:
-        return Decision([], cursor, "Nothing has landed or changed.")
-    asked, due, later = _due(lake, cursor, runs, leave or {}, last, now)
+        return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
+    asked, due, stands, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
     roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
             "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
         )
-        return Decision([], Cursor(cursor.count, "" if later else state, asked), reason)
+        return Decision([], Cursor(cursor.count, "" if later else state, asked, stands), reason + _waits(stands))
     wanted: dict[str, set[date]] = {}
     for name, days in roots.items():
         now_due = set(days).intersection(chosen)
@@ -188,7 +201,18 @@ def decide(
         for each in (name, *_below(lake, name)):
             wanted.setdefault(each, set()).update(now_due)
     pieces = pieces_of(wanted, list(lake.tables))
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked), "")
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, stands), "")
+
+
+def _waits(ended: Days) -> str:
+    """Which days wait because somebody ended their run; empty where none do."""
+    told = []
+    for name, days in ended.items():
+        spans = [str(a) if a == b else f"{a} … {b}" for a, b in contiguous(days)]
+        told.append(f"{name} {', '.join(spans[:MOST_SPANS])}{', …' if len(spans) > MOST_SPANS else ''}")
+    if not told:
+        return ""
+    return f" Somebody ended the run of {'; '.join(told)}: these wait until their input changes or they are launched."
 
 
 def _due(
@@ -196,29 +220,39 @@ def _due(
     cursor: Cursor,
     runs: Sequence[DagsterRun],
     leave: Mapping[str, Collection[date]],
+    ended: Ended,
     last: date,
     now: float,
-) -> tuple[Days, Days, bool]:
-    """What was asked for and still stands, what is due now, and whether more will be."""
+) -> tuple[Days, Days, Days, bool]:
+    """What was asked for and still stands, what is due now, what waits for a person, and whether more will be."""
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
+    stands: Days = {}
     later = False
     for name, table in lake.tables.items():
         days = [day for day in changed_days(lake, table) if first <= day <= last]
         if not days:
             continue
         marks = make_plan(lake, table, days).fingerprints
-        before = cursor.asked.get(name, {})
+        interrupted = ended.interrupted.get(name, ())
+        before = {day: mark for day, mark in cursor.asked.get(name, {}).items() if day not in interrupted}
+        # As the input was when it was asked for, or when its end was first seen.
+        known = before | cursor.ended.get(name, {})
+        by_somebody = ended.by_somebody.get(name, ())
+        if waiting := {
+            day: marks[day] for day in days if day in by_somebody and known.get(day, marks[day]) == marks[day]
+        }:
+            stands[name] = waiting
         if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
             asked[name] = kept
         busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
         busy |= set(leave.get(name, ()))
         busy |= _still_landing(lake, table, days, now)
-        fresh = {day: marks[day] for day in days if day not in asked.get(name, {})}
+        fresh = {day: marks[day] for day in days if day not in asked.get(name, {}) and day not in waiting}
         later = later or bool(busy.intersection(fresh))
         due[name] = {day: mark for day, mark in fresh.items() if day not in busy}
-    return asked, due, later
+    return asked, due, stands, later
 
 
 def _covers(run: DagsterRun, name: str) -> bool:
@@ -244,9 +278,11 @@ def _below(lake: Lake, name: str) -> list[str]:
     return [each for each in lake.tables if name in _above(lake, each)]
 
 
-def _state_of(lake: Lake, last: date) -> str:
-    """A digest of all that decides what is due: landed files, newest commits, code, and the newest partition."""
+def _state_of(lake: Lake, last: date, ended: Ended) -> str:
+    """A digest of all that decides what is due: landed files, commits, code, ended runs, and the newest partition."""
     parts = [last.isoformat(), lake.settings.first_day.isoformat()]
+    for each in (ended.by_somebody, ended.interrupted):
+        parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
     for name, table in lake.tables.items():
         parts.append(f"{name}/{table.code_version}")
         if table.landing is not None:

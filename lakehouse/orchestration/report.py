@@ -67,8 +67,24 @@ def column_lineage(table: Table, upstream: Mapping[str, Table]) -> TableColumnLi
     return TableColumnLineage(deps_by_column={k: v for k, v in deps.items() if v})
 
 
-def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_rows: int) -> dict[str, Any]:
-    """Metadata of one partition's materialization; numbers are plotted over time by the UI."""
+def day_metadata(
+    table: Table,
+    result: BuildResult,
+    day: date,
+    uri: str,
+    total_rows: int,
+    landed: Mapping[date, Sequence[Path]] | None = None,
+) -> dict[str, Any]:
+    """Metadata of one partition's materialization; numbers are plotted over time by the UI.
+
+    Args:
+        table: the table.
+        result: what was built.
+        day: the partition.
+        uri: of the table.
+        total_rows: of the table.
+        landed: by day, the landed files it was read from, as paths under the root.
+    """
     each = result.days[day]
     m = each.metrics
     failed = [o.check for o in each.outcomes if not o.passed]
@@ -91,8 +107,10 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
         metadata[f"reads/{source}"] = MetadataValue.asset(asset_key(source))
         metadata[f"reads_version/{source}"] = version
     if table.landing:
-        name = f"{day}.csv.gz" if table.landing.format == "csv" else f"{day}/"
-        metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{name}")
+        files = (landed or {}).get(day, ())
+        metadata |= _landed(files)
+        if landed is not None and not files:
+            metadata["checks"] = f"no file has landed; {metadata['checks']}"
     metadata |= clock_metadata(result, day)
     if result.facts and day == max(result.days):
         metadata |= result.facts
@@ -171,7 +189,7 @@ def refused(table: Table, result: BuildResult, root: Path) -> list[AssetObservat
         if each.metrics.rows_in is not None:
             metadata["rows_in"] = each.metrics.rows_in
         if table.landing:
-            metadata |= _landed(root, table.landing.source, day)
+            metadata |= _landed(landed_files(root, table, [day]).get(day, ()))
         text = f"{table.id} {day} was not published: {each.reason}"
         found.append(AssetObservation(asset_key(table.id), description=text, metadata=metadata, partition=str(day)))
     return found
@@ -186,11 +204,17 @@ def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
     return f"mend the source or the contract, then: {again}"
 
 
-def _landed(root: Path, source: str, day: date) -> dict[str, Any]:
-    """The landed files of a day; without any, no link that would lead nowhere."""
-    files = [file.path for file in landing_files(root, source, day, day)]
+def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
+    """By day, the files that are in the landing zone of a landed table, as paths under the root."""
+    found: dict[date, list[Path]] = {}
+    for file in landing_files(root, table.landing.source, min(days), max(days)) if table.landing and days else ():
+        found.setdefault(file.arrival_date, []).append(file.path.relative_to(root))
+    return found
+
+
+def _landed(files: Sequence[Path]) -> dict[str, Any]:
+    """How many files, and a link to them; none that would lead nowhere."""
     if not files:
-        return {}
-    first = files[0] if len(files) == 1 else files[0].parent
-    shown = first.relative_to(root) if first.is_relative_to(root) else first
-    return {"reads/landing": MetadataValue.path(str(shown)), "landed_files": len(files)}
+        return {"landed_files": 0}
+    where = files[0] if len(files) == 1 else files[0].parent
+    return {"reads/landing": MetadataValue.path(str(where)), "landed_files": len(files)}

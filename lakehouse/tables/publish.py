@@ -28,6 +28,7 @@ from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import JUDGE, JUDGED, Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
 from lakehouse.tables.late import rules_for
+from lakehouse.tables.late_only import late_only
 from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
@@ -180,8 +181,11 @@ class Publisher:
         samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
         history = self.base.rows_by_day(self.table.day_column)
         figures = self._figures_before(job)
-        for day in [*job.days, *job.also]:
+        judged = self.table.volume is not None or self.table.anomalies is not None
+        stragglers = late_only(self._lake, self.table) if judged else set()
+        for day in (*job.days, *job.also, *stragglers):
             history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
+            figures.pop(day, None)
         failed: list[Outcome] = []
         good: list[date] = []
         for day in sorted([*job.days, *job.also]):
@@ -189,7 +193,7 @@ class Publisher:
             metrics[day].checks = failed_checks(outcomes)
             broken = [o for o in outcomes if o.blocking and not o.passed]
             failed += broken
-            if not broken:
+            if not broken and day not in stragglers:
                 history[day] = metrics[day].rows
                 figures[day] = metrics[day].as_json()
             if day in job.days:
