@@ -44,10 +44,11 @@ from lakehouse.orchestration.instance import (
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, contiguous, pieces_of
 from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
 from lakehouse.settings import get_settings
 from lakehouse.sources.landing import landing_files
 from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.plan import make_plan
+from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.touched import changed_days
 
 INTERVAL = 20  # seconds
@@ -110,11 +111,12 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be run now, what is remembered, and why."""
+    """What is to be run now, what is remembered, why nothing is run, and why each piece is."""
 
     pieces: Sequence[Piece]
     cursor: Cursor
     reason: str
+    why: Sequence[str] = ()
 
 
 def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
@@ -143,7 +145,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             limit=limit,
             now=now,
         )
-        requests = [_request(piece, made.cursor.count) for piece in made.pieces]
+        requests = [_request(piece, made.cursor.count, why) for piece, why in zip(made.pieces, made.why, strict=True)]
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else made.reason)
 
     return landed
@@ -201,7 +203,31 @@ def decide(
         for each in (name, *_below(lake, name)):
             wanted.setdefault(each, set()).update(now_due)
     pieces = pieces_of(wanted, list(lake.tables))
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked, stands), "")
+    why = [_why(lake, {name: set(days) & set(piece.days) for name, days in roots.items()}) for piece in pieces]
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, stands), "", why)
+
+
+def _why(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
+    """What has happened that some days of tables are due, in a few words."""
+    told: dict[str, None] = {}
+    for name, days in due.items():
+        if not days:
+            continue
+        table, snapshot = lake.table(name), lake.snapshot(name)
+        if table.landing is not None:
+            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
+            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
+        for each in table.upstream.values():
+            source = lake.table(each.table)
+            arrivals = {
+                file.partition[0]
+                for day, files in lake.snapshot(each.table).by_day(source.content_day_column).items()
+                for file in files
+                if day in days and source.content_day_column != source.day_column and file.partition[0] != str(day)
+            }
+            newest = max((each for each in arrivals if each), default="")
+            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
+    return "; ".join(told)[:LONGEST]
 
 
 def _waits(ended: Days) -> str:
@@ -295,8 +321,8 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
-def _request(piece: Piece, count: int) -> RunRequest:
-    names: Mapping[str, str] = partition_tags(piece.first, piece.last)
+def _request(piece: Piece, count: int, why: str) -> RunRequest:
+    names = {**partition_tags(piece.first, piece.last), DAYS_TAG: days_text(piece.first, piece.last), WHY_TAG: why}
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],

@@ -211,7 +211,16 @@ def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {k: sum(v) if k in _ADDED or k.startswith(added) else max(v) for k, v in sorted(named.items())}
 
 
-_ADDED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out", "late_rows", "rows_of_earlier_days"}
+_ADDED = {
+    "rows",
+    "quarantined",
+    "duplicates",
+    "rows_in",
+    "rows_out",
+    "late_rows",
+    "rows_of_earlier_days",
+    "rows_of_later_days",
+}
 
 
 def _severity(*, blocking: bool) -> AssetCheckSeverity:

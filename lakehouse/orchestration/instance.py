@@ -35,6 +35,7 @@ from filelock import FileLock
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_of_new_runs
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, days_text, told_by, why_now
 from lakehouse.settings import Settings
 
 EVENT_BATCH_SIZE = "200"
@@ -122,7 +123,7 @@ def create_run(
     # A run that is executed again inherits its tags: the run's own id says whose process this is.
     tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
     tags |= {BACKFILL_TAG: "true"} if backfill else {}
-    tags |= tags_of_new_runs()
+    tags |= tags_of_new_runs() | {DAYS_TAG: days_text(first, last)} | why_now()
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
     lake: dict[str, Any] = {"force": True} if force else {}
     if not_published:
@@ -199,10 +200,17 @@ def close_run(instance: DagsterInstance, run: DagsterRun, why: str, *, canceled:
 
 
 def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Record that this process executes the run, so that it can be closed once the process is gone."""
-    owner = f"{_this_process()}/{run.run_id}"
-    if run.tags.get(OWNER_TAG) != owner:
-        instance.add_run_tags(run.run_id, {OWNER_TAG: owner})
+    """Record that this process executes the run, so that it can be closed once the process is gone.
+
+    A run that Dagster made is also told over which days it is, and why.
+    """
+    tags = {OWNER_TAG: f"{_this_process()}/{run.run_id}"}
+    if (days := days_of_run(run.tags)) and DAYS_TAG not in run.tags:
+        tags[DAYS_TAG] = days_text(days[0], days[-1])
+    if WHY_TAG not in run.tags:
+        tags[WHY_TAG] = told_by(run.tags)
+    if any(run.tags.get(name) != value for name, value in tags.items()):
+        instance.add_run_tags(run.run_id, tags)
 
 
 def is_backfill(tags: Mapping[str, str]) -> bool:

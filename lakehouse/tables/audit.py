@@ -125,7 +125,7 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
         p50, p95, p99 = (percentile(counted, share) for share in (0.5, 0.95, 0.99))
         values |= {"late_days/p50": p50, "late_days/p95": p95, "late_days/p99": p99}
         values |= {"rows_of_earlier_days": sum(rows for days, rows in counted.items() if days > 0)}
-        values |= {"rows_dated_after_arrival": sum(rows for days, rows in counted.items() if days < 0)}
+        values |= {"rows_of_later_days": sum(rows for days, rows in counted.items() if days < 0)}
         text = f"; days late: p50 {p50}, p95 {p95}, p99 {p99}"
     else:
         judged, late, text = m.rows + m.quarantined, m.failures.get(NOT_TOO_LATE, 0), ""

@@ -218,3 +218,43 @@ def test_an_engine_error_tells_no_value_of_a_row() -> None:
     assert "example.com" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+LONGEST_KEY = 30
+"""Letters of a metadata key that leave room for its value in Dagster's pages."""
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> None:
+    """Without it, a plot would have a line for single days and another for backfills, or a name cover its value."""
+    days = [DAY, DAY + timedelta(days=1)]
+    made = {
+        day: DayResult(PUBLISHED, DayMetrics(day, rows=3), audit(table, DayMetrics(day, rows=3), {})) for day in days
+    }
+    one = BuildResult(table, 1, {each.table: 7 for each in table.upstream.values()}, {DAY: made[DAY]})
+    many = BuildResult(table, 1, one.inputs, made)
+    for single, several in zip(evaluations(table, [], one), evaluations(table, [], many), strict=True):
+        assert set(single.metadata) == set(several.metadata), single.check_name
+        assert all(len(key) <= LONGEST_KEY for key in single.metadata)
+    assert set(day_metadata(table, one, DAY, "uri", 3)) == set(day_metadata(table, many, DAY, "uri", 3))
+    assert all(len(key) <= LONGEST_KEY for key in day_metadata(table, many, DAY, "uri", 3))
+
+
+def test_a_day_without_a_file_says_so_and_links_to_none() -> None:
+    """Without it, the page of an empty day would lead to a file that is not there, and say that all is well."""
+    table = tables()["bronze.online_retail"]
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), audit(table, DayMetrics(DAY), {}))})
+    shown = day_metadata(table, result, DAY, "uri", 0, {})
+    assert "reads/landing" not in shown
+    assert (shown["landed_files"], shown["checks"][:18]) == (0, "no file has landed")
+    there = day_metadata(table, result, DAY, "uri", 0, {DAY: [Path(f"landing/online_retail/{DAY}.csv.gz")]})
+    assert there["reads/landing"].value == f"landing/online_retail/{DAY}.csv.gz"
+
+
+def test_no_window_greets_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first thing that a visitor sees would be a request for an e-mail address."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    with opened_instance(Settings(root=tmp_path / "root")) as instance:
+        assert not instance.nux_enabled
