@@ -84,6 +84,7 @@ SCHEMA = T.StructType(
         T.StructField("tried", _LONG, metadata={"comment": "Fingerprint of what was judged and not published"}),
     ]
 )
+_FACTS = ("day", "version", "published_at", "run_id", "code_version", "operation")
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
@@ -119,15 +120,18 @@ class Record:
         return Decimal(0) if empty else None
 
 
-def records(root: Path, table: str, days: Collection[date] | None = None) -> list[Record]:
+def records(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> list[Record]:
     """Every record of what a table published, oldest commit first: the folded ones, and the log for what came after.
 
     Args:
         root: of the lakehouse.
         table: `layer.name`.
         days: only these; None: all.
+        figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    folded, newer = _kept(root, table, days)
+    folded, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
     known = [*(_record(table, row) for row in folded), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
@@ -137,8 +141,7 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
 
     A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
     """
-    columns = ("day", "version", "published_at", "run_id", "code_version", "operation", "checks", "tried")
-    folded, newer = _all(root, table, days, columns)
+    folded, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
     found: dict[date, Record] = {}
     for each in sorted([*(_record(table, row) for row in folded), *newer], key=lambda each: each.version):
         before = found.get(each.day)
@@ -147,9 +150,11 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
     return found
 
 
-def standing(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
-    """The newest record of each day: what readers see now."""
-    return {each.day: each for each in records(root, table, days)}
+def standing(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> dict[date, Record]:
+    """The newest record of each day: what readers see now. The arguments are those of `records`."""
+    return {each.day: each for each in records(root, table, days, figures)}
 
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun
+from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
 
 from lakehouse.catalog import tables
 from lakehouse.commands.alerts import _failing
@@ -130,7 +130,8 @@ class Shop:
             assert record is not None
             shown = record.evaluation
             assert isinstance(shown, AssetCheckEvaluation), key
-            days = shown.metadata["failing"].records if "failing" in shown.metadata else []
+            listed = shown.metadata.get("failing")
+            days = listed.records if isinstance(listed, TableMetadataValue) else []
             assert (shown.passed, shown.metadata[FAILING].value) == (not days, len(days))
             assert all(str(each.data["day"]) in (shown.description or "") for each in days[:3])
             found |= {(key.name, str(each.data["day"])) for each in days}
@@ -227,7 +228,7 @@ def test_a_restore_and_a_withdrawn_file_are_seen_without_a_run(shop: Shop) -> No
 def test_whatever_happened_all_say_the_same(shop: Shop, seed: int, cases: Callable[[int], int]) -> None:
     """Without it, an order of failures, mends and restores that nobody thought of would show green what is not well."""
     chance = random.Random(seed)
-    for _ in range(cases(9)):
+    for _ in range(cases(7)):
         day = chance.choice(DAYS)
         match chance.choice(["land", "land", "run", "run", "force", "withdraw", "restore"]):
             case "land":

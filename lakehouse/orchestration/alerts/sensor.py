@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from filelock import FileLock, Timeout
 
 from lakehouse.catalog import tables
+from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import judge
@@ -21,9 +22,11 @@ from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align
 from lakehouse.settings import Settings, get_settings
 from lakehouse.tables.lake import Lake, LakeOfNow
+from lakehouse.tables.ledger import LEDGER
 from lakehouse.tables.verdicts import table_verdicts, verdicts
 
 INTERVAL = 30  # seconds
+COMPARED_FOR = 600.0  # seconds in which a table that has not changed is not looked at again
 LONGEST = 25.0  # seconds of sending in one look; Dagster gives a sensor a minute
 
 
@@ -31,10 +34,15 @@ class AlertDeliveryError(LakehouseError):
     """Alerts wait for a sink that did not take them; they are kept and tried again at the next look."""
 
 
+_SEEN: dict[tuple[Path, str], tuple[str, float]] = {}
+"""By root and table, the mark of when its checks were last compared and the time; the sensor's process keeps it."""
+
+
 @dataclass
 class Look:
-    """What one look did: messages made, messages sent by sink, and why others wait."""
+    """What one look did: steps taken in, messages made, messages sent by sink, and why others wait."""
 
+    taken_in: int = 0
     made: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     waiting: int = 0
@@ -131,6 +139,7 @@ def _take_in(
     if after is None or after > last_position(instance):  # the first look, or a new event log
         after = first_position(instance, now)
     batch = read_batch(instance, after, now)
+    done.taken_in += len(batch.observed)
     with store.transaction():
         known = store.problems()
         for observed in batch.observed:
@@ -155,6 +164,10 @@ def _compare(
 ) -> None:
     """Take in how the checks of the tables stand: what no event has said, and what is over."""
     for name, table in lake.tables.items():
+        mark = _mark(lake, table)
+        before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
+        if not done.taken_in and before == mark and now - at < COMPARED_FOR:
+            continue
         try:
             standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
         except DeltaError as error:  # a table that cannot be read is told by whoever reads it
@@ -168,6 +181,16 @@ def _compare(
                 store.take(news, sinks)
                 done.made += len(news.messages)
         align(instance, table, standing)
+        # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
+        if not any(each.blocking for each in standing):
+            _SEEN[lake.settings.root, name] = mark, now
+        else:
+            _SEEN.pop((lake.settings.root, name), None)
+
+
+def _mark(lake: Lake, table: Table) -> str:
+    """What the standing of a table's checks is told from; the same mark, the same standing, but for the time."""
+    return " ".join(str(lake.snapshot(name).version) for name in (table.id, table.quarantine_id, LEDGER))
 
 
 def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> None:
