@@ -40,8 +40,9 @@ def dev(
         home = settings.dagster_home
     environment = os.environ | {"LAKEHOUSE_ROOT": str(settings.root)}
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}); Ctrl-C stops it.")
-    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-m", "lakehouse.definitions"]
+    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen)]
     command += ["--log-level", "warning"]  # else each look of each sensor is two lines, though it finds nothing
+    command += ["-m", "lakehouse.definitions"]
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
