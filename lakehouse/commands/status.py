@@ -122,7 +122,8 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
-    from lakehouse.orchestration.instance import ended_days, unfinished_days
+    from lakehouse.orchestration.ended import ended_days
+    from lakehouse.orchestration.instance import unfinished_days
     from lakehouse.tables.failures import depth_of, failures
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days

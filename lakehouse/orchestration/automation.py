@@ -31,13 +31,12 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration.backfills import still_to_come
+from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
     STARTED_AGAIN,
-    Ended,
     checks_of,
     close_abandoned_runs,
     days_of_run,
-    ended_days,
     partition_tags,
     table_of,
 )

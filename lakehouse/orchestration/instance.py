@@ -8,7 +8,6 @@ import socket
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from dagster import (
     AssetCheckKey,
     AssetKey,
     DagsterEvent,
-    DagsterEventType,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
@@ -237,7 +235,7 @@ def unfinished_days(
     over: dict[str, bool] = {}
     found: dict[str, set[date]] = {}
     for table in tables:
-        for day, run_id in _attempts(instance, table).items():
+        for day, run_id in attempts(instance, table).items():
             if (first and day < first) or (last and day > last):
                 continue
             if run_id not in over:
@@ -248,43 +246,7 @@ def unfinished_days(
     return found
 
 
-@dataclass(frozen=True)
-class Ended:
-    """Days whose newest run was ended before it built them, by table.
-
-    Attributes:
-        by_somebody: a person ended the run: that stands until the input changes, or somebody launches them.
-        interrupted: the process was told to stop, as when the daemon is stopped; they are due as before.
-    """
-
-    by_somebody: Mapping[str, Collection[date]] = field(default_factory=dict)
-    interrupted: Mapping[str, Collection[date]] = field(default_factory=dict)
-
-
-def ended_days(instance: DagsterInstance, tables: Sequence[str]) -> Ended:
-    """The days of some tables whose newest run was cancelled before it built them."""
-    if not instance.get_run_ids(RunsFilter(statuses=[DagsterRunStatus.CANCELED]), limit=1):
-        return Ended()
-    people: dict[str, set[date]] = {}
-    others: dict[str, set[date]] = {}
-    by: dict[str, bool | None] = {}
-    for table in tables:
-        for day, run_id in _attempts(instance, table).items():
-            if run_id not in by:
-                run = instance.get_run_by_id(run_id)
-                cancelled = run is not None and run.status == DagsterRunStatus.CANCELED
-                by[run_id] = ended_by_somebody(instance, run_id) if cancelled else None
-            if (person := by[run_id]) is not None:
-                (people if person else others).setdefault(table, set()).add(day)
-    return Ended(people, others)
-
-
-def ended_by_somebody(instance: DagsterInstance, run_id: str) -> bool:
-    """Whether a cancelled run was cancelled by a request, which Dagster notes first, and not by a signal."""
-    return bool(instance.all_logs(run_id, of_type=DagsterEventType.RUN_CANCELING))
-
-
-def _attempts(instance: DagsterInstance, table: str) -> dict[date, str]:
+def attempts(instance: DagsterInstance, table: str) -> dict[date, str]:
     """By day that its newest run has not materialized, the run."""
     storage = instance.event_log_storage
     found = storage.get_latest_asset_partition_materialization_attempts_without_materializations(asset_key(table))

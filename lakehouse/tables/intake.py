@@ -33,8 +33,9 @@ from lakehouse.tables.erasures import forgotten_in
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import JUDGE, JUDGED, fold, judgements
 from lakehouse.tables.lake import Lake
+from lakehouse.tables.laps import Clock
 from lakehouse.tables.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
-from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, Clock, DayResult, targets
+from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
 from lakehouse.tables.snapshot import Snapshot, fingerprint, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import stage

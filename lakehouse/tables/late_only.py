@@ -27,7 +27,7 @@ def late_only(lake: Lake, table: Table) -> set[date]:
     on_time: set[date] = set()
     late: set[date] = set()
     for source in _landed(lake, table):
-        if source.landing is None:  # of what is taken from a database, one batch may hold years
+        if source is None or source.landing is None:  # of what is taken from a database, one batch may hold years
             return set()
         arrivals = _arrivals(lake, source)
         usual = _usual(arrivals)
@@ -59,11 +59,11 @@ def _usual(arrivals: Arrivals) -> int:
     return max(0, int(statistics.median((day - max(rows)).days for day, rows in arrivals.items()))) if arrivals else 0
 
 
-def _landed(lake: Lake, table: Table) -> Iterator[Table]:
-    """The tables without tables above them that a table is made from."""
+def _landed(lake: Lake, table: Table) -> Iterator[Table | None]:
+    """The tables without tables above them that a table is made from; None for one that the lake does not know."""
     for each in table.upstream.values():
-        source = lake.table(each.table)
-        if source.upstream:
+        source = lake.tables.get(each.table)
+        if source is not None and source.upstream:
             yield from _landed(lake, source)
         else:
             yield source

@@ -36,6 +36,11 @@ def failed_checks(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
     return {o.check: {"blocking": o.blocking, "found": o.message} for o in outcomes if not o.passed}
 
 
+def judged_days(refused: Iterable[DayMetrics], fingerprints: Mapping[date, int]) -> dict[str, dict[str, Any]]:
+    """What a commit says of days that were judged and not published: the failed checks, and what was judged."""
+    return {str(m.day): {"rows": m.rows, "tried": fingerprints.get(m.day), "checks": m.checks} for m in refused}
+
+
 @dataclass
 class DayMetrics:
     """What one run found for one day: counts are rows, `size` is bytes of the published files.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,9 +26,10 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import JUDGE, JUDGED, Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
+from lakehouse.tables.laps import Clock
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.late_only import late_only
-from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, measure
+from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, judged_days, measure
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
 from lakehouse.tables.snapshot import WITHDRAWN, open_snapshot
@@ -295,7 +295,8 @@ class Publisher:
             failpoint(self.table.id, "after-quarantine-commit")
         # A candidate, which is built beside the table, has no part in its history.
         live = self.target.path == table_path(self._root, self.table.id)
-        judged = judged_days(result.days, job.fingerprints) if live else {}
+        refused = [metrics[day] for day in result.with_status(FAILED)] if live else []
+        judged = judged_days(refused, job.fingerprints)
         if judged:
             facts[JUDGED] = judged
         if not good:
@@ -324,15 +325,6 @@ class Publisher:
             fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
-def judged_days(days: Mapping[date, DayResult], fingerprints: Mapping[date, int]) -> dict[str, dict[str, Any]]:
-    """What a commit says of days that were judged and not published: the failed checks, and what was judged."""
-    return {
-        str(day): {"rows": each.metrics.rows, "tried": fingerprints.get(day), "checks": failed_checks(each.outcomes)}
-        for day, each in sorted(days.items())
-        if each.status == FAILED
-    }
-
-
 def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
     """A table and, where it has row rules, its quarantine as the door sees them."""
     target = Target(
@@ -355,17 +347,3 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         description=f"Rows of {table.id} that broke a row rule",
     )
     return target, side
-
-
-class Clock:
-    """Adds seconds by phase to a mapping."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds = seconds
-        self._last = time.perf_counter()
-
-    def lap(self, phase: str) -> None:
-        """The time since the last lap belongs to this phase."""
-        now = time.perf_counter()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
-        self._last = now

@@ -17,9 +17,9 @@ from lakehouse.tables.audit import Outcome, audit
 from lakehouse.tables.commit import Commit, ensure_table, exchange_files, replace_days
 from lakehouse.tables.history import JUDGE, JUDGED, fold
 from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.metrics import DayMetrics, failed_checks
+from lakehouse.tables.metrics import DayMetrics, failed_checks, judged_days
 from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, judged_days, targets
+from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
 from lakehouse.tables.snapshot import open_snapshot
 
 TABLE = "bronze.events"
@@ -45,11 +45,11 @@ def committed(made: BuildResult, run_id: str, *, force: bool = False) -> BuildRe
         name = day_transaction(day)
         if each.status == UNCHANGED and base.transaction(name) is not None and not force:
             continue
+        each.metrics.checks = failed_checks(each.outcomes)
         if each.status != FAILED:
-            each.metrics.checks = failed_checks(each.outcomes)
             prints[name], figures[str(day)] = marks[day], each.metrics.as_json()
     facts = {"lakehouse.run_id": run_id, "lakehouse.code_version": table.code_version}
-    if judged := judged_days(made.days, marks):
+    if judged := judged_days([made.days[day].metrics for day in made.with_status(FAILED)], marks):
         facts[JUDGED] = judged  # type: ignore[assignment]
     if figures:
         facts["lakehouse.metrics"] = figures  # type: ignore[assignment]

@@ -21,7 +21,8 @@ from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
 from lakehouse.orchestration.checks import INPUTS_FRESH, SUMS_UP
-from lakehouse.orchestration.instance import days_of_run, ended_by_somebody
+from lakehouse.orchestration.ended import ended_by_somebody
+from lakehouse.orchestration.instance import days_of_run
 from lakehouse.tables.publish import PUBLISHED
 
 BUILD, FRESHNESS = "build", "freshness"
