@@ -49,12 +49,14 @@ def collect(
         names: tables.
         now: the moment, with a time zone.
         instance: Dagster's, which knows failed days; None: nothing was run yet.
-        between: first and last data day to show; None: all.
+        between: first and last data day to show; None: all, as far as there are partitions.
     """
+    # A window reaches days that nobody builds yet.
+    between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
     waits = waiting(lake)
     found = tuple(_table(lake, lake.table(name), now, instance, between, waits.get(name, {})) for name in names)
     days = [day for each in found for day in each.days]
-    return LakeReport(now, between[0] or min(days, default=None), between[1] or max(days, default=None), found)
+    return LakeReport(now, between[0] or min(days, default=None), max(days, default=None), found)
 
 
 def _table(

@@ -149,16 +149,20 @@ def _numbers(drawn: Sequence[tuple[Series, list[Point]]], step: Step) -> Numbers
 
 
 def _troubles(tables: Sequence[TableReport]) -> Iterator[Trouble]:
-    """The days that need somebody, upstream tables first; neighbours with the same reason are told once."""
+    """The days that need somebody, upstream tables first; neighbours with the same reason are told once.
+
+    A day often waits for the same day of another table: that is one reason for all of them.
+    """
     for table in tables:
         for state in (State.FAILED, State.WAITING, State.NOT_BUILT, State.STALE, State.LATE):
             run: list[date] = []
             days = table.in_state(state)
+            reasons = {day: table.days[day].why.replace(str(day), "of the same day") for day in days}
             for n, day in enumerate(days):
                 run.append(day)
                 following = days[n + 1] if n + 1 < len(days) else None
-                why = table.days[day].why
-                if following != day + timedelta(days=1) or table.days[following].why != why:
+                if following != day + timedelta(days=1) or reasons[following] != reasons[day]:
                     text = str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}"
+                    why = table.days[day].why if len(run) == 1 else reasons[day]
                     yield Trouble(table.name, text, state, why or MEANING[state])
                     run = []
