@@ -15,7 +15,8 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.tables.audit import check_names
 from lakehouse.tables.clocks import judge_clocks, producer_days
-from lakehouse.tables.failures import DEPTH_CHECK, Depth, depth_of, failures, judge_depth
+from lakehouse.tables.depth import depth_now
+from lakehouse.tables.failures import DEPTH_CHECK, Depth, judge_depth
 from lakehouse.tables.history import JUDGE, Record, judgements
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction, make_plan
@@ -96,7 +97,7 @@ def table_verdicts(lake: Lake, table: Table, now: datetime | None = None, depth:
     """
     names, judged = check_names(table), []
     if DEPTH_CHECK in names:
-        depth = depth or depth_of(failures(lake.settings.root, table), now or datetime.now(UTC))
+        depth = depth or depth_now(lake.settings.root, table, now or datetime.now(UTC))
         judged.append((DEPTH_CHECK, *judge_depth(table, depth)))
     if table.clock is not None and CLOCKS_CHECK in names:
         judged.append((CLOCKS_CHECK, *judge_clocks(table.clock, producer_days(lake, table))))
