@@ -256,7 +256,8 @@ def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> N
     many = BuildResult(table, 1, one.inputs, made)
     for single, several in zip(evaluations(table, [], one), evaluations(table, [], many), strict=True):
         assert set(single.metadata) == set(several.metadata), single.check_name
-        assert all(len(key) <= LONGEST_KEY for key in single.metadata)
+        ours = [key for key in single.metadata if not key.startswith("failed/")]  # rules are named by the contract
+        assert all(len(key) <= LONGEST_KEY for key in ours)
     assert set(day_metadata(table, one, DAY, "uri", 3)) == set(day_metadata(table, many, DAY, "uri", 3))
     assert all(len(key) <= LONGEST_KEY for key in day_metadata(table, many, DAY, "uri", 3))
 
