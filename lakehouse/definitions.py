@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dagster import Definitions, in_process_executor
+from dagster import Definitions
 
 from lakehouse.catalog import tables
 from lakehouse.orchestration.alerts.sensor import alerts_sensor
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.automation import automation_sensor
 from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
-from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
+from lakehouse.orchestration.jobs import daily_schedule, lake_executor, whole_lake_job
 from lakehouse.orchestration.quarantine import QUARANTINE_JOBS, quarantine_assets
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 from lakehouse.orchestration.upkeep import upkeep_checks, upkeep_job, upkeep_schedule
@@ -27,5 +27,5 @@ defs = Definitions(
     sensors=[automation_sensor(whole_lake), alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.
-    executor=in_process_executor,
+    executor=lake_executor,
 )

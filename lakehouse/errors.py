@@ -77,7 +77,7 @@ class UndoRefusedError(LakehouseError):
 
 
 class BadPartitionsError(LakehouseError):
-    """Some days of a table failed their audit and were not published; the last good data stays visible."""
+    """Some days of a table failed their audit and were not published; what was published of them before stays."""
 
     def __init__(self, table: str, reasons: Mapping[date, str], published: int) -> None:
         self.table = table
@@ -86,6 +86,6 @@ class BadPartitionsError(LakehouseError):
         more = f"\n  … and {len(reasons) - MOST_DAYS} more" if len(reasons) > MOST_DAYS else ""
         super().__init__(
             f"{len(reasons)} day(s) of {table} were not published; {published} good day(s) were.\n{listed}{more}\n"
-            "Readers still see the last good data of these days. Mend the source or the contract, then re-run only "
+            "Readers see what was published of these days before, if anything was. Mend the cause, then re-run only "
             "these: lakehouse backfill --failed-only"
         )

@@ -99,23 +99,40 @@ def _recent(settings: Settings, limit: int) -> list[dict[str, Any]]:
 
 
 def _failing(settings: Settings) -> list[dict[str, Any]]:
+    """What fails now: of the tables' checks by their own logs, of all else what the sensor has seen."""
+    from lakehouse.commands.plans import lake_without_engine
     from lakehouse.orchestration.alerts.sensor import store_path
+    from lakehouse.orchestration.alerts.standing import failure_of, key_of
     from lakehouse.orchestration.alerts.store import opened_store
+    from lakehouse.tables.audit import check_names
+    from lakehouse.tables.verdicts import table_verdicts, verdicts
 
-    if not store_path(settings).exists():
-        return []
-    with opened_store(store_path(settings)) as store:
-        return [
-            {
-                "table": each.key[0],
-                "check": each.key[1],
-                "day": each.key[2],
-                "severity": each.severity,
-                "seen": each.seen,
-                "found": each.text,
-            }
-            for _, each in sorted(store.problems().items())
-        ]
+    known = {}
+    if store_path(settings).exists():
+        with opened_store(store_path(settings)) as store:
+            known = store.problems()
+    lake = lake_without_engine(settings)
+    failing = {
+        key_of(name, each): failure_of(name, each)
+        for name, table in lake.tables.items()
+        for each in (*verdicts(lake, table), *table_verdicts(lake, table))
+    }
+    others = {
+        key: each
+        for key, each in known.items()
+        if key[0] not in lake.tables or key[1] not in check_names(lake.table(key[0]))
+    }
+    return [
+        {
+            "table": key[0],
+            "check": key[1],
+            "day": key[2],
+            "severity": each.severity,
+            "seen": known[key].seen if key in known else 0,
+            "found": each.text,
+        }
+        for key, each in sorted((failing | others).items())
+    ]
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

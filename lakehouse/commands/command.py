@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from lakehouse.commands.console import UsageError, say
 from lakehouse.errors import HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
+from lakehouse.orchestration.why import because
 
 OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -21,7 +22,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with because(self._told(ctx)):
+                return super().invoke(ctx)
         except LakehouseError as error:
             say(f"Error: {error}")
             raise typer.Exit(exit_code(error)) from None
@@ -34,6 +36,15 @@ class Command(TyperCommand):
             traceback.print_exc(file=sys.stderr)
             say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
             raise typer.Exit(BROKEN) from None
+
+    def _told(self, ctx: Any) -> str:
+        """The command as the runs it makes tell it: with the flags that are set, and no values, which may be secret."""
+        path, step = [str(ctx.info_name)], ctx.parent
+        while step is not None and step.parent is not None:
+            path.insert(0, str(step.info_name))
+            step = step.parent
+        flags = [each.opts[0] for each in self.params if getattr(each, "is_flag", False) and ctx.params.get(each.name)]
+        return " ".join(["lakehouse", *path, *flags])
 
 
 def exit_code(error: LakehouseError) -> int:

@@ -49,8 +49,9 @@ class DaemonClient:
         """Start a backfill of some days, which may differ by table; returns its id."""
         from lakehouse.orchestration.instance import STARTED_AGAIN
         from lakehouse.orchestration.slices import tags_of_new_runs
+        from lakehouse.orchestration.why import why_now
 
-        tags = {**STARTED_AGAIN, **tags_of_new_runs()}
+        tags = {**STARTED_AGAIN, **tags_of_new_runs(), **why_now()}
         what: dict[str, Any] = {
             "partitionsByAssets": [
                 {

@@ -21,7 +21,7 @@ class TableReport:
     Attributes:
         published: rows by day that was computed and made visible.
         unchanged: rows by day whose inputs and code were those of the published rows.
-        failed: by day, the blocking checks it failed; its last good data stays visible.
+        failed: by day, the blocking checks it failed; what was published of it before stays visible.
         skipped: by day, why it was not tried.
         quarantined: rows of those days that broke a row rule.
         warnings: checks that found something and held no day back, with what they found.

@@ -146,6 +146,7 @@ class Follower:
         self._done: dict[str, set[date]] = {name: set() for name in run.piece.tables}
         self._work: dict[str, float] = {}
         self._bad: dict[str, dict[date, list[str]]] = {name: {} for name in run.piece.tables}
+        self._warned: dict[tuple[str, str], dict[str, str]] = {}
         self._ended: dict[str, str] = {}
         self._broke: set[str] = set()
         self._now = 0.0
@@ -178,6 +179,11 @@ class Follower:
             for entry in instance.all_logs(self.run.run_id, of_type=_stored_types()):
                 if entry.dagster_event is not None:
                     self.see(entry.dagster_event)
+        for (name, check), days in self._warned.items():
+            first = min(days)
+            when = f"{len(days)} days, first {first}: " if len(days) > 1 else f"{first} " if first else ""
+            self._reports[name].warnings.append(f"{check}: {when}{days[first]}")
+        self._warned.clear()
         for name in (n for n in self._contracts if n in self.run.piece.tables):
             report = self._reports[name]
             work = self._work.get(name)
@@ -215,14 +221,13 @@ class Follower:
     def _checked(self, event: DagsterEvent) -> None:
         checked = event.asset_check_evaluation_data
         name, partition = ".".join(checked.asset_key.path), checked.partition
-        if not checked.passed and partition is None and checked.severity.value == "WARN" and name in self._reports:
-            warning = f"{checked.check_name}: {checked.description or 'warns'}"
-            if warning not in self._reports[name].warnings:
-                self._reports[name].warnings.append(warning)
-        if partition is None and self.run.piece.first == self.run.piece.last:
-            partition = self.run.piece.first.isoformat()
-        if checked.passed or partition is None or checked.severity.value != "ERROR" or name not in self._bad:
+        if checked.passed or name not in self._bad:
             return
+        if checked.severity.value == "WARN" and (partition is not None or checked.check_name in _judged_after()):
+            days = self._warned.setdefault((name, checked.check_name), {})
+            days.setdefault(partition or "", checked.description or "warns")
+        if partition is None or checked.severity.value != "ERROR":
+            return  # an evaluation over all days of the table, of which some are not this run's
         text = f"{checked.check_name}: {checked.description or 'failed'}"
         found = self._bad[name].setdefault(date.fromisoformat(partition), [])
         if text not in found:
@@ -258,6 +263,12 @@ class Follower:
             if day in upstream.skipped:
                 return f"waits for {each.table}"
         return self.run.error or "the run ended before"
+
+
+def _judged_after() -> tuple[str, ...]:
+    from lakehouse.orchestration.checks import JUDGED_AFTER
+
+    return JUDGED_AFTER
 
 
 def _number(value: object) -> float:

@@ -47,8 +47,9 @@ class Status:
         published_at: time of the newest commit of a run.
         checked_at: when a run last found the table up to date or made it so.
         fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
-        failing_checks: by name, what the newest evaluation found.
-        failed_days: days whose newest run did not publish them.
+        failing_checks: by name, the days that fail it and what was found on the first of them.
+        failed_days: days whose newest run did not publish them, without the next.
+        ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
         outdated_days: published days whose inputs or code have changed since.
         older_code: published days that code other than today's built, counted by code version.
         quarantined: rows in quarantine, without discarded ones.
@@ -69,6 +70,7 @@ class Status:
     fresh: bool
     failing_checks: dict[str, str]
     failed_days: list[date]
+    ended_days: list[date]
     outdated_days: list[date]
     older_code: dict[str, int]
     quarantined: int
@@ -120,14 +122,22 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 
 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
+    from lakehouse.orchestration.ended import ended_days
     from lakehouse.orchestration.instance import unfinished_days
     from lakehouse.tables.depth import depth_now
     from lakehouse.tables.failures import depth_of
     from lakehouse.tables.history import older_code
     from lakehouse.tables.touched import stale_days
+    from lakehouse.tables.verdicts import by_check, sentence, table_verdicts, verdicts
 
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
+    failed, ended = set[date](), set[date]()
+    if instance:
+        failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
+        ended = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
+        ended &= set(stale_days(lake, contract, ended))  # a day that is up to date waits for nothing
+    standing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
     published = published_days(snapshot, likely.union(_between(rows)))
@@ -145,8 +155,9 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         checked_at=checked_at,
         fresh_within_hours=contract.fresh_within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
-        failing_checks=_failing_checks(instance, contract) if instance else {},
-        failed_days=sorted(unfinished_days(instance, [contract.id]).get(contract.id, ())) if instance else [],
+        failing_checks={name: sentence(found) for name, found in by_check(standing).items()},
+        failed_days=sorted(failed - ended),
+        ended_days=sorted(ended),
         outdated_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
         quarantined=aside.rows,
@@ -177,13 +188,14 @@ def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
 def _published_at(snapshot: Snapshot) -> datetime | None:
     from pathlib import Path
 
+    from lakehouse.tables.history import JUDGE
     from lakehouse.tables.log import oldest_entry, read_entry
 
     path = Path(snapshot.uri)
     last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
     for version in range(snapshot.version, last, -1):
         entry = read_entry(path, version, ())
-        if "lakehouse.run_id" in entry.facts:
+        if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != JUDGE:
             return entry.time
     return None
 
@@ -193,21 +205,6 @@ def _checked_at(instance: DagsterInstance, contract: Table) -> datetime | None:
 
     event = instance.get_latest_materialization_event(asset_key(contract.id))
     return datetime.fromtimestamp(event.timestamp, UTC) if event else None
-
-
-def _failing_checks(instance: DagsterInstance, contract: Table) -> dict[str, str]:
-    from dagster import AssetCheckKey
-
-    from lakehouse.orchestration.report import asset_key
-    from lakehouse.tables.audit import check_names
-
-    failing: dict[str, str] = {}
-    for name in check_names(contract):
-        record = instance.get_latest_asset_check_evaluation_record(AssetCheckKey(asset_key(contract.id), name))
-        found = record.evaluation if record else None
-        if found is not None and not found.passed:
-            failing[name] = found.description or "failed"
-    return failing
 
 
 def _print(found: Sequence[Status], settings: Settings) -> None:
@@ -230,9 +227,11 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
     console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
     for each in found:
         for name, text in each.failing_checks.items():
-            say(f"{each.table}: check {name} fails: {text}")
+            say(f"{each.table}: check {name} {text}" if text.startswith("fails") else f"{each.table}: {name}: {text}")
         if each.failed_days:
             say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
+        if each.ended_days:
+            say(f"{each.table}: somebody ended the run of {days_text(each.ended_days)}, which waits for a new input")
         if each.outdated_days:
             say(f"{each.table}: inputs or code have changed since {days_text(each.outdated_days)} was published")
         if each.older_code:
@@ -245,7 +244,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
     if any(each.older_code for each in found):
         say(f"Rebuild what older code built: {program()} backfill --outdated")
-    if any(each.failed_days for each in found):
+    if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
 
 

@@ -76,7 +76,7 @@ def _reasons(report: Report, settings: Settings) -> None:
             f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}; `{program()} doctor` checks it."
         )
     if any(each.failed for each in report.tables.values()):
-        say("Readers still see the last good data of failed days.")
+        say("Readers see what was published of failed days before, if anything was.")
     say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
 
 

@@ -29,15 +29,16 @@ POLICY = frozenset(
     {
         "owner", "grain", "conserves_rows", "min_rows", "max_rows", "max_null_rate", "max_quarantined",
         "max_quarantine_rows", "max_quarantine_age", "volume", "profile", "anomalies", "max_late", "known_events",
-        "reconciles", "fresh_within", "fresh_budget", "files_per_day", "slice_by", "lineage", "compatibility",
+        "reconciles", "figures", "fresh_within", "fresh_budget", "files_per_day", "slice_by", "lineage",
+        "compatibility",
     }
 )  # fmt: skip
 """Attributes of a table that cannot change its rows."""
 
 MACHINERY = frozenset(
     {
-        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "settings",
-        "sources", "spark", "tables",
+        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "report",
+        "settings", "sources", "spark", "tables", "users",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from dagster import (
-    AssetCheckSpec,
+    AssetCheckEvaluation,
     AssetDep,
     AssetExecutionContext,
     AssetMaterialization,
@@ -29,43 +29,34 @@ from pyspark.errors import PySparkException
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
+from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
 from lakehouse.orchestration.quarantine import observed
 from lakehouse.orchestration.report import (
-    INPUTS_FRESH,
-    JUDGED_AFTER,
     asset_key,
-    check_results,
     day_metadata,
-    failed_evaluations,
-    inputs_fresh,
-    not_fresh,
+    landed_files,
     older_code_metadata,
     quarantine_metadata,
+    refused,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.orchestration.slices import slicing_of
 from lakehouse.settings import get_settings
-from lakehouse.tables.audit import check_names
 from lakehouse.tables.build import build
 from lakehouse.tables.history import older_code
 from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.publish import FAILED, UNCHANGED, BuildResult
-from lakehouse.tables.touched import behind
+from lakehouse.tables.touched import behind, published_days
+from lakehouse.tables.verdicts import table_verdicts, verdicts
 from lakehouse.transforms.addresses import without_addresses
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
 LOGGED_BY_STEP = {"__source_asset_observation__": True}
-
-FRESH = (
-    "All that a day was computed from, directly or not, is published from its newest input. A warning: the day holds "
-    "the last good data of what failed or is not built yet."
-)
-AUDITED = "Checked before publishing: a day that fails with an error is not published, and the other days are."
 
 
 def build_asset(table: Table) -> AssetsDefinition:
@@ -83,12 +74,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
         key=asset_key(table.id),
         partitions_def=daily_partitions(),
         deps=[_dep(each) for each in table.upstream.values()],
-        check_specs=[
-            # Not blocking to Dagster, whose blocking checks run after the data is live and stop good days too.
-            AssetCheckSpec(name, asset=asset_key(table.id), description=_described(name, text))
-            for name, text in check_names(table).items()
-        ]
-        + ([AssetCheckSpec(INPUTS_FRESH, asset=asset_key(table.id), description=FRESH)] if table.upstream else []),
+        check_specs=check_specs(table),
         group_name=table.layer,
         owners=[table.owner],
         kinds={"pyspark", "deltalake", table.layer},
@@ -131,10 +117,6 @@ def pool_of(table: Table) -> str | None:
     return f"{table.layer}_{table.name}" if table.upsert or table.extract is not None else None
 
 
-def _described(check: str, text: str) -> str:
-    return f"{text}." if check in JUDGED_AFTER else f"{text}. {AUDITED}"
-
-
 def _dep(each: Input) -> AssetDep:
     if each.days_before:
         mapping = TimeWindowPartitionMapping(
@@ -150,47 +132,67 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     days = [date.fromisoformat(key) for key in context.partition_keys]
     bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
-    if not asked:
-        for evaluation in not_fresh(table, bad):
-            context.log_event(evaluation)
-        yield from inputs_fresh(table, days, bad)
-        raise _failure(BadPartitionsError(table.id, bad, 0))
-    waiting = dict(bad)
+    held = dict(bad)
+    result = BuildResult(table, -1, {})
     with _retried(context):
-        slicing = slicing_of(context.run.tags, context.log.info)
-        result = build(
-            lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing
-        )
-        waiting |= behind(LakeOfNow(get_settings(), tables()), table, asked)
+        if asked:
+            slicing = slicing_of(context.run.tags, context.log.info)
+            result = build(
+                lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing
+            )
     failed = {day: result.days[day].reason for day in result.with_status(FAILED)}
     good = [day for day in asked if day not in failed]
     with _retried(context):
         metadata = _metadata_of(lakehouse, table, result, good)
+        found, waiting = _judged(table, result, days, held)
     _observe(context, result, asked)
     bad.update(failed)
     _log_summary(context, result, good, bad)
     for day in good:
         metadata[day] |= {"inputs_not_fresh": waiting[day]} if day in waiting else {}
-    checks = [*check_results(table, result), *inputs_fresh(table, days, waiting)]
-    failures = [*failed_evaluations(table, result), *not_fresh(table, waiting)]
     if not bad:
         for day, shown in metadata.items():
             context.add_asset_metadata(shown, partition_key=day.isoformat())
-        for evaluation in failures if len(days) > 1 else ():
-            context.log_event(evaluation)
-        yield MaterializeResult(check_results=checks)
-        return
-    # Good days are materialized and flow on; bad ones are not, and the run fails at its last tables.
-    for day, shown in metadata.items():
-        context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
-    for evaluation in failures:
+        yield MaterializeResult()
+    else:
+        # Good days are materialized and flow on; bad ones are not, and the step of the table that refused them fails.
+        for day, shown in metadata.items():
+            context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
+        for observation in refused(table, result, get_settings().root):
+            context.log_event(observation)
+        if good:
+            yield Output(None, metadata=LOGGED_BY_STEP)
+    for evaluation in found:
         context.log_event(evaluation)
-    fails = not good or not _feeds_this_run(context, table)
-    if not fails:
-        yield Output(None, metadata=LOGGED_BY_STEP)
-    yield from checks
-    if fails:
-        raise _failure(BadPartitionsError(table.id, bad, len(good)))
+    yield from _check_outputs(context, table)
+    # What an earlier run of the same backfill held back would otherwise be missing from a run that is green.
+    elsewhere = bool(lakehouse.not_published) and not _feeds_this_run(context, table)
+    if failed or (bad and (not good or elsewhere)):
+        raise _failure(BadPartitionsError(table.id, failed | bad, len(good)))
+
+
+def _judged(
+    table: Table, result: BuildResult, days: list[date], held: dict[date, str]
+) -> tuple[list[AssetCheckEvaluation], dict[date, str]]:
+    """What the checks say of these days and, last, of all days; and which of these have inputs that are not fresh."""
+    now = LakeOfNow(get_settings(), tables())
+    published = published_days(now, table, days)
+    waiting = held | behind(now, table, published.union(days)) if table.upstream else {}
+    standing = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
+    mine = {day: why for day, why in waiting.items() if day in days}
+    of_days = [*day_evaluations(table, result), *not_fresh(table, mine, published)]
+    return [*of_days, *evaluations(table, standing, result, waiting, published)], mine
+
+
+def _check_outputs(context: AssetExecutionContext, table: Table) -> Iterator[Output[None]]:
+    """The outputs by which Dagster knows that checks were done.
+
+    The evaluations themselves are logged: of one that is yielded, Dagster fails the step where it blocks and fails,
+    though the days of this step may be well, and another day be the one that fails.
+    """
+    for key in sorted(context.op_execution_context.selected_asset_check_keys):
+        if key.asset_key == asset_key(table.id):
+            yield Output(None, output_name=context.assets_def.get_output_name_for_asset_check_key(key))
 
 
 @contextmanager
@@ -243,7 +245,8 @@ def _metadata_of(
     lake = lakehouse.lake()
     total = lake.snapshot(table.id).live.rows
     uri = str(lake.path(table.id))
-    metadata = {day: day_metadata(table, result, day, uri, total) for day in days}
+    landed = landed_files(lake.settings.root, table, days)
+    metadata = {day: day_metadata(table, result, day, uri, total, landed) for day in days}
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.

@@ -31,6 +31,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration.backfills import still_to_come
+from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
     STARTED_AGAIN,
     checks_of,
@@ -40,16 +41,18 @@ from lakehouse.orchestration.instance import (
     table_of,
 )
 from lakehouse.orchestration.partitions import daily_partitions
-from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
+from lakehouse.orchestration.pieces import Piece, bridged, contiguous, pieces_of
 from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import SOURCES, landing_files
 from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.plan import make_plan
+from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.snapshot import fingerprint
 from lakehouse.tables.touched import changed_days
 
 INTERVAL = 20  # seconds
+MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
@@ -74,11 +77,13 @@ class Cursor:
         count: number of looks that asked for runs; a part of run keys.
         seen: the state of the lake in which nothing was due; empty: look again.
         asked: what was asked for and is still not published.
+        ended: what waits because somebody ended its run.
     """
 
     count: int
     seen: str = ""
     asked: Days = field(default_factory=dict)
+    ended: Days = field(default_factory=dict)
 
     @staticmethod
     def of(text: str | None, now: float) -> Cursor:
@@ -86,27 +91,32 @@ class Cursor:
         if not text:
             return Cursor(int(now))
         read = json.loads(text)
-        asked = {
-            name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
-            for name, days in read["asked"].items()
-        }
-        return Cursor(int(read["count"]), str(read["seen"]), asked)
+        asked, ended = (
+            {
+                name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
+                for name, days in read.get(kept, {}).items()
+            }
+            for kept in ("asked", "ended")
+        )
+        return Cursor(int(read["count"]), str(read["seen"]), asked, ended)
 
     def text(self) -> str:
         """As Dagster stores it."""
-        asked = {
-            name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in self.asked.items()
-        }
-        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked})
+        asked, ended = (
+            {name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in kept.items()}
+            for kept in (self.asked, self.ended)
+        )
+        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked, "ended": ended})
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be run now, what is remembered, and why."""
+    """What is to be run now, what is remembered, why nothing is run, and why each piece is."""
 
     pieces: Sequence[Piece]
     cursor: Cursor
     reason: str
+    why: Sequence[str] = ()
 
 
 def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
@@ -130,11 +140,12 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
             leave=still_to_come(context.instance),
+            ended=ended_days(context.instance, list(tables())),
             last=date.fromisoformat(last) if last else date.min,
             limit=limit,
             now=now,
         )
-        requests = [_request(piece, made.cursor.count) for piece in made.pieces]
+        requests = [_request(piece, made.cursor.count, why) for piece, why in zip(made.pieces, made.why, strict=True)]
         reason = " ".join(filter(None, [made.reason, outside(get_settings())]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
@@ -152,6 +163,7 @@ def decide(
     runs: Sequence[DagsterRun],
     *,
     leave: Mapping[str, Collection[date]] | None = None,
+    ended: Ended | None = None,
     last: date,
     limit: int,
     now: float,
@@ -166,25 +178,27 @@ def decide(
         cursor: what was asked for before.
         runs: that are not finished.
         leave: by table, days that a backfill of the daemon is still to build.
+        ended: days whose newest run was cancelled.
         last: newest partition.
         limit: most days at once, the oldest first.
         now: seconds since the epoch.
     """
     if any(AUTOMATIC in run.tags for run in runs):
         return Decision([], cursor, "The runs asked for before are not over.")
-    state = _state_of(lake, last)
+    ended = ended or Ended()
+    state = _state_of(lake, last, ended)
     if state == cursor.seen:
-        return Decision([], cursor, "Nothing has landed or changed.")
-    asked, due, later = _due(lake, cursor, runs, leave or {}, last, now)
+        return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
+    asked, due, stands, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
     roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
             "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
         )
-        return Decision([], Cursor(cursor.count, "" if later else state, asked), reason)
+        return Decision([], Cursor(cursor.count, "" if later else state, asked, stands), reason + _waits(stands))
     # A run may span days that are up to date, but none that failed, waits, or comes later.
-    leave_out = later.union(*asked.values(), *due.values()) - set(chosen)
+    leave_out = later.union(*asked.values(), *due.values(), *stands.values()) - set(chosen)
     wanted: dict[str, set[date]] = {}
     for name, days in roots.items():
         now_due = set(days).intersection(chosen)
@@ -193,7 +207,42 @@ def decide(
             wanted.setdefault(each, set()).update(now_due)
     spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
     pieces = pieces_of(spans, list(lake.tables))
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked), "")
+    why = [_why(lake, {name: set(days) & set(piece.days) for name, days in roots.items()}) for piece in pieces]
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, stands), "", why)
+
+
+def _why(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
+    """What has happened that some days of tables are due, in a few words."""
+    told: dict[str, None] = {}
+    for name, days in due.items():
+        if not days:
+            continue
+        table, snapshot = lake.table(name), lake.snapshot(name)
+        if table.landing is not None:
+            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
+            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
+        for each in table.upstream.values():
+            source = lake.table(each.table)
+            arrivals = {
+                file.partition[0]
+                for day, files in lake.snapshot(each.table).by_day(source.content_day_column).items()
+                for file in files
+                if day in days and source.content_day_column != source.day_column and file.partition[0] != str(day)
+            }
+            newest = max((each for each in arrivals if each), default="")
+            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
+    return "; ".join(told)[:LONGEST]
+
+
+def _waits(ended: Days) -> str:
+    """Which days wait because somebody ended their run; empty where none do."""
+    told = []
+    for name, days in ended.items():
+        spans = [str(a) if a == b else f"{a} … {b}" for a, b in contiguous(days)]
+        told.append(f"{name} {', '.join(spans[:MOST_SPANS])}{', …' if len(spans) > MOST_SPANS else ''}")
+    if not told:
+        return ""
+    return f" Somebody ended the run of {'; '.join(told)}: these wait until their input changes or they are launched."
 
 
 def _due(
@@ -201,13 +250,15 @@ def _due(
     cursor: Cursor,
     runs: Sequence[DagsterRun],
     leave: Mapping[str, Collection[date]],
+    ended: Ended,
     last: date,
     now: float,
-) -> tuple[Days, Days, set[date]]:
-    """What was asked for and still stands, what is due now, and the days of which something will be later."""
+) -> tuple[Days, Days, Days, set[date]]:
+    """What was asked for and still stands, what is due now, what waits for a person, and the days due only later."""
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
+    stands: Days = {}
     later: set[date] = set()
     for name, table in lake.tables.items():
         days = [day for day in changed_days(lake, table) if first <= day <= last]
@@ -216,16 +267,22 @@ def _due(
         # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
         prints = make_plan(lake, table, days).fingerprints
         marks = {day: fingerprint([str(mark), table.policy_version]) for day, mark in prints.items()}
-        before = cursor.asked.get(name, {})
+        interrupted = ended.interrupted.get(name, ())
+        before = {day: mark for day, mark in cursor.asked.get(name, {}).items() if day not in interrupted}
+        # As the input was when it was asked for, or when its end was first seen.
+        known = before | cursor.ended.get(name, {})
+        mine = [day for day in days if day in ended.by_somebody.get(name, ())]
+        if waiting := {day: marks[day] for day in mine if known.get(day, marks[day]) == marks[day]}:
+            stands[name] = waiting
         if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
             asked[name] = kept
         busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
         busy |= set(leave.get(name, ()))
         busy |= _still_landing(lake, table, days, now)
-        fresh = {day: marks[day] for day in days if day not in asked.get(name, {})}
+        fresh = {day: marks[day] for day in days if day not in asked.get(name, {}) and day not in waiting}
         later |= busy.intersection(fresh)
         due[name] = {day: mark for day, mark in fresh.items() if day not in busy}
-    return asked, due, later
+    return asked, due, stands, later
 
 
 def outside(settings: Settings) -> str:
@@ -265,9 +322,11 @@ def _below(lake: Lake, name: str) -> list[str]:
     return [each for each in lake.tables if name in _above(lake, each)]
 
 
-def _state_of(lake: Lake, last: date) -> str:
-    """A digest of all that decides what is due: landed files, newest commits, code, and the newest partition."""
+def _state_of(lake: Lake, last: date, ended: Ended) -> str:
+    """A digest of all that decides what is due: landed files, commits, code, ended runs, and the newest partition."""
     parts = [last.isoformat(), lake.settings.first_day.isoformat()]
+    for each in (ended.by_somebody, ended.interrupted):
+        parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
     for name, table in lake.tables.items():
         parts.append(f"{name}/{table.code_version}/{table.policy_version}")
         if table.landing is not None:
@@ -280,8 +339,8 @@ def _state_of(lake: Lake, last: date) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
-def _request(piece: Piece, count: int) -> RunRequest:
-    names: Mapping[str, str] = partition_tags(piece.first, piece.last)
+def _request(piece: Piece, count: int, why: str) -> RunRequest:
+    names = {**partition_tags(piece.first, piece.last), DAYS_TAG: days_text(piece.first, piece.last), WHY_TAG: why}
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],

@@ -32,6 +32,7 @@ from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, days_text, told_by, why_now
 from lakehouse.settings import Settings
 
 OWNER_TAG = "lakehouse/process"
@@ -98,7 +99,7 @@ def create_run(
     # A run that is executed again inherits its tags: the run's own id says whose process this is.
     tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
     tags |= {BACKFILL_TAG: "true"} if backfill else {}
-    tags |= tags_of_new_runs()
+    tags |= tags_of_new_runs() | {DAYS_TAG: days_text(first, last)} | why_now()
     config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
     lake: dict[str, Any] = {"force": True} if force else {}
     if not_published:
@@ -175,10 +176,17 @@ def close_run(instance: DagsterInstance, run: DagsterRun, why: str, *, canceled:
 
 
 def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Record that this process executes the run, so that it can be closed once the process is gone."""
-    owner = f"{_this_process()}/{run.run_id}"
-    if run.tags.get(OWNER_TAG) != owner:
-        instance.add_run_tags(run.run_id, {OWNER_TAG: owner})
+    """Record that this process executes the run, so that it can be closed once the process is gone.
+
+    A run that Dagster made is also told over which days it is, and why.
+    """
+    tags = {OWNER_TAG: f"{_this_process()}/{run.run_id}"}
+    if (days := days_of_run(run.tags)) and DAYS_TAG not in run.tags:
+        tags[DAYS_TAG] = days_text(days[0], days[-1])
+    if WHY_TAG not in run.tags:
+        tags[WHY_TAG] = told_by(run.tags)
+    if any(run.tags.get(name) != value for name, value in tags.items()):
+        instance.add_run_tags(run.run_id, tags)
 
 
 def is_backfill(tags: Mapping[str, str]) -> bool:
@@ -205,14 +213,8 @@ def unfinished_days(
     over: dict[str, bool] = {}
     found: dict[str, set[date]] = {}
     for table in tables:
-        attempts = (
-            instance.event_log_storage.get_latest_asset_partition_materialization_attempts_without_materializations(
-                asset_key(table)
-            )
-        )
-        for partition, (run_id, _) in attempts.items():
-            day = _day(partition)
-            if day is None or (first and day < first) or (last and day > last):
+        for day, run_id in attempts(instance, table).items():
+            if (first and day < first) or (last and day > last):
                 continue
             if run_id not in over:
                 run = instance.get_run_by_id(run_id)
@@ -220,6 +222,13 @@ def unfinished_days(
             if over[run_id]:
                 found.setdefault(table, set()).add(day)
     return found
+
+
+def attempts(instance: DagsterInstance, table: str) -> dict[date, str]:
+    """By day that its newest run has not materialized, the run."""
+    storage = instance.event_log_storage
+    found = storage.get_latest_asset_partition_materialization_attempts_without_materializations(asset_key(table))
+    return {day: run_id for partition, (run_id, _) in found.items() if (day := _day(partition)) is not None}
 
 
 def table_of(key: AssetKey) -> str:

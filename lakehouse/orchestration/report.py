@@ -1,36 +1,27 @@
-"""What Dagster shows of a build: metadata of each partition, and check results."""
+"""What Dagster shows of a build: the metadata of each partition."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckResult,
-    AssetCheckSeverity,
     AssetKey,
+    AssetObservation,
     MetadataValue,
     TableRecord,
 )
 
 from lakehouse.contracts import Table
-from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.tables.audit import check_names
-from lakehouse.tables.clocks import judge_clocks
-from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
-from lakehouse.tables.metrics import Outcome
-from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult
+from lakehouse.sources.landing import landing_files
+from lakehouse.tables.publish import FAILED, UNCHANGED, BuildResult, DayResult
 
 PREVIEW_ROWS = 5
-MOST_DAYS_SHOWN = 100
 LONGEST_CELL = 40
-INPUTS_FRESH = "inputs_fresh"
-JUDGED_AFTER = (DEPTH_CHECK, CLOCKS_CHECK)  # publishing, which they never block
-SUMS_UP = "days_checked"  # metadata of a check result that speaks of several days, whose failures are evaluations too
 
 
 def asset_key(table: str) -> AssetKey:
@@ -38,8 +29,24 @@ def asset_key(table: str) -> AssetKey:
     return AssetKey(table.split("."))
 
 
-def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_rows: int) -> dict[str, Any]:
-    """Metadata of one partition's materialization; numbers are plotted over time by the UI."""
+def day_metadata(
+    table: Table,
+    result: BuildResult,
+    day: date,
+    uri: str,
+    total_rows: int,
+    landed: Mapping[date, Sequence[Path]] | None = None,
+) -> dict[str, Any]:
+    """Metadata of one partition's materialization; numbers are plotted over time by the UI.
+
+    Args:
+        table: the table.
+        result: what was built.
+        day: the partition.
+        uri: of the table.
+        total_rows: of the table.
+        landed: by day, the landed files it was read from, as paths under the root.
+    """
     each = result.days[day]
     m = each.metrics
     failed = [o.check for o in each.outcomes if not o.passed]
@@ -59,12 +66,15 @@ def day_metadata(table: Table, result: BuildResult, day: date, uri: str, total_r
         "duration_seconds": round(sum(result.seconds.values()), 3),
         "dagster/uri": uri,
     }
-    for source, version in result.inputs.items():
+    for source in result.inputs:
         metadata[f"reads/{source}"] = MetadataValue.asset(asset_key(source))
-        metadata[f"reads_version/{source}"] = version
+    if result.inputs:  # under one short name: the interface gives a long one the place of its value
+        metadata["read_versions"] = ", ".join(f"{source} {version}" for source, version in result.inputs.items())
     if table.landing:
-        name = f"{day}.csv.gz" if table.landing.format == "csv" else f"{day}/"
-        metadata["reads/landing"] = MetadataValue.path(f"landing/{table.landing.source}/{name}")
+        files = (landed or {}).get(day, ())
+        metadata |= _landed(files)
+        if landed is not None and not files:
+            metadata["checks"] = f"no file has landed; {metadata['checks']}"
     metadata |= clock_metadata(result, day)
     if result.facts and day == max(result.days):
         metadata |= result.facts
@@ -101,12 +111,6 @@ def _cell(value: Any) -> str:
     return textwrap.shorten(text, LONGEST_CELL, placeholder="…").replace("|", "\\|")
 
 
-def check_results(table: Table, result: BuildResult) -> list[AssetCheckResult]:
-    """One result a check over all days of the run; days that failed are listed."""
-    judged = [_summary(table, result, name) for name in check_names(table) if name not in JUDGED_AFTER]
-    return judged + _depth_check(table, result) + _clocks_check(table, result)
-
-
 def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
     """Depth, age and rows by rule of the whole quarantine; numbers are plotted over time by the UI."""
     depth = result.quarantine
@@ -120,22 +124,6 @@ def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def _depth_check(table: Table, result: BuildResult) -> list[AssetCheckResult]:
-    if result.quarantine is None or DEPTH_CHECK not in check_names(table):
-        return []
-    passed, text = judge_depth(table, result.quarantine)
-    return [
-        AssetCheckResult(
-            passed=passed,
-            asset_key=asset_key(table.id),
-            check_name=DEPTH_CHECK,
-            severity=AssetCheckSeverity.WARN,
-            description=text,
-            metadata=quarantine_metadata(result),
-        )
-    ]
-
-
 def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
     """How the clocks of the day's producers are; numbers are plotted over time by the UI."""
     shown: dict[str, Any] = {}
@@ -147,123 +135,53 @@ def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
     return shown
 
 
-def _clocks_check(table: Table, result: BuildResult) -> list[AssetCheckResult]:
-    if table.clock is None:
-        return []
-    passed, text = judge_clocks(table.clock, result.producers)
-    return [
-        AssetCheckResult(
-            passed=passed,
-            asset_key=asset_key(table.id),
-            check_name=CLOCKS_CHECK,
-            severity=AssetCheckSeverity.WARN,
-            description=text,
-            metadata={
-                "producers": len({each.producer for each in result.producers}),
-                "rows_ahead": sum(each["ahead"] + each["far_ahead"] for each in result.producers),
-                "rows_impossible": sum(sum(each.wrong.values()) for each in result.producers),
-            },
-        )
-    ]
+def refused(table: Table, result: BuildResult, root: Path) -> list[AssetObservation]:
+    """One observation for each day that its checks kept from being published: why, where the rows are, what to do."""
+    found = []
+    for day in result.with_status(FAILED):
+        each = result.days[day]
+        checks = [o.check for o in each.outcomes if o.blocking and not o.passed]
+        metadata: dict[str, Any] = {
+            "status": FAILED,
+            "failed": ", ".join(checks),
+            "why": each.reason,
+            "rows": each.metrics.rows,
+            "quarantined": each.metrics.quarantined,
+            "duplicates": each.metrics.duplicates,
+            "next": _next_step(table, day, checks),
+        }
+        if each.metrics.rows_in is not None:
+            metadata["rows_in"] = each.metrics.rows_in
+        if table.landing:
+            metadata |= _landed(landed_files(root, table, [day]).get(day, ()))
+        text = f"{table.id} {day} was not published: {each.reason}"
+        found.append(AssetObservation(asset_key(table.id), description=text, metadata=metadata, partition=str(day)))
+    return found
 
 
-def failed_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluation]:
-    """One evaluation for each failed check of each day, so that a day of a range fails by its own name."""
-    return [
-        AssetCheckEvaluation(
-            asset_key=asset_key(table.id),
-            check_name=outcome.check,
-            passed=False,
-            severity=_severity(outcome),
-            description=outcome.message,
-            metadata=_metadata(outcome),
-            partition=day.isoformat(),
-        )
-        for day, each in sorted(result.days.items())
-        for outcome in each.outcomes
-        if not outcome.passed
-    ]
+def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
+    again = "lakehouse backfill --failed-only"
+    if "source_readable" in checks:
+        return f"land the file again; the sensor then builds the day, or: {again}"
+    if table.rules and "row_rules" in checks:
+        return f"look at the rows: lakehouse quarantine show {table.id} --day {day}; mend the cause, then: {again}"
+    return f"mend the source or the contract, then: {again}"
 
 
-def not_fresh(table: Table, waiting: Mapping[date, str]) -> list[AssetCheckEvaluation]:
-    """One evaluation for each day that holds the last good data of what it reads, with what that is."""
-    return [
-        AssetCheckEvaluation(
-            asset_key=asset_key(table.id),
-            check_name=INPUTS_FRESH,
-            passed=False,
-            severity=AssetCheckSeverity.WARN,
-            description=f"holds the last good data: {why}",
-            metadata={"day": day.isoformat()},
-            partition=day.isoformat(),
-        )
-        for day, why in sorted(waiting.items())
-    ]
+def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
+    """By day, the files that are in the landing zone of a landed table, as paths under the root."""
+    found: dict[date, list[Path]] = {}
+    for file in landing_files(root, table.landing.source, min(days), max(days)) if table.landing and days else ():
+        found.setdefault(file.arrival_date, []).append(file.path.relative_to(root))
+    return found
 
 
-def inputs_fresh(table: Table, days: Sequence[date], waiting: Mapping[date, str]) -> list[AssetCheckResult]:
-    """The result of `inputs_fresh` over all days of the run; none for a table that reads no table."""
-    if not table.upstream:
-        return []
-    text = f"{len(days) - len(waiting)} of {len(days)} days are computed from the newest input"
-    if waiting:
-        day = min(waiting)
-        text = f"{text}; {day} holds the last good data: {waiting[day]}"
-    one = {"day": days[0].isoformat()} if len(days) == 1 else {SUMS_UP: len(days), "days_failed": len(waiting)}
-    return [
-        AssetCheckResult(
-            passed=not waiting,
-            asset_key=asset_key(table.id),
-            check_name=INPUTS_FRESH,
-            severity=AssetCheckSeverity.WARN,
-            description=text,
-            metadata=one,
-        )
-    ]
-
-
-def _summary(table: Table, result: BuildResult, name: str) -> AssetCheckResult:
-    outcomes = [(day, o) for day, each in sorted(result.days.items()) for o in each.outcomes if o.check == name]
-    failed = [(day, o) for day, o in outcomes if not o.passed]
-    key = asset_key(table.id)
-    rules = rule_results(table, result.days.values()) if name == "row_rules" else {}
-    if len(outcomes) == 1:
-        outcome = outcomes[0][1]
-        return AssetCheckResult(
-            passed=outcome.passed,
-            asset_key=key,
-            check_name=name,
-            severity=_severity(outcome),
-            description=outcome.message,
-            metadata={**_metadata(outcome), **rules},
-        )
-    if not outcomes:
-        text = f"nothing was built: {len(result.days)} unchanged day(s) stand as they were audited"
-        return AssetCheckResult(passed=True, asset_key=key, check_name=name, description=text, metadata={SUMS_UP: 0})
-    metadata: dict[str, Any] = {SUMS_UP: len(outcomes), "days_failed": len(failed)}
-    for field in sorted({k for _, o in outcomes for k in o.values if k in _SUMMED or k.startswith(_SUMMED_BY_NAME)}):
-        metadata[field] = sum(float(o.values.get(field, 0)) for _, o in outcomes)
-    metadata |= rules
-    if failed:
-        records = [TableRecord({"day": day.isoformat(), "found": o.message}) for day, o in failed[:MOST_DAYS_SHOWN]]
-        metadata["failed_days"] = MetadataValue.table(records=records)
-    unchanged = len(result.days) - len(outcomes)
-    text = f"{len(outcomes) - len(failed)} of {len(outcomes)} days passed"
-    if unchanged:
-        text += f"; {unchanged} unchanged days were not checked again"
-    blocking = any(o.blocking for _, o in failed)
-    return AssetCheckResult(
-        passed=not failed,
-        asset_key=key,
-        check_name=name,
-        severity=AssetCheckSeverity.ERROR if blocking else AssetCheckSeverity.WARN,
-        description=text + (f": {failed[0][0]} {failed[0][1].message}" if failed else ""),
-        metadata=metadata,
-    )
-
-
-_SUMMED = {"rows", "quarantined", "duplicates", "rows_in", "rows_out"}
-_SUMMED_BY_NAME = ("failed/", "unknown/")
+def _landed(files: Sequence[Path]) -> dict[str, Any]:
+    """How many files, and a link to them; none that would lead nowhere."""
+    if not files:
+        return {"landed_files": 0}
+    where = files[0] if len(files) == 1 else files[0].parent
+    return {"reads/landing": MetadataValue.path(str(where)), "landed_files": len(files)}
 
 
 def rule_results(table: Table, results: Iterable[DayResult]) -> dict[str, Any]:
@@ -285,11 +203,3 @@ def rule_results(table: Table, results: Iterable[DayResult]) -> dict[str, Any]:
         for rule in table.rules
     ]
     return {**{f"failed/{name}": n for name, n in rows.items()}, "rules": MetadataValue.table(records)}
-
-
-def _severity(outcome: Outcome) -> AssetCheckSeverity:
-    return AssetCheckSeverity.ERROR if outcome.blocking else AssetCheckSeverity.WARN
-
-
-def _metadata(outcome: Outcome) -> dict[str, Any]:
-    return {"day": outcome.day.isoformat(), **outcome.values}

@@ -21,12 +21,13 @@ from lakehouse.report.figures import (
     Waiting,
 )
 from lakehouse.report.usual import business_series, cost_series, null_series, rows_series
-from lakehouse.report.verdicts import Found, check_cells, found_by_checks
+from lakehouse.report.verdicts import check_cells
 from lakehouse.tables.failures import Failure, failures
 from lakehouse.tables.freshness import judge
 from lakehouse.tables.history import Record, records
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.touched import known_days, stale_days, waiting
+from lakehouse.tables.verdicts import Verdict, verdicts
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -47,7 +48,7 @@ def collect(
         lake: where the tables are; one that opens each log once.
         names: tables.
         now: the moment, with a time zone.
-        instance: Dagster's, which knows failed days and checks; None: nothing was run yet.
+        instance: Dagster's, which knows failed days; None: nothing was run yet.
         between: first and last data day to show; None: all, as far as there are partitions.
     """
     # A window reaches days that nobody builds yet.
@@ -74,20 +75,21 @@ def _table(
     everything = records(lake.settings.root, table.id)
     standing = {each.day: each for each in everything}
     kept = {day: record for day, record in standing.items() if within(day)}
-    broken = unfinished_days(instance, [table.id]).get(table.id, set()) if instance else set()
+    failing = verdicts(lake, table)
+    broken = {each.day for each in failing if each.blocking and each.day}
+    broken |= unfinished_days(instance, [table.id]).get(table.id, set()) if instance else set()
     known = {day for day in known_days(lake, table).union(standing, broken) if within(day)}
     stale = set(stale_days(lake, table, known)) if known else set()
     fresh = judge(table, everything, now, lake.settings.last_day)
     late = _late(lake, table, everything, now)
-    checks = found_by_checks(instance, table) if instance else {}
-    cells = check_cells(table, kept, {day for day in broken if within(day)}, checks, waits)
+    cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
     aside = failures(lake.settings.root, table) if table.rules else []
     return TableReport(
         name=table.id,
         owner=table.owner,
         about=table.description.split("\n\nGrain:")[0],
         grain=table.grain,
-        days=_states(known, standing, broken, waits, stale, late, checks),
+        days=_states(known, standing, broken, waits, stale, late, failing),
         rows=sum(each.rows for each in kept.values()),
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
@@ -135,12 +137,12 @@ def _states(
     waits: Mapping[date, str],
     stale: Collection[date],
     late: Collection[date],
-    checks: Mapping[str, Mapping[date, Found]],
+    failing: Sequence[Verdict],
 ) -> dict[date, Cell]:
     states: dict[date, Cell] = {}
     for day in sorted(known):
         if day in broken and day not in waits:
-            told = [f"{name}: {found[day].text}" for name, found in checks.items() if day in found and found[day].error]
+            told = [f"{each.check}: {each.found}" for each in failing if each.day == day and each.blocking]
             states[day] = Cell(State.FAILED, "; ".join(told))
         elif day in waits and (day in standing or day in broken):
             states[day] = Cell(State.WAITING, waits[day])

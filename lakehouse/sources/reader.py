@@ -100,8 +100,9 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Pr
                 signs = signs or any(sign in before + chunk for sign in _SIGNS)
                 before = chunk[-_LONGEST_SIGN:]
     except (EOFError, OSError, zlib.error) as error:
-        reason = "ends early" if isinstance(error, EOFError) else f"is not readable gzip ({error})"
-        return Probe(file, 0, (), f"{file.path.name} {reason} after {lines} lines; land the file again")
+        cut = isinstance(error, EOFError)
+        reason = "ends early: its gzip data is cut short" if cut else f"is not readable gzip ({error})"
+        return Probe(file, 0, (), f"{file.path.name} {reason}; land the file again")
     lines += 0 if ended else 1
     if size > LARGEST_FILE:
         return Probe(file, 0, (), f"{file.path.name} has {size} bytes uncompressed, at most {LARGEST_FILE}; split it")

@@ -12,7 +12,7 @@ import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from lakehouse.contracts import Anomalies, Table, Volume
@@ -98,7 +98,7 @@ def volume(
     if m.problems:
         return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
     if m.staged == 0:
-        return Outcome("volume", m.day, True, "empty day: nothing to compare", values={"rows": 0})
+        return _nothing(bounds, m, rows, known)
     if len(usual_days) < bounds.min_history:
         text = f"not enough history: {len(usual_days)} of {bounds.min_history} same weekdays with rows"
         return Outcome("volume", m.day, True, text, values={"rows": m.rows, "history": len(usual_days)})
@@ -117,6 +117,22 @@ def volume(
     if not passed and m.day in known:
         return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
     return Outcome("volume", m.day, passed, text, blocking=blocked, values=values)
+
+
+def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Mapping[date, str]) -> Outcome:
+    """A day without rows: a warning where its weekday usually has some, since its file may only be missing."""
+    first = min(rows, default=m.day)
+    weeks = [m.day - timedelta(weeks=n) for n in range(1, bounds.history + 1) if m.day - timedelta(weeks=n) >= first]
+    there = [rows[day] for day in weeks if day in rows and day not in known]
+    values: dict[str, Value] = {"rows": 0, "history": len(there)}
+    if 2 * len(there) <= len(weeks) or len(there) < bounds.min_history:
+        return Outcome("volume", m.day, True, "empty day, and its weekday has no rows as a rule", values=values)
+    usual = statistics.median(there)
+    text = f"no rows, but {len(there)} of the last {len(weeks)} same weekdays had some, usually {usual:g}"
+    if m.day in known:
+        return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
+    text += "; if that is right, name the day in known_events"
+    return Outcome("volume", m.day, False, text, blocking=False, values=values | {"usual_rows": usual})
 
 
 def drifts(table: Table, m: DayMetrics, history: Mapping[date, Figures]) -> list[Outcome]:

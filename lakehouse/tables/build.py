@@ -19,9 +19,10 @@ from lakehouse.tables.failures import fold
 from lakehouse.tables.history import standing
 from lakehouse.tables.intake import take
 from lakehouse.tables.lake import Lake, in_days
+from lakehouse.tables.laps import Clock
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import Plan, make_plan, window
-from lakehouse.tables.publish import UNCHANGED, BuildResult, Clock, DayResult, Job, Publisher
+from lakehouse.tables.publish import UNCHANGED, BuildResult, DayResult, Job, Publisher
 from lakehouse.tables.slices import FanOut, Slicing
 from lakehouse.tables.snapshot import fingerprint
 from lakehouse.tables.space import said_when_full

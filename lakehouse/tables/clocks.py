@@ -278,12 +278,12 @@ def producer_days(
     """
     wanted = None if days is None else sorted(set(days))
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = {day: each.figures.get("clocks", {}) for day, each in standing(root, table.id, wanted).items()}
+    own = {day: each.figures.get("clocks", {}) for day, each in standing(root, table.id, wanted, ["clocks"]).items()}
     own |= {day: m.clocks for day, m in (built or {}).items()}
     kept = [own]
     for each in table.upstream.values():
         if lake.table(each.table).landing:
-            found = standing(root, each.table, wanted)
+            found = standing(root, each.table, wanted, ["clocks"])
             kept.append({day: record.figures.get("clocks", {}) for day, record in found.items()})
     for by_day in kept:
         for day, producers in by_day.items():

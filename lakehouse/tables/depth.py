@@ -41,6 +41,8 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     """
     folded = open_snapshot(table_path(root, FAILURES))
     side = open_snapshot(table_path(root, table.quarantine_id))
+    if not side.exists:
+        return depth_of((), at)
     made_of = [_name(side), _name(folded), str(open_snapshot(table_path(root, LEDGER)).version)]
     done = folded.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"

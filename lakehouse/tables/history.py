@@ -25,6 +25,7 @@ from lakehouse.tables.ops import MOST_FOLDS, add_rows, ops_target, rows_about
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 
 HISTORY = "ops.partition_metrics"
+JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
 
 _LONG = T.LongType()
 _PROFILE = T.StructType(
@@ -39,6 +40,10 @@ _PROFILE = T.StructType(
         T.StructField("max", T.DoubleType()),
     ]
 )
+_FAILED_CHECK = T.StructType([T.StructField("blocking", T.BooleanType()), T.StructField("found", T.StringType())])
+JUDGE = "judge"
+"""Operation of a record that says what the checks found on a day which was not published."""
+_SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
 SCHEMA = T.StructType(
     [
         T.StructField("table", T.StringType()),
@@ -47,7 +52,7 @@ SCHEMA = T.StructType(
         T.StructField("published_at", T.TimestampType()),
         T.StructField("run_id", T.StringType()),
         T.StructField("code_version", T.StringType()),
-        T.StructField("operation", T.StringType(), metadata={"comment": "publish, or restore, swap and the like"}),
+        T.StructField("operation", T.StringType(), metadata={"comment": "publish, judge, restore, swap and the like"}),
         T.StructField("rows", _LONG),
         T.StructField("quarantined", _LONG),
         T.StructField("duplicates", _LONG),
@@ -80,8 +85,11 @@ SCHEMA = T.StructType(
             T.MapType(T.StringType(), T.DecimalType(38, 6)),
             metadata={"comment": "Of the business, as the contract names them"},
         ),
+        T.StructField("checks", T.MapType(T.StringType(), _FAILED_CHECK), metadata={"comment": "Those that failed"}),
+        T.StructField("tried", _LONG, metadata={"comment": "Fingerprint of what was judged and not published"}),
     ]
 )
+_FACTS = ("day", "version", "published_at", "run_id", "code_version", "operation")
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
@@ -127,28 +135,47 @@ def plain(number: object) -> Decimal:
     return money if money == exact else exact.normalize()
 
 
-def records(root: Path, table: str, days: Collection[date] | None = None) -> list[Record]:
-    """Every record of a table, oldest commit first; reads the folded ones, and the log for what came after.
+def records(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> list[Record]:
+    """Every record of what a table published, oldest commit first: the folded ones, and the log for what came after.
 
     Args:
         root: of the lakehouse.
         table: `layer.name`.
         days: only these; None: all.
+        figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    folded, newer = _kept(root, table, days)
+    folded, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
     known = [*(_record(table, row) for row in folded), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
 
-def standing(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
-    """The newest record of each day: what readers see now."""
-    return {each.day: each for each in records(root, table, days)}
+def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
+    """The record of each day that says how its checks stand: the newest build, published or not.
+
+    A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
+    """
+    folded, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
+    found: dict[date, Record] = {}
+    for each in sorted([*(_record(table, row) for row in folded), *newer], key=lambda each: each.version):
+        before = found.get(each.day)
+        if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
+            found[each.day] = each
+    return found
+
+
+def standing(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> dict[date, Record]:
+    """The newest record of each day: what readers see now. The arguments are those of `records`."""
+    return {each.day: each for each in records(root, table, days, figures)}
 
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
     """The published days that code other than the current one built, by code version, the newest of them first."""
     # Without the figures, which would be most of what there is to read.
-    folded, newer = _kept(root, table, days, ("day", "version", "code_version"))
+    folded, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
     built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in folded]
     built += [(each.version, each.day, each.code_version) for each in newer]
     newest = {day: (version, code) for version, day, code in sorted(built)}
@@ -162,7 +189,14 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
 def _kept(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
 ) -> tuple[Iterable[dict[str, Any]], list[Record]]:
-    """The folded rows of a table, with some columns or all, and the records that its log has beyond them."""
+    """What a table published: folded rows, with some columns or all, and the records that its log has beyond them."""
+    folded, newer = _all(root, table, days, columns)
+    return (row for row in folded if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
+
+
+def _all(
+    root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
+) -> tuple[Iterable[dict[str, Any]], list[Record]]:
     folded, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
     newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
     return rows_about(folded, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
@@ -203,7 +237,10 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
 
 
 def _of_commit(table: str, entry: Entry) -> Iterable[Record]:
-    for day, figures in entry.figures.items():
+    operation = str(entry.facts.get("lakehouse.operation", "publish"))
+    told = [(day, operation, figures) for day, figures in entry.figures.items()]
+    told += [(day, JUDGE, figures) for day, figures in _loaded(entry.facts.get(JUDGED)).items()]
+    for day, kind, figures in told:
         yield Record(
             table,
             date.fromisoformat(day),
@@ -211,7 +248,7 @@ def _of_commit(table: str, entry: Entry) -> Iterable[Record]:
             entry.time,
             str(entry.facts.get("lakehouse.run_id", "")),
             str(figures.get("code_version") or entry.facts.get("lakehouse.code_version", "")),
-            str(entry.facts.get("lakehouse.operation", "publish")),
+            kind,
             _loaded(entry.facts.get("lakehouse.inputs")),
             figures,
         )
@@ -240,16 +277,19 @@ def _row(record: Record) -> dict[str, Any]:
         "figures": [(name, Decimal(str(number))) for name, number in figures.get("figures", {}).items()],
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
+        "checks": list(figures.get("checks", {}).items()),
+        "tried": figures.get("tried"),
     }
 
 
 def _record(table: str, row: Mapping[str, Any]) -> Record:
-    figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row[name]}
+    figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
     figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
-    figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row["profile"] else {}
+    figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row.get("profile") else {}
     figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
-    figures |= {"seconds": row["seconds"]} if row["seconds"] is not None else {}
+    figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
+    figures |= {"checks": {name: dict(each) for name, each in row["checks"]}} if row.get("checks") else {}
     return Record(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
-        row["operation"], dict(row["inputs"] or ()), figures,
+        row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip

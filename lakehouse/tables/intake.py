@@ -28,14 +28,15 @@ from lakehouse.contracts import Extract, Table
 from lakehouse.contracts.extract import EXACT
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
 from lakehouse.tables.audit import audit
-from lakehouse.tables.commit import Commit, append_batch, ensure_table
+from lakehouse.tables.commit import Commit, append_batch, ensure_table, exchange_files
 from lakehouse.tables.content import contents
 from lakehouse.tables.erasures import forgotten_in
 from lakehouse.tables.failpoints import failpoint
-from lakehouse.tables.history import fold
+from lakehouse.tables.history import JUDGE, JUDGED, fold, judgements
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.metrics import HIDDEN, DayMetrics, Value, measure
-from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, Clock, DayResult, targets
+from lakehouse.tables.laps import Clock
+from lakehouse.tables.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
+from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
 from lakehouse.tables.snapshot import Snapshot, fingerprint, open_snapshot
 from lakehouse.tables.space import said_when_full
 from lakehouse.tables.stage import stage
@@ -159,8 +160,11 @@ class _Intake:
             outcomes = audit(self._table, metrics, {})
             blocked = any(each.blocking and not each.passed for each in outcomes)
             clock.lap("audit")
+            metrics.checks = failed_checks(outcomes)
             if files and not blocked:
                 self._commit(files, metrics, moment, mark, why)
+            else:
+                self._judge(metrics, moment.day)
             clock.lap("commit")
         finally:
             clear(folder)
@@ -294,6 +298,24 @@ class _Intake:
         commit = Commit(mark.transactions(self._extract) | rows, facts)
         self._result.version = append_batch(self._target, self._base, files, commit)
         failpoint(self._table.id, "after-commit")
+        fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
+
+    def _judge(self, metrics: DayMetrics, day: date) -> None:
+        """Say what the checks found on a batch that added nothing, where it is not what they found before."""
+        kept = judgements(self._lake.settings.root, self._table.id).values()
+        before = max(kept, key=lambda each: each.version).figures.get("checks", {}) if kept else {}
+        # Not what they say: that a transaction has been open for so long is another sentence at each look.
+        if {name: each["blocking"] for name, each in metrics.checks.items()} == {
+            name: each["blocking"] for name, each in before.items()
+        }:
+            return
+        facts = {
+            "lakehouse.run_id": self._run_id,
+            "lakehouse.code_version": self._table.code_version,
+            "lakehouse.operation": JUDGE,
+            JUDGED: {day.isoformat(): {"checks": metrics.checks}},
+        }
+        exchange_files(self._target, self._base, (), (), Commit(metadata=facts), days=[])
         fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
 
     def _facts(

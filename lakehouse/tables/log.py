@@ -248,7 +248,7 @@ def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[
     found: dict[str, dict[str, Any]] = {
         str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(days)
     }
-    wanted = {str(day) for day in days if rows.get(day)}
+    wanted = set(found)  # of an empty day too: why it is empty may be what its checks warn of
     for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
         if not wanted:
             break

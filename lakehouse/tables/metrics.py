@@ -32,6 +32,16 @@ class Outcome:
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
+def failed_checks(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
+    """The checks that failed, by name, as a commit keeps them."""
+    return {o.check: {"blocking": o.blocking, "found": o.message} for o in outcomes if not o.passed}
+
+
+def judged_days(refused: Iterable[DayMetrics], fingerprints: Mapping[date, int]) -> dict[str, dict[str, Any]]:
+    """What a commit says of days that were judged and not published: the failed checks, and what was judged."""
+    return {str(m.day): {"rows": m.rows, "tried": fingerprints.get(m.day), "checks": m.checks} for m in refused}
+
+
 @dataclass
 class DayMetrics:
     """What one run found for one day: counts are rows, `size` is bytes of the published files.
@@ -60,6 +70,7 @@ class DayMetrics:
     clocks: dict[str, dict[str, int]] = field(default_factory=dict)
     figures: dict[str, Decimal] = field(default_factory=dict)
     source: dict[str, Value | None] = field(default_factory=dict)  # what a database showed of its transactions
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)  # that failed: whether they block, what they found
 
     @property
     def staged(self) -> int:
@@ -82,6 +93,7 @@ class DayMetrics:
             "event_days": {day.isoformat(): rows for day, rows in sorted(self.event_days.items())},
             "figures": {name: str(number) for name, number in self.figures.items()},
             "clocks": {name: figures for name, figures in self.clocks.items() if figures},
+            "checks": self.checks,
             **self.profile.as_json(),
         }
         return {k: v for k, v in named.items() if v}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,10 +25,12 @@ from lakehouse.tables.commit import Commit, Target, ensure_table, exchange_files
 from lakehouse.tables.content import contents
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
-from lakehouse.tables.history import Record, fold, records, standing
+from lakehouse.tables.history import JUDGE, JUDGED, Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
+from lakehouse.tables.laps import Clock
 from lakehouse.tables.late import rules_for
-from lakehouse.tables.metrics import DayMetrics, Outcome, measure
+from lakehouse.tables.late_only import late_only
+from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, judged_days, measure
 from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.slices import FanOut, Slices
@@ -182,15 +183,19 @@ class Publisher:
         samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
         history = self.base.rows_by_day(self.table.day_column)
         figures = self._figures_before(job)
-        for day in [*job.days, *job.also]:
+        judged = self.table.volume is not None or self.table.anomalies is not None
+        stragglers = late_only(self._lake, self.table) if judged else set()
+        for day in (*job.days, *job.also, *stragglers):
             history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
+            figures.pop(day, None)
         failed: list[Outcome] = []
         good: list[date] = []
         for day in sorted([*job.days, *job.also]):
             outcomes = audit(self.table, metrics[day], history, figures, self._sums(job, result, day))
+            metrics[day].checks = failed_checks(outcomes)
             broken = [o for o in outcomes if o.blocking and not o.passed]
             failed += broken
-            if not broken:
+            if not broken and day not in stragglers:
                 history[day] = metrics[day].rows
                 figures[day] = metrics[day].as_json()
             if day in job.days:
@@ -201,6 +206,7 @@ class Publisher:
             # Keys move between days: published in part, one could be in two days or in none.
             for day in good:
                 held = replace(failed[0], day=day, message=f"held back with {failed[0].day}: {failed[0].message}")
+                metrics[day].checks = failed_checks([held])
                 result.days[day] = replace(result.days[day], status=FAILED, outcomes=[held])
             return []
         return good
@@ -290,7 +296,16 @@ class Publisher:
             )
             facts[QUARANTINE_VERSION] = str(aside)
             failpoint(self.table.id, "after-quarantine-commit")
+        # A candidate, which is built beside the table, has no part in its history.
+        live = self.target.path == table_path(self._root, self.table.id)
+        refused = [metrics[day] for day in result.with_status(FAILED)] if live else []
+        if judged := judged_days(refused, job.fingerprints):
+            facts[JUDGED] = judged
         if not good:
+            if judged:
+                told = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
+                result.version = exchange_files(self.target, self.base, (), (), told, days=[])
+                fold(self._root, open_snapshot(self.target.path), self.table.id)
             return
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
@@ -298,18 +313,11 @@ class Publisher:
         seconds = round(sum(result.seconds.values()), 3)
         figures = {day.isoformat(): {**metrics[day].as_json(), "seconds": seconds} for day in days}
         failpoint(self.table.id, "before-commit")
-        result.version = replace_days(
-            self.target,
-            self.base,
-            valid,
-            days,
-            Commit(prints | contents(self.table, valid, self.base), {**facts, "lakehouse.metrics": figures}),
-            read_whole=self.table.upsert,
-        )
+        commit = Commit(prints | contents(self.table, valid, self.base), {**facts, "lakehouse.metrics": figures})
+        result.version = replace_days(self.target, self.base, valid, days, commit, read_whole=self.table.upsert)
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
-        # A candidate, which is built beside the table, has no part in its history.
-        if self.target.path == table_path(self._root, self.table.id):
+        if live:
             fold(self._root, open_snapshot(self.target.path), self.table.id)
 
 
@@ -335,17 +343,3 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         description=f"Rows of {table.id} that broke a row rule",
     )
     return target, side
-
-
-class Clock:
-    """Adds seconds by phase to a mapping."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds = seconds
-        self._last = time.perf_counter()
-
-    def lap(self, phase: str) -> None:
-        """The time since the last lap belongs to this phase."""
-        now = time.perf_counter()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
-        self._last = now

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from lakehouse.contracts import Table
@@ -10,6 +11,7 @@ from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.touched import behind, stale_days
+from lakehouse.tables.verdicts import verdicts
 
 READY, STALE, MISSING = "ready", "stale", "missing"
 
@@ -25,6 +27,7 @@ class Readiness:
         version: of the table, as it was looked at; -1 where it does not exist.
         rows: of the day.
         run_id, published_at: of the commit that published the day; None where it is missing.
+        failing: by check that fails on the day, what it found; a day that is ready has warnings only.
     """
 
     table: str
@@ -35,6 +38,7 @@ class Readiness:
     rows: int
     run_id: str | None
     published_at: datetime | None
+    failing: Mapping[str, str] = field(default_factory=dict)
 
 
 def readiness(lake: Lake, table: Table, day: date) -> Readiness:
@@ -42,13 +46,17 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
     snapshot = lake.snapshot(table.id)
     rows = snapshot.rows_by_day(table.day_column).get(day, 0)
     published = rows > 0 or snapshot.transaction(day_transaction(day)) is not None
+    found = verdicts(lake, table, [day])
+    refused = [each for each in found if each.blocking]
     if not published:
         status, reason = MISSING, f"{table.id} {day} was never published"
-    elif stale_days(lake, table, [day]):
+    elif refused or stale_days(lake, table, [day]):
         status, reason = STALE, f"{table.id} {day} is not published from its newest input and code"
     else:
         reason = behind(lake, table, [day]).get(day, "")
         status = STALE if reason else READY
+    if refused:
+        reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
     record = standing(lake.settings.root, table.id, [day]).get(day) if published else None
     return Readiness(
         table.id,
@@ -59,4 +67,5 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
         rows,
         record.run_id if record else None,
         record.at if record else None,
+        {each.check: each.found for each in found},
     )

@@ -93,6 +93,11 @@ class Snapshot:
         found = self._read.transaction_version(app_id) if known is None else known.get(app_id)
         return None if found == WITHDRAWN else found
 
+    def transactions(self) -> dict[str, int]:
+        """All of them by application id, without those withdrawn; empty where they can be told one by one only."""
+        known = self._transactions if self.delta is not None else None
+        return {name: version for name, version in (known or {}).items() if version != WITHDRAWN}
+
     def nulls(self, column: str) -> dict[str, int | None]:
         """Nulls in a column by path of each live file; None where the log does not say, as for an older file."""
         return self._statistic(f"null_count.{column}")

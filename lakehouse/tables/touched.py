@@ -10,7 +10,7 @@ from lakehouse.contracts import Table
 from lakehouse.sources.landing import landing_files
 from lakehouse.tables.history import standing
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.plan import day_transaction, make_plan, window
+from lakehouse.tables.plan import day_transaction, days_of_transactions, make_plan, window
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -66,7 +66,7 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
 def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
     """The days that read, directly or not, a day whose newest input is not published, with the first such day in words.
 
-    Such a day holds the last good data: what it reads failed, or has not been built yet.
+    Such a day holds the last good data, or none yet: what it reads failed, or has not been built.
     """
     found: dict[date, str] = {}
     for each in table.upstream.values():
@@ -83,6 +83,20 @@ def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
                 if wanted in late:
                     found.setdefault(day, late[wanted])
     return found
+
+
+def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set[date]:
+    """The days of a table that are published, empty ones included.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        also: days to look at beside those that have rows or input; others may be missing where they are empty.
+    """
+    snapshot = lake.snapshot(table.id)
+    rows = set(snapshot.by_day(table.day_column)) | days_of_transactions(snapshot.transactions())
+    likely = known_days(lake, table).union(also) - rows
+    return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 
 
 def waiting(lake: Lake) -> dict[str, dict[date, str]]:

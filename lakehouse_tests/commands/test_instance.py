@@ -13,11 +13,15 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
+import typer
 from dagster import DagsterEvent, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
+from typer.testing import CliRunner
 
+from lakehouse.commands.command import Command
 from lakehouse.orchestration import instance as module
 from lakehouse.orchestration.instance import (
     OWNER_TAG,
+    claim_run,
     close_abandoned_runs,
     create_run,
     execute,
@@ -26,6 +30,7 @@ from lakehouse.orchestration.instance import (
     unfinished_days,
 )
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.why import because, why_now
 from lakehouse.settings import Settings
 
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 4)
@@ -200,3 +205,39 @@ def test_an_interrupt_ends_the_run(
         DagsterRunStatus.CANCELED if error is KeyboardInterrupt else DagsterRunStatus.FAILURE
     )
     assert slots(instance) == 0
+
+
+def test_a_run_says_over_which_days_it_is_and_why(instance: DagsterInstance) -> None:
+    """Without it, the list of runs would name none of them but by letters and digits."""
+    plain = create_run(instance, TABLES, FIRST, LAST)
+    assert (plain.tags["days"], "why" in plain.tags) == ("2011-03-01…03-04", False)
+    with because("lakehouse backfill --failed-only"):
+        asked = create_run(instance, TABLES, FIRST, FIRST)
+    assert (asked.tags["days"], asked.tags["why"]) == ("2011-03-01", "lakehouse backfill --failed-only")
+    # What Dagster launched is told when its process takes it over.
+    instance.add_run_tags(plain.run_id, {"dagster/backfill": "abcd"})
+    claim_run(instance, _stored(instance, plain))
+    assert _stored(instance, plain).tags["why"] == "backfill abcd"
+    claim_run(instance, _stored(instance, asked))
+    assert _stored(instance, asked).tags["why"] == "lakehouse backfill --failed-only"
+
+
+def test_a_command_tells_its_flags_and_no_values() -> None:
+    """Without it, runs of a command would not say which; or the person who is to be forgotten be named in a tag."""
+    told: list[str] = []
+    app = typer.Typer()
+
+    @app.command("erase", cls=Command)
+    def erase(_person: str, *, force: bool = False, verbose: bool = False) -> None:
+        told.append(why_now()["why"])
+
+    app.command("other", cls=Command)(lambda: None)
+    assert CliRunner().invoke(app, ["erase", "jane@example.com", "--force"]).exit_code == 0
+    assert told == ["lakehouse erase --force"]
+    assert why_now() == {}
+
+
+def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found

@@ -294,7 +294,9 @@ def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPat
     program, arguments, environment, handler = called
     assert program == sys.executable
     assert arguments[1:6] == ["-m", "dagster", "dev", "-h", "127.0.0.1"]
-    assert arguments[-2:] == ["-m", "lakehouse.definitions"]
+    workspace = arguments[arguments.index("-w") + 1]
+    assert "lakehouse.definitions" in Path(workspace).read_text(encoding="utf-8")
+    assert arguments[-2:] == ["--log-level", "warning"]
     assert environment["DAGSTER_HOME"] == str(root / "dagster")
     assert environment["LAKEHOUSE_ROOT"] == str(root)
     ((port, given),) = reports

@@ -254,11 +254,13 @@ def test_the_command_lists_what_was_told_and_what_fails(settings: Settings) -> N
     """Without it, whoever comes to the desk in the morning would have to read a file."""
     assert CliRunner().invoke(app, ["alerts", "list", "--json"]).stdout == "[]\n"
     with opened_store(store_path(settings)) as store, store.transaction():
-        store.take(News([Problem(KEY, ERROR, 1.5, 1.5, 3, "found 3")], [], [MESSAGE]), ["log"])
+        over = Problem(KEY, ERROR, 1.5, 1.5, 3, "found 3")  # says the store; the table's own log knows of none
+        run = Problem((KEY[0], "run", KEY[2]), ERROR, 1.5, 1.5, 3, "broke")
+        store.take(News([over, run], [], [MESSAGE]), ["log"])
     (row,) = json.loads(CliRunner().invoke(app, ["alerts", "list", "--json"]).stdout)
     assert (row["table"], row["days"], row["sinks"]) == (KEY[0], [KEY[2]], {"log": "waiting"})
     (row,) = json.loads(CliRunner().invoke(app, ["alerts", "list", "--failing", "--json"]).stdout)
-    assert (row["check"], row["day"], row["seen"]) == ("row_count", KEY[2], 3)
+    assert (row["check"], row["day"], row["seen"]) == ("run", KEY[2], 3)
     shown = CliRunner().invoke(app, ["alerts", "list"]).stdout
     assert "1970-01-01T00:00:01Z" in shown
     assert "log: waiting" in shown

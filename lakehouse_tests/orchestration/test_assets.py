@@ -17,22 +17,23 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried, build_asset
+from lakehouse.orchestration.checks import JUDGED_AFTER, evaluations
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.report import (
-    JUDGED_AFTER,
     asset_key,
-    check_results,
     clock_metadata,
     day_metadata,
     quarantine_metadata,
 )
 from lakehouse.settings import Settings, get_settings
-from lakehouse.tables.audit import audit, check_names
-from lakehouse.tables.clocks import ProducerDay
+from lakehouse.tables.audit import audit, blocking_checks, check_names
+from lakehouse.tables.clocks import ProducerDay, judge_clocks
 from lakehouse.tables.failures import DEPTH_CHECK, Depth
+from lakehouse.tables.lake import LakeOfNow
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
+from lakehouse.tables.verdicts import Verdict, table_verdicts
 
 DAY = date(2011, 1, 5)
 
@@ -72,16 +73,29 @@ def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), outcomes)})
     result.quarantine = Depth(datetime(2011, 1, 6, tzinfo=UTC))
     assert {outcome.check for outcome in outcomes} == set(check_names(table)) - set(JUDGED_AFTER)
-    assert {each.check_name for each in check_results(table, result)} == set(check_names(table))
+    assert blocking_checks(table) <= {outcome.check for outcome in outcomes}
+    assert {each.check_name for each in evaluations(table, [], result)} == set(check_names(table))
 
 
-def test_a_full_quarantine_warns_and_is_shown_on_the_asset() -> None:
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_a_check_that_keeps_days_back_says_so(table: Table) -> None:
+    """Without it, Dagster would call the checks that keep a day from being published non-blocking."""
+    blocking = {spec.name for spec in _assets(table).check_specs if spec.blocking}
+    assert blocking == blocking_checks(table)
+    assert {"row_count", "null_rates", "row_rules"} <= blocking
+    for spec in _assets(table).check_specs:
+        assert ("is not published" in (spec.description or "")) == (spec.name in blocking), spec.name
+
+
+def test_a_full_quarantine_warns_and_is_shown_on_the_asset(tmp_path: Path) -> None:
     """A depth beyond the bound that failed as an error would make a good day look as if it was not published."""
     table = tables()["silver.transactions"]
     result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))})
     now = datetime(2011, 3, 6, tzinfo=UTC)
     result.quarantine = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
-    (found,) = [each for each in check_results(table, result) if each.check_name == DEPTH_CHECK]
+    lake = LakeOfNow(Settings(root=tmp_path), tables())
+    standing = table_verdicts(lake, table, depth=result.quarantine)
+    (found,) = [each for each in evaluations(table, standing, result) if each.check_name == DEPTH_CHECK]
     assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)
     assert "7 rows in quarantine" in str(found.description)
     assert "currency_known 7" in str(found.description)
@@ -102,9 +116,13 @@ def test_a_producer_with_a_wrong_clock_is_named_and_plotted() -> None:
         ProducerDay(DAY, "events/web", {"rows": 900}),
         ProducerDay(DAY + timedelta(days=1), "events/app", {"rows": 900}),
     ]
-    (found,) = [each for each in check_results(table, result) if each.check_name == CLOCKS_CHECK]
-    assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)
+    assert table.clock is not None
+    passed, text = judge_clocks(table.clock, result.producers)
+    standing = [Verdict(CLOCKS_CHECK, None, blocking=False, found=text)]
+    (found,) = [each for each in evaluations(table, standing, result) if each.check_name == CLOCKS_CHECK]
+    assert (passed, found.passed, found.severity) == (False, False, AssetCheckSeverity.WARN)
     assert str(found.description).startswith("the clock of events/app is wrong on 1 day(s), last 2011-01-05: 40 of 900")
+    assert found.metadata["rows_ahead"].value == 40
     assert "events/web" not in str(found.description)
     assert clock_metadata(result, DAY) == {
         "clock/events/app/rows_ahead": 40,
@@ -221,3 +239,44 @@ def test_an_engine_error_tells_no_value_of_a_row() -> None:
     assert "example.com" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+LONGEST_KEY = 30
+"""Letters of a metadata key that leave room for its value in Dagster's pages."""
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=str)
+def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> None:
+    """Without it, a plot would have a line for single days and another for backfills, or a name cover its value."""
+    days = [DAY, DAY + timedelta(days=1)]
+    made = {
+        day: DayResult(PUBLISHED, DayMetrics(day, rows=3), audit(table, DayMetrics(day, rows=3), {})) for day in days
+    }
+    one = BuildResult(table, 1, {each.table: 7 for each in table.upstream.values()}, {DAY: made[DAY]})
+    many = BuildResult(table, 1, one.inputs, made)
+    for single, several in zip(evaluations(table, [], one), evaluations(table, [], many), strict=True):
+        assert set(single.metadata) == set(several.metadata), single.check_name
+        ours = [key for key in single.metadata if not key.startswith("failed/")]  # rules are named by the contract
+        assert all(len(key) <= LONGEST_KEY for key in ours)
+    assert set(day_metadata(table, one, DAY, "uri", 3)) == set(day_metadata(table, many, DAY, "uri", 3))
+    assert all(len(key) <= LONGEST_KEY for key in day_metadata(table, many, DAY, "uri", 3))
+
+
+def test_a_day_without_a_file_says_so_and_links_to_none() -> None:
+    """Without it, the page of an empty day would lead to a file that is not there, and say that all is well."""
+    table = tables()["bronze.online_retail"]
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), audit(table, DayMetrics(DAY), {}))})
+    shown = day_metadata(table, result, DAY, "uri", 0, {})
+    assert "reads/landing" not in shown
+    assert (shown["landed_files"], shown["checks"][:18]) == (0, "no file has landed")
+    there = day_metadata(table, result, DAY, "uri", 0, {DAY: [Path(f"landing/online_retail/{DAY}.csv.gz")]})
+    assert there["reads/landing"].value == f"landing/online_retail/{DAY}.csv.gz"
+
+
+def test_no_window_greets_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first thing that a visitor sees would be a request for an e-mail address."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    with opened_instance(Settings(root=tmp_path / "root")) as instance:
+        assert not instance.nux_enabled

@@ -159,7 +159,18 @@ def test_late_events_touch_their_own_days_only(world: World) -> None:
     world.settle()
     before = {name: world.lake().snapshot(name).version for name in (SILVER, GOLD)}
     world.land(DAYS[6], DAYS[6], DAYS[2])
-    ran = world.settle()
+    looked = world.look()
+    assert dict(zip([str(each.first) for each in looked.pieces], looked.why, strict=True)) == {
+        str(DAYS[6]): f"files landed for {BRONZE}"
+    }
+    for piece in looked.pieces:
+        world.run(piece)
+    touched = world.look()
+    assert touched.why[0] == f"late rows in {BRONZE} {DAYS[6]}"
+    ran = list(looked.pieces) + list(touched.pieces)
+    for piece in touched.pieces:
+        world.run(piece)
+    ran += world.settle()
     assert {(name, day) for piece in ran for name in piece.tables for day in piece.days if name == SILVER} == {
         (SILVER, DAYS[2]),
         (SILVER, DAYS[6]),
@@ -353,6 +364,7 @@ def test_dagster_gets_requests_it_can_start(evaluated: Any, settings: Settings, 
     assert request.tags["dagster/asset_partition_range_start"] == "2011-03-01"
     assert request.tags["dagster/asset_partition_range_end"] == "2011-03-02"
     assert request.tags["dagster/retry_on_asset_or_op_failure"] == "false"
+    assert (request.tags["days"], request.tags["why"]) == ("2011-03-01…03-02", "files landed for bronze.events")
     named = {".".join(key.path) for key in request.asset_selection}
     assert named == {
         name

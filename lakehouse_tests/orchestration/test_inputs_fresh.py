@@ -16,7 +16,7 @@ from lakehouse import catalog
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
-from lakehouse.orchestration.report import INPUTS_FRESH
+from lakehouse.orchestration.checks import INPUTS_FRESH
 from lakehouse.settings import Settings
 from lakehouse.tables.publish import BuildResult
 from lakehouse.tables.ready import MISSING, READY, STALE, readiness
@@ -140,5 +140,9 @@ def test_a_day_that_holds_the_last_good_data_says_so(
     assert materialized is not None
     assert materialized.asset_materialization is not None
     assert "inputs_not_fresh" in materialized.asset_materialization.metadata
-    assert [each.passed for each in run(days[1]).values()] == [False]
-    assert [each.passed for each in run(days[0]).values()] == [True]
+    assert {day: each.passed for day, each in run(days[1]).items()} == {None: False, "2011-03-02": False}
+    over_all = run(days[0])
+    assert {day: each.passed for day, each in over_all.items()} == {None: False}, "another day still waits"
+    assert "2011-03-02" in (over_all[None].description or "")
+    waiting.clear()
+    assert {day: each.passed for day, each in run(days[0]).items()} == {None: True}

@@ -9,18 +9,16 @@ from typing import Any
 
 import pandera.pyspark as pa
 import pytest
-from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterInstance
+from dagster import DagsterInstance
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Landing, Sum, Table, Volume
-from lakehouse.orchestration.report import asset_key
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
 from lakehouse.report.usual import rows_series
-from lakehouse.report.verdicts import Found, check_cells
 from lakehouse.tables.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
-from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
-from lakehouse.tables.history import standing
+from lakehouse.tables.commit import Commit, Target, ensure_table, exchange_files, replace_days
+from lakehouse.tables.history import JUDGE, JUDGED, standing
 from lakehouse.tables.lake import Lake, LakeOfNow
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import day_transaction, make_plan
@@ -66,14 +64,14 @@ def shop(lake: LakeFactory) -> Lake:
     return lake(none(), raw(), sales())
 
 
-def publish(shop: Lake, name: str, by_day: Mapping[date, int], run: str = "r") -> None:
+def publish(shop: Lake, name: str, by_day: Mapping[date, int], warned: Mapping[str, str] | None = None) -> None:
     """Publish days with their figures as a build does, without an engine."""
     made = shop.table(name)
     target = Target(shop.path(name), made.schema, made.partition_by)
     rows = [{"id": str(n), "day": day, "paid": Decimal(n)} for day, number in by_day.items() for n in range(number)]
     lately = LakeOfNow(shop.settings, shop.tables)
     prints = make_plan(lately, made, list(by_day)).fingerprints
-    facts: dict[str, Any] = {"lakehouse.run_id": run, "lakehouse.code_version": made.code_version}
+    facts: dict[str, Any] = {"lakehouse.run_id": "r", "lakehouse.code_version": made.code_version}
     facts["lakehouse.metrics"] = {
         day.isoformat(): {
             "rows": number,
@@ -81,6 +79,7 @@ def publish(shop: Lake, name: str, by_day: Mapping[date, int], run: str = "r") -
             "seconds": 4.0,
             "nulls": {"id": number // 4},
             "figures": {"revenue": f"{number}.50"},
+            "checks": {check: {"blocking": False, "found": text} for check, text in (warned or {}).items()},
         }
         for day, number in by_day.items()
     }
@@ -141,55 +140,34 @@ def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
 
 
 def test_a_warning_stands_until_the_day_is_published_again(shop: Lake) -> None:
-    """From a real event log: without it, a matrix would keep a warning for ever, or lose it to the next day's run."""
+    """Without it, a matrix would keep a warning for ever, or lose it to the next day's run."""
     publish(shop, "silver.raw", dict.fromkeys(DAYS[:2], 4))
-    publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4), run="one")
-    with DagsterInstance.ephemeral() as instance:
-        run = instance.create_run_for_job(_nothing())
-        for day in DAYS[:2]:
-            told = AssetCheckEvaluation(
-                asset_key=asset_key("gold.sales"), check_name="volume", passed=False, metadata={"day": str(day)},
-                severity=AssetCheckSeverity.WARN, description="few rows", partition=str(day),
-            )  # fmt: skip
-            _log(instance, run, told)
-        _, cells = seen(shop, instance).checks["volume"]
-        assert [(cell.sign, cell.why) for cell in cells.values()] == [(Verdict.WARNED, "few rows")] * 2
-        publish(shop, "gold.sales", {DAYS[0]: 5}, run="two")
-        _, cells = seen(shop, instance).checks["volume"]
-        assert [cells[day].sign for day in DAYS[:2]] == [Verdict.PASSED, Verdict.WARNED]
+    publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4), warned={"volume": "few rows"})
+    _, cells = seen(shop).checks["volume"]
+    assert [(cell.sign, cell.why) for cell in cells.values()] == [(Verdict.WARNED, "few rows")] * 2
+    publish(shop, "gold.sales", {DAYS[0]: 5})
+    _, cells = seen(shop).checks["volume"]
+    assert [cells[day].sign for day in DAYS[:2]] == [Verdict.PASSED, Verdict.WARNED]
 
 
-def _nothing() -> Any:
-    from dagster import job, op
-
-    @op
-    def rest() -> None:
-        pass
-
-    @job
-    def idle() -> None:
-        rest()
-
-    return idle
-
-
-def _log(instance: DagsterInstance, run: Any, told: AssetCheckEvaluation) -> None:
-    from dagster import DagsterEvent
-    from dagster._core.events import DagsterEventType
-
-    event = DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION.value, run.job_name, event_specific_data=told)
-    instance.report_dagster_event(event, run.run_id)
-
-
-def test_what_blocked_a_day_is_a_failure_only_while_the_day_is_broken(shop: Lake) -> None:
-    """A file that was landed as it was before leaves the day as published: its failure is over."""
-    publish(shop, "gold.sales", {DAYS[0]: 4})
-    kept = standing(shop.settings.root, "gold.sales")
-    found = {"row_count": {DAYS[0]: Found(9e9, "later", True, "no rows"), DAYS[1]: Found(9e9, "later", True, "none")}}
-    _, broken = check_cells(sales(), kept, {DAYS[0], DAYS[1]}, found, {})["row_count"]
-    assert [cell.sign for cell in broken.values()] == [Verdict.FAILED, Verdict.FAILED]
-    _, over = check_cells(sales(), kept, set(), found, {})["row_count"]
-    assert {day: cell.sign for day, cell in over.items()} == {DAYS[0]: Verdict.PASSED}
+def test_what_blocked_a_day_is_told_until_the_day_is_built_again(shop: Lake) -> None:
+    """As Dagster, status and alerts tell it: from the commit that says why nothing was published."""
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[:2], 4))
+    publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4))
+    target = Target(shop.path("gold.sales"), sales().schema, sales().partition_by)
+    told: dict[str, Any] = {"checks": {"row_count": {"blocking": True, "found": "no rows"}}}
+    told["tried"] = make_plan(LakeOfNow(shop.settings, shop.tables), sales(), [DAYS[1]]).fingerprints[DAYS[1]]
+    facts = {"lakehouse.run_id": "r", "lakehouse.operation": JUDGE, JUDGED: {str(DAYS[1]): told}}
+    exchange_files(target, ensure_table(target), (), (), Commit(metadata=facts), days=[])
+    found = seen(shop)
+    assert [cell.sign for cell in found.days.values()] == [State.PUBLISHED, State.FAILED]
+    assert (found.days[DAYS[1]].why, found.rows) == ("row_count: no rows", 8)
+    _, cells = found.checks["row_count"]
+    assert [(cell.sign, cell.why) for cell in cells.values()] == [(Verdict.PASSED, ""), (Verdict.FAILED, "no rows")]
+    publish(shop, "gold.sales", {DAYS[1]: 2})
+    _, cells = seen(shop).checks["row_count"]
+    assert [cell.sign for cell in cells.values()] == [Verdict.PASSED] * 2
+    assert {cell.sign for cell in seen(shop).days.values()} == {State.PUBLISHED}
 
 
 def test_the_band_is_where_the_checks_have_nothing_to_say(shop: Lake) -> None:

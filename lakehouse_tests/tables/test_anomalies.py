@@ -11,7 +11,7 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Anomalies, Input, Table
+from lakehouse.contracts import Anomalies, Input, Table, Volume
 from lakehouse.tables.anomalies import baseline, drifts, volume
 from lakehouse.tables.metrics import DayMetrics, Outcome
 from lakehouse.tables.profile import Moments, Numbers, Profile
@@ -123,3 +123,26 @@ def test_figures_kept_by_older_code_are_no_baseline() -> None:
         for name in ("log_mean", "log_stddev"):
             figures["profile"]["amount"][name] = None
     assert failed(sales(), day_of(MONDAY, log_mean=9.0), older) == {}
+
+
+def weeks(*rows: int) -> dict[date, int]:
+    """Rows of the Mondays before, the newest last."""
+    return {MONDAY - timedelta(weeks=len(rows) - n): each for n, each in enumerate(rows)}
+
+
+def test_a_day_without_rows_warns_where_its_weekday_has_some() -> None:
+    """Without it, a file that never came would be a green day, seven of seven checks passed."""
+    bounds = Volume()
+    missing = volume(bounds, DayMetrics(MONDAY), weeks(90, 110, 0, 100, 100))
+    assert (missing.passed, missing.blocking) == (False, False)
+    assert missing.message.startswith("no rows, but 4 of the last 5 same weekdays had some, usually 100")
+    known = volume(bounds, DayMetrics(MONDAY), weeks(90, 110, 100, 100, 100), {MONDAY: "Easter"})
+    assert (known.passed, "a known event: Easter" in known.message) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "rows", [(), (100, 100, 100), (100, 0, 0, 0, 100, 0, 100, 100), (100, 100, 100, 100, 0, 0, 0, 0)]
+)
+def test_a_day_without_rows_is_well_where_its_weekday_often_has_none(rows: tuple[int, ...]) -> None:
+    """Without it, every Sunday of a shop that is closed would warn, and soon nobody would look."""
+    assert volume(Volume(), DayMetrics(MONDAY), weeks(*rows)).passed

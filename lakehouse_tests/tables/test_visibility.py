@@ -63,4 +63,5 @@ def test_a_failed_audit_is_visible_at_no_version(lake: LakeFactory, monkeypatch:
     )  # fmt: skip
     assert not wrong[:3]
     assert looks > 3
-    assert len(versions) == added == GENERATIONS // 3, "nothing but the good days was ever named in the log"
+    assert added == GENERATIONS // 3, "no file of a refused day was ever named in the log"
+    assert len(versions) == GENERATIONS, "a refused build commits why it was refused"

@@ -20,8 +20,9 @@ from dagster._core.events import RunFailureReason
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
+from lakehouse.orchestration.checks import INPUTS_FRESH, SUMS_UP
+from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run
-from lakehouse.orchestration.report import INPUTS_FRESH, SUMS_UP
 from lakehouse.tables.publish import PUBLISHED
 
 BUILD, FRESHNESS = "build", "freshness"
@@ -34,6 +35,7 @@ READ = (
     DagsterEventType.ASSET_MATERIALIZATION,
     DagsterEventType.STEP_FAILURE,
     DagsterEventType.RUN_FAILURE,
+    DagsterEventType.RUN_CANCELED,
     DagsterEventType.FRESHNESS_STATE_CHANGE,
 )
 
@@ -124,6 +126,8 @@ def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogR
                 _broke(seen, event, lambda: _days_of_run(instance, run_id))
             case DagsterEventType.RUN_FAILURE:
                 _run_failed(seen, event)
+            case DagsterEventType.RUN_CANCELED:
+                _run_ended(instance, seen, event)
             case DagsterEventType.FRESHNESS_STATE_CHANGE:
                 _freshness(seen, event)
     return seen
@@ -180,6 +184,18 @@ def _run_failed(seen: Observed, event: DagsterEvent) -> None:
         return  # its steps have said why
     why = f" ({data.error.cls_name})" if data is not None and data.error is not None else ""
     seen.run_failure = f"Run {seen.run_id[:8]} of {event.job_name} failed: {event.message or 'without a message'}{why}"
+
+
+def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -> None:
+    if not ended_by_somebody(instance, seen.run_id):
+        return  # its process was told to stop; what it has not built is due as before
+    days = _days_of_run(instance, seen.run_id)
+    when = f" over {days[0]}" + (f" … {days[-1]}" if len(days) > 1 else "") if days[0] else ""
+    seen.run_severity = WARN
+    seen.run_failure = (
+        f"Somebody ended run {seen.run_id[:8]} of {event.job_name}{when}: what it had not built waits until its input "
+        "changes or somebody launches it (lakehouse backfill --failed-only)"
+    )
 
 
 def _freshness(seen: Observed, event: DagsterEvent) -> None:

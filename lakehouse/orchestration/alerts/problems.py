@@ -33,7 +33,8 @@ class Observed:
         evaluated: tables and checks that had a result over the whole step.
         audited: tables and days that were published, thus audited, by this step.
         present: tables and days that were found published, unchanged ones included.
-        run_failure: what ended the run, where no step did.
+        run_failure: what ended the run, where no step did; `run_severity` is ERROR, or WARN where a person did.
+        silent: it is remembered and not told.
     """
 
     run_id: str
@@ -44,6 +45,8 @@ class Observed:
     audited: set[tuple[str, str]] = field(default_factory=set)
     present: set[tuple[str, str]] = field(default_factory=set)
     run_failure: str = ""
+    run_severity: str = ERROR
+    silent: bool = False
 
     def heals(self, key: Key, build: str) -> bool:
         """Whether the step showed that a problem is over; `build` is the check that stands for the step itself."""
@@ -120,8 +123,12 @@ def judge(
         news.messages.append(_message(RECOVERED, severity, keys, found, observed, owners))
     if observed.run_failure:
         news.messages.append(
-            Message(FAILED, ERROR, "", "run", "", (), observed.run_failure, observed.run_id, observed.at)
+            Message(
+                FAILED, observed.run_severity, "", "run", "", (), observed.run_failure, observed.run_id, observed.at
+            )
         )
+    if observed.silent:
+        news.messages.clear()
     return news
 
 

@@ -8,16 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dagster import DagsterInstance, DefaultSensorStatus, SensorDefinition, SensorEvaluationContext, SkipReason, sensor
+from deltalake.exceptions import DeltaError
 from filelock import FileLock, Timeout
 
+from lakehouse.catalog import tables
+from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import judge
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
+from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
+from lakehouse.orchestration.checks import align
 from lakehouse.settings import Settings, get_settings
+from lakehouse.tables.lake import Lake, LakeOfNow
+from lakehouse.tables.ledger import LEDGER
+from lakehouse.tables.verdicts import table_verdicts, verdicts
 
 INTERVAL = 30  # seconds
+COMPARED_FOR = 600.0  # seconds in which a table that has not changed is not looked at again
 LONGEST = 25.0  # seconds of sending in one look; Dagster gives a sensor a minute
 
 
@@ -25,10 +34,15 @@ class AlertDeliveryError(LakehouseError):
     """Alerts wait for a sink that did not take them; they are kept and tried again at the next look."""
 
 
+_SEEN: dict[tuple[Path, str], tuple[str, float]] = {}
+"""By root and table, the mark of when its checks were last compared and the time; the sensor's process keeps it."""
+
+
 @dataclass
 class Look:
-    """What one look did: messages made, messages sent by sink, and why others wait."""
+    """What one look did: steps taken in, messages made, messages sent by sink, and why others wait."""
 
+    taken_in: int = 0
     made: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     waiting: int = 0
@@ -84,9 +98,10 @@ def look(
     owners: Mapping[str, str],
     *,
     quiet: float,
+    lake: Lake | None = None,
     now: float | None = None,
 ) -> Look:
-    """Take in what is new in the event log, and send what is to be sent.
+    """Take in what is new in the event log and how the checks stand, and send what is to be sent.
 
     Args:
         instance: whose event log.
@@ -94,14 +109,18 @@ def look(
         sinks: by name.
         owners: by table.
         quiet: seconds before what goes on failing is told again.
+        lake: whose tables say how their checks stand; None: that of the settings.
         now: seconds since the epoch; events of the last seconds are left for the next look.
     """
     done = Look()
     moment = time.time() if now is None else now
     began = time.monotonic()
     more = True
+    lake = lake or LakeOfNow(get_settings(), tables())
     while more and time.monotonic() - began < LONGEST:
         more = _take_in(instance, store, sinks, owners, quiet, moment, done)
+    if not more:
+        _compare(instance, lake, store, sinks, owners, quiet, moment, done)
     _send(store, sinks, done, began + LONGEST)
     store.tidy()
     return done
@@ -120,6 +139,7 @@ def _take_in(
     if after is None or after > last_position(instance):  # the first look, or a new event log
         after = first_position(instance, now)
     batch = read_batch(instance, after, now)
+    done.taken_in += len(batch.observed)
     with store.transaction():
         known = store.problems()
         for observed in batch.observed:
@@ -130,6 +150,47 @@ def _take_in(
             done.made += len(news.messages)
         store.move(batch.position)
     return batch.more
+
+
+def _compare(
+    instance: DagsterInstance,
+    lake: Lake,
+    store: Store,
+    sinks: Mapping[str, Sink],
+    owners: Mapping[str, str],
+    quiet: float,
+    now: float,
+    done: Look,
+) -> None:
+    """Take in how the checks of the tables stand: what no event has said, and what is over."""
+    for name, table in lake.tables.items():
+        mark = _mark(lake, table)
+        before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
+        if not done.taken_in and before == mark and now - at < COMPARED_FOR:
+            continue
+        try:
+            standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
+        except DeltaError as error:  # a table that cannot be read is told by whoever reads it
+            done.problems.append(f"{name}: {type(error).__name__}")
+            continue
+        with store.transaction():
+            known = store.problems()
+            for observed in stands(table, standing, known, now):
+                news = judge(observed, known, owners, quiet, BUILD)
+                known |= {each.key: each for each in news.problems}
+                store.take(news, sinks)
+                done.made += len(news.messages)
+        align(instance, table, standing)
+        # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
+        if not any(each.blocking for each in standing):
+            _SEEN[lake.settings.root, name] = mark, now
+        else:
+            _SEEN.pop((lake.settings.root, name), None)
+
+
+def _mark(lake: Lake, table: Table) -> str:
+    """What the standing of a table's checks is told from; the same mark, the same standing, but for the time."""
+    return " ".join(str(lake.snapshot(name).version) for name in (table.id, table.quarantine_id, LEDGER))
 
 
 def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> None:

@@ -1,0 +1,48 @@
+"""How the checks of a table stand, as findings: what no event has told of, and what is over.
+
+Events say at once what a run found. Whether it is over, and what changed without a run (a restore, a swap, a file that
+was withdrawn), is told by the table's own log, from which `lakehouse status` and Dagster's checks come too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lakehouse.contracts import Table
+from lakehouse.orchestration.alerts.events import FIRST_LOOK_BACK
+from lakehouse.orchestration.alerts.message import ERROR, WARN
+from lakehouse.orchestration.alerts.problems import Failure, Key, Observed, Problem
+from lakehouse.tables.audit import check_names
+from lakehouse.tables.verdicts import Verdict
+
+
+def key_of(table: str, verdict: Verdict) -> Key:
+    """Under which alerts know a verdict."""
+    return table, verdict.check, str(verdict.day or "")
+
+
+def failure_of(table: str, verdict: Verdict) -> Failure:
+    """A verdict as alerts tell it."""
+    return Failure(key_of(table, verdict), ERROR if verdict.blocking else WARN, verdict.found)
+
+
+def stands(table: Table, standing: Sequence[Verdict], known: Mapping[Key, Problem], now: float) -> list[Observed]:
+    """What the standing of a table's checks adds to what is known to fail, and what of it is over.
+
+    Args:
+        table: the table.
+        standing: its checks that fail.
+        known: the problems so far.
+        now: seconds since the epoch; what has failed for longer than alerts look back is remembered and not told.
+    """
+    failing = {key_of(table.id, each): each for each in standing}
+    new: dict[tuple[str, bool], Observed] = {}
+    for key, each in failing.items():
+        if key not in known:
+            at = each.at.timestamp() if each.at else now
+            old = at < now - FIRST_LOOK_BACK
+            seen = new.setdefault((each.run_id, old), Observed(each.run_id, at, silent=old))
+            seen.failures[key] = failure_of(table.id, each)
+    names = check_names(table)
+    over = {key for key in known if key[0] == table.id and key[1] in names and key not in failing}
+    return [*new.values(), *([Observed("", now, passed=over)] if over else [])]

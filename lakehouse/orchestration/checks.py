@@ -1,0 +1,228 @@
+"""Asset checks as Dagster shows them: a check passes only where no day of the table fails it, whichever days ran last.
+
+Each failed check of a day is an evaluation of that partition. Over them is one evaluation a check and run, which speaks
+of every day of the table: it is read from the table's own log (`lakehouse.tables.verdicts`), so that a run over a good
+day does not turn the check of a bad one green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    DagsterInstance,
+    MetadataValue,
+    TableRecord,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.orchestration.report import asset_key, quarantine_metadata, rule_results
+from lakehouse.tables.audit import blocking_checks, check_names
+from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
+from lakehouse.tables.metrics import Outcome
+from lakehouse.tables.publish import BuildResult
+from lakehouse.tables.verdicts import Verdict, by_check, sentence
+
+MOST_DAYS_SHOWN = 100
+INPUTS_FRESH = "inputs_fresh"
+JUDGED_AFTER = (DEPTH_CHECK, CLOCKS_CHECK)  # publishing, which they never block
+SUMS_UP = "days_checked"  # metadata of an evaluation that speaks of all days, whose failures are evaluations too
+FAILING = "days_failing"
+
+FRESH = (
+    "All that a day was computed from, directly or not, is published from its newest input. A warning: the day holds "
+    "the last good data, or none, while what it reads failed or is not built yet"
+)
+AUDITED = "Judged before publishing: a day that fails with an error is not published, and the other days are"
+WARNS = "Only warns: the day is published"
+
+
+def check_specs(table: Table) -> list[AssetCheckSpec]:
+    """The checks of a table, with what each means and whether it keeps a day from being published."""
+    blocking = blocking_checks(table)
+    named = check_names(table) | ({INPUTS_FRESH: FRESH} if table.upstream else {})
+    return [
+        AssetCheckSpec(
+            name, asset=asset_key(table.id), description=_described(name, text, blocking), blocking=name in blocking
+        )
+        for name, text in named.items()
+    ]
+
+
+def _described(name: str, text: str, blocking: Collection[str]) -> str:
+    if name in JUDGED_AFTER or name == INPUTS_FRESH:
+        return f"{text}."
+    return f"{text}. {AUDITED if name in blocking else WARNS}."
+
+
+def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluation]:
+    """One evaluation for each failed check of each day, so that a day fails by its own name."""
+    return [
+        AssetCheckEvaluation(
+            asset_key=asset_key(table.id),
+            check_name=outcome.check,
+            passed=False,
+            severity=_severity(blocking=outcome.blocking),
+            description=outcome.message,
+            metadata={"day": day.isoformat(), **outcome.values},
+            partition=day.isoformat(),
+            blocking=outcome.check in blocking_checks(table),
+        )
+        for day, each in sorted(result.days.items())
+        for outcome in each.outcomes
+        if not outcome.passed
+    ]
+
+
+def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[date]) -> list[AssetCheckEvaluation]:
+    """One evaluation for each day that waits for what it reads, with what that is."""
+    return [
+        AssetCheckEvaluation(
+            asset_key=asset_key(table.id),
+            check_name=INPUTS_FRESH,
+            passed=False,
+            severity=AssetCheckSeverity.WARN,
+            description=waits(day, why, published),
+            metadata={"day": day.isoformat()},
+            partition=day.isoformat(),
+            blocking=False,
+        )
+        for day, why in sorted(waiting.items())
+    ]
+
+
+def waits(day: date, why: str, published: Collection[date]) -> str:
+    """What readers see of a day that waits for its inputs, and why."""
+    return f"{'holds the last good data' if day in published else 'was never published'}: {why}"
+
+
+def evaluations(
+    table: Table,
+    standing: Sequence[Verdict],
+    result: BuildResult | None = None,
+    waiting: Mapping[date, str] | None = None,
+    published: Collection[date] = (),
+) -> list[AssetCheckEvaluation]:
+    """What each check of the table says of all its days.
+
+    Args:
+        table: whose checks.
+        standing: the checks that fail, of days and of the whole table.
+        result: what was built just now, for its figures; None: nothing.
+        waiting: the days whose inputs are not fresh, and why; None: not judged.
+        published: days that readers see something of.
+    """
+    failing = by_check(standing)
+    found = [_over_all(table, name, failing.get(name, ()), result) for name in check_names(table)]
+    if table.upstream and waiting is not None:
+        told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
+        found.append(_over_all(table, INPUTS_FRESH, by_check(told).get(INPUTS_FRESH, ()), None))
+    return found
+
+
+def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) -> list[str]:
+    """Have Dagster show how the checks of a table stand, where no run has said so; returns the checks it is told of.
+
+    A restore, a swap or a file that was withdrawn changes what is true without a run, and a run that broke says
+    nothing of the checks that it was to judge.
+    """
+    failing = by_check(standing)
+    keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}
+    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    told = []
+    for evaluation in evaluations(table, standing):
+        record = newest.get(evaluation.asset_check_key)
+        if record is None:
+            continue  # no run has judged the table yet, so Dagster shows nothing that could be wrong
+        if record.status == AssetCheckExecutionRecordStatus.PLANNED:
+            run = instance.get_run_by_id(record.run_id)
+            if run is not None and not run.is_finished:
+                continue
+        shown = record.evaluation
+        days = shown.metadata.get(FAILING) if shown is not None else None
+        known = days is None or days.value == len(failing.get(evaluation.check_name, ()))
+        if shown is None or shown.partition or shown.passed != evaluation.passed or not known:
+            instance.report_runless_asset_event(evaluation)
+            told.append(evaluation.check_name)
+    return told
+
+
+def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: BuildResult | None) -> AssetCheckEvaluation:
+    outcomes = [
+        o for _, each in sorted(result.days.items() if result else ()) for o in each.outcomes if o.check == name
+    ]
+    metadata: dict[str, Any] = {}
+    if name not in JUDGED_AFTER:
+        metadata = {SUMS_UP: len(outcomes), FAILING: len(failing), **_figures(outcomes)}
+        metadata |= rule_results(table, result.days.values()) if result and name == "row_rules" else {}
+    elif result is not None:
+        metadata = quarantine_metadata(result) if name == DEPTH_CHECK else _clock_figures(result)
+    if failing and failing[0].day is not None:
+        records = [TableRecord({"day": str(each.day), "found": each.found}) for each in failing[:MOST_DAYS_SHOWN]]
+        metadata["failing"] = MetadataValue.table(records=records)
+    return AssetCheckEvaluation(
+        asset_key=asset_key(table.id),
+        check_name=name,
+        passed=not failing,
+        severity=_severity(blocking=any(each.blocking for each in failing)),
+        description=sentence(failing) if failing else _well(table, name, outcomes, result),
+        metadata=metadata,
+        blocking=name in blocking_checks(table),
+    )
+
+
+def _clock_figures(result: BuildResult) -> dict[str, Any]:
+    return {
+        "producers": len({each.producer for each in result.producers}),
+        "rows_ahead": sum(each["ahead"] + each["far_ahead"] for each in result.producers),
+        "rows_impossible": sum(sum(each.wrong.values()) for each in result.producers),
+    }
+
+
+def _well(table: Table, name: str, outcomes: Sequence[Outcome], result: BuildResult | None) -> str:
+    if name == DEPTH_CHECK and result is not None and result.quarantine is not None:
+        return judge_depth(table, result.quarantine)[1]
+    if name == CLOCKS_CHECK:
+        return "no clock of a producer is wrong"
+    if name == INPUTS_FRESH:
+        return "every day is computed from the newest input"
+    if not outcomes:
+        return "no day fails it; nothing was built"
+    if len(outcomes) == 1:
+        return outcomes[0].message
+    return f"no day fails it; {len(outcomes)} were checked"
+
+
+def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The numbers of one day or of many under the same names: counts added up, of shares and the like the highest."""
+    named: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        for key, value in outcome.values.items():
+            if isinstance(value, int | float):
+                named.setdefault(key, []).append(value)
+    added = ("failed/", "unknown/")
+    return {k: sum(v) if k in _ADDED or k.startswith(added) else max(v) for k, v in sorted(named.items())}
+
+
+_ADDED = {
+    "rows",
+    "quarantined",
+    "duplicates",
+    "rows_in",
+    "rows_out",
+    "late_rows",
+    "rows_of_earlier_days",
+    "rows_of_later_days",
+}
+
+
+def _severity(*, blocking: bool) -> AssetCheckSeverity:
+    return AssetCheckSeverity.ERROR if blocking else AssetCheckSeverity.WARN

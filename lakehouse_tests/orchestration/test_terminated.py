@@ -1,0 +1,175 @@
+"""A person's *Terminate* stands: until the input changes or somebody launches the days, and everybody can see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
+
+from lakehouse.catalog import tables
+from lakehouse.commands.status import table_states
+from lakehouse.contracts import Table
+from lakehouse.definitions import defs
+from lakehouse.orchestration import automation
+from lakehouse.orchestration.alerts.sensor import look, store_path
+from lakehouse.orchestration.alerts.store import opened_store
+from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
+from lakehouse.orchestration.ended import Ended, ended_days
+from lakehouse.orchestration.instance import create_run, execute
+from lakehouse.settings import Settings
+from lakehouse.sources.landing import land_events
+from lakehouse.tables.publish import BuildResult
+from lakehouse_tests.orchestration.running import GOOD, Foretold, result
+from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
+from lakehouse_tests.orchestration.test_automation import world as _world
+
+world = _world  # a fixture
+DAY = date(2011, 3, 1)
+EVENTS, TRANSACTIONS = "bronze.events", "silver.transactions"
+
+
+def looked(world: World, ended: Ended) -> automation.Decision:
+    """One evaluation, with the runs that were ended."""
+    cursor = Cursor.of(world.cursor, 5.0)
+    made = decide(world.lake(), cursor, (), ended=ended, last=LAST, limit=99, now=world.now)
+    world.cursor = made.cursor.text()
+    return made
+
+
+@pytest.mark.parametrize("reached", [BRONZE, SILVER])
+def test_what_somebody_ended_waits_for_a_new_input(world: World, reached: str) -> None:
+    """Without it, a run ended in silver would start again within seconds, and one ended in bronze never come back."""
+    world.land(DAYS[0])
+    world.land(DAYS[3])
+    assert looked(world, Ended()).pieces
+    if reached == SILVER:
+        world.publish(BRONZE, DAYS[0])
+    world.publish(BRONZE, DAYS[3])
+    world.publish(SILVER, DAYS[3])
+    left = [SILVER, GOLD] if reached == SILVER else [BRONZE, SILVER, GOLD]
+    ended = Ended(by_somebody={name: {DAYS[0]} for name in left})
+    unknown = decide(world.lake(), Cursor(1), (), last=LAST, limit=99, now=world.now)
+    assert reached in {name for piece in unknown.pieces if DAYS[0] in piece.days for name in piece.tables}, "it is due"
+    for _ in range(3):
+        made = looked(world, ended)
+        assert all(DAYS[0] not in piece.days for piece in made.pieces), "it was ended"
+        for piece in made.pieces:
+            world.run(piece)
+    assert f"Somebody ended the run of {reached} {DAYS[0]}" in looked(world, ended).reason
+    world.land(DAYS[0])
+    (piece,) = looked(world, ended).pieces
+    assert (piece.tables, piece.days) == ((BRONZE, SILVER, GOLD), [DAYS[0]])
+    world.run(piece)
+    world.settle()
+    assert world.due() == {}
+    assert "Somebody" not in looked(world, Ended()).reason
+
+
+def test_what_a_stop_of_the_daemon_interrupted_is_built_after_it(world: World) -> None:
+    """Without it, days whose run was on while the machine was shut down would stay missing for ever."""
+    world.land(DAYS[0])
+    (piece,) = looked(world, Ended()).pieces
+    assert looked(world, Ended()).pieces == [], "asked for already"
+    assert looked(world, Ended(interrupted={name: {DAYS[0]} for name in piece.tables})).pieces == [piece]
+
+
+def cancelled(instance: DagsterInstance, names: list[str], *, by_somebody: bool = True) -> str:
+    """A run of the sensor over the day that is cancelled while it waits."""
+    run = create_run(instance, names, DAY, DAY)
+    instance.add_run_tags(run.run_id, {AUTOMATIC: "true"})
+    if by_somebody:
+        instance.report_run_canceling(run)
+    instance.report_run_canceled(run)
+    return run.run_id
+
+
+class Seen:
+    """The sensors as the daemon evaluates them."""
+
+    def __init__(self, instance: DagsterInstance, settings: Settings) -> None:
+        self.instance, self.settings = instance, settings
+        self.cursor: str | None = None
+
+    def landed(self) -> SensorResult:
+        context = build_sensor_context(self.instance, cursor=self.cursor, definitions=defs)
+        made = defs.resolve_sensor_def("landed")(context)
+        assert isinstance(made, SensorResult)
+        self.cursor = made.cursor
+        return made
+
+    def alerts(self) -> list[dict[str, Any]]:
+        with opened_store(store_path(self.settings)) as store:
+            look(self.instance, store, {}, {}, quiet=1e9, now=time.time() + 60)
+            return store.recent(100)
+
+
+@pytest.fixture
+def seen(instance: DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Seen:
+    monkeypatch.setattr(automation, "SETTLES_IN", 0.0)
+    land_events(settings.root, DAY, 1, rows=5, seed=1)
+    return Seen(instance, settings)
+
+
+def test_a_run_ended_in_bronze_is_seen_everywhere_and_told_once(seen: Seen, settings: Settings) -> None:
+    """Without it, the day would be missing in silence, and the sensor say that nothing has landed."""
+    assert len(seen.landed().run_requests or ()) == 1
+    run_id = cancelled(seen.instance, list(tables()))
+    for _ in range(3):
+        made = seen.landed()
+        assert not made.run_requests
+        assert made.skip_reason is not None
+        assert f"Somebody ended the run of {EVENTS} {DAY}" in (made.skip_reason.skip_message or "")
+    (state,) = table_states(settings, [EVENTS])
+    assert (state.ended_days, state.failed_days) == ([DAY], [])
+    (told,) = seen.alerts()
+    assert (told["check"], told["severity"], told["run_id"]) == ("run", "WARN", run_id)
+    assert f"Somebody ended run {run_id[:8]} of lakehouse over {DAY}" in told["text"]
+    assert len(seen.alerts()) == 1
+    land_events(settings.root, DAY, 1, rows=6, seed=2)
+    assert len(seen.landed().run_requests or ()) == 1
+
+
+def test_a_run_ended_in_silver_is_known_until_somebody_launches_it(
+    seen: Seen, settings: Settings, runs: Foretold
+) -> None:
+    """Without it, whoever ends a run would have to end it again every quarter of a minute."""
+
+    def build(table: Table, days: Iterable[date], **_: Any) -> BuildResult:
+        return result(table, dict.fromkeys(days, GOOD))
+
+    seen.landed()
+    runs._build = build
+    for _ in execute(seen.instance, create_run(seen.instance, [EVENTS], DAY, DAY)):
+        pass
+    cancelled(seen.instance, [name for name in tables() if name != EVENTS])
+    assert TRANSACTIONS in ended_days(seen.instance, list(tables())).by_somebody
+    # Launched by somebody, it is over.
+    run = create_run(seen.instance, [TRANSACTIONS], DAY, DAY)
+    for _ in execute(seen.instance, run):
+        pass
+    stored = seen.instance.get_run_by_id(run.run_id)
+    assert stored is not None
+    assert stored.status == DagsterRunStatus.SUCCESS
+    assert DAY not in ended_days(seen.instance, list(tables())).by_somebody.get(TRANSACTIONS, ())
+    assert table_states(settings, [TRANSACTIONS])[0].ended_days == []
+
+
+def test_a_signal_is_nobodys_decision(seen: Seen) -> None:
+    """Without it, stopping the daemon would leave what it was building to wait for a person."""
+    seen.landed()
+    cancelled(seen.instance, list(tables()), by_somebody=False)
+    assert ended_days(seen.instance, [EVENTS]) == Ended({}, {EVENTS: {DAY}})
+    assert len(seen.landed().run_requests or ()) == 1
+    assert seen.alerts() == []
+
+
+def test_the_cursor_keeps_what_waits() -> None:
+    """Without it, a restart of the daemon would start again what somebody ended."""
+    cursor = Cursor(7, "x", {BRONZE: {DAYS[0]: 2**62}}, {SILVER: {DAYS[1] + timedelta(days=1): 5}})
+    assert Cursor.of(cursor.text(), 0.0) == cursor
+    old = '{"count": 3, "seen": "", "asked": {}}'
+    assert Cursor.of(old, 0.0) == Cursor(3)

@@ -1,0 +1,247 @@
+"""What Dagster, `lakehouse status`, alerts and `lakehouse ready` say of a day is the same, and it is true."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
+
+from lakehouse.catalog import tables
+from lakehouse.commands.alerts import _failing
+from lakehouse.commands.status import table_states
+from lakehouse.contracts import Table
+from lakehouse.orchestration.alerts.message import RECOVERED
+from lakehouse.orchestration.alerts.sensor import look, store_path
+from lakehouse.orchestration.alerts.store import opened_store
+from lakehouse.orchestration.checks import FAILING
+from lakehouse.orchestration.instance import create_run, execute
+from lakehouse.orchestration.report import asset_key
+from lakehouse.settings import Settings
+from lakehouse.tables.audit import check_names
+from lakehouse.tables.lake import LakeOfNow
+from lakehouse.tables.plan import day_transaction, make_plan
+from lakehouse.tables.publish import BuildResult
+from lakehouse.tables.ready import READY, readiness
+from lakehouse.tables.restore import plan_restore, restore
+from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result
+
+DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(5)]
+CHECK_OF = {BAD: "row_conservation", ODD: "volume"}
+Failing = set[tuple[str, str]]
+"""Check and day."""
+
+
+class Shop:
+    """A landing zone and a table, played through Dagster; and what must be true of it."""
+
+    def __init__(self, runs: Foretold, settings: Settings) -> None:
+        self.runs, self.settings, self.instance = runs, settings, runs.instance
+        self.content: dict[date, tuple[int, str]] = {}  # what is landed: its number, and how a build of it ends
+        self.stands: dict[date, tuple[int, str]] = {}  # what was judged last
+        self.published: dict[date, tuple[int, str]] = {}
+        self.at_version: dict[int, dict[date, tuple[int, str]]] = {}
+        self.messages: list[dict[str, Any]] = []
+        self._number = 0
+
+    @property
+    def lake(self) -> LakeOfNow:
+        return LakeOfNow(self.settings, tables())
+
+    def land(self, day: date, fate: str) -> None:
+        """A file whose building ends so."""
+        self._number += 1
+        folder = self.settings.root / "landing" / "events" / day.isoformat()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "part-0000.jsonl").write_text("{}\n" * self._number)
+        self.content[day] = (self._number, fate)
+
+    def withdraw(self, day: date) -> None:
+        """The file goes away."""
+        shutil.rmtree(self.settings.root / "landing" / "events" / day.isoformat(), ignore_errors=True)
+        self.content.pop(day, None)
+
+    def run(self, first: date, last: date, *, force: bool = False) -> DagsterRun:
+        """A run over these days; what is not landed comes out empty and well."""
+
+        def build(table: Table, days: list[date], *, force: bool, **_: Any) -> BuildResult:
+            lake = self.lake
+            base, marks = lake.snapshot(TABLE), make_plan(lake, table, days).fingerprints
+            fates = {}
+            for day in days:
+                same = not force and base.transaction(day_transaction(day)) == marks[day]
+                number, fate = self.content.get(day, (0, GOOD))
+                fates[day] = SAME if same else fate
+                if fate != BAD:
+                    self.published[day] = (number, fate)
+                if not same:
+                    self.stands[day] = (number, fate)
+            return result(table, fates)
+
+        self.runs._build = build
+        run = create_run(self.instance, [TABLE], first, last, force=force)
+        for _ in execute(self.instance, run):
+            pass
+        self.at_version[self.lake.snapshot(TABLE).version] = dict(self.published)
+        stored = self.instance.get_run_by_id(run.run_id)
+        assert stored is not None
+        return stored
+
+    def restore(self, version: int) -> None:
+        """The rows of an older version come back; what is landed is judged no better by that."""
+        lake = self.lake
+        restore(lake, plan_restore(lake, tables()[TABLE], version), by="somebody")
+        self.published = dict(self.at_version[version])
+        for day, (_, fate) in list(self.stands.items()):
+            if fate != BAD:
+                self.stands.pop(day)
+                if day in self.published:
+                    self.stands[day] = self.published[day]
+        self.at_version[self.lake.snapshot(TABLE).version] = dict(self.published)
+
+    def look(self) -> None:
+        """The sensor of alerts looks."""
+        with opened_store(store_path(self.settings)) as store:
+            look(self.instance, store, {}, {}, quiet=1e9, now=time.time() + 60)
+            self.messages = store.recent(1000)[::-1]
+
+    def failing(self) -> Failing:
+        """What is true, by the rules in the README."""
+        found = set()
+        for day, (number, fate) in self.stands.items():
+            now = self.content.get(day, (0, GOOD))[0]
+            withdrawn = now != number and (now == 0 or self.published.get(day, (-1, ""))[0] == now)
+            if fate in CHECK_OF and not (fate == BAD and withdrawn):
+                found.add((CHECK_OF[fate], str(day)))
+        return found
+
+    def in_dagster(self) -> Failing:
+        """The newest evaluation of each check: red or green, and the days it names."""
+        table = tables()[TABLE]
+        keys = [AssetCheckKey(asset_key(TABLE), name) for name in check_names(table)]
+        newest = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        found = set()
+        for key, record in newest.items():
+            assert record is not None
+            shown = record.evaluation
+            assert isinstance(shown, AssetCheckEvaluation), key
+            listed = shown.metadata.get("failing")
+            days = listed.records if isinstance(listed, TableMetadataValue) else []
+            assert (shown.passed, shown.metadata[FAILING].value) == (not days, len(days))
+            assert all(str(each.data["day"]) in (shown.description or "") for each in days[:3])
+            found |= {(key.name, str(each.data["day"])) for each in days}
+        return found
+
+    def in_status(self) -> dict[str, str]:
+        """By failing check, the sentence of `lakehouse status`."""
+        (state,) = table_states(self.settings, [TABLE])
+        return state.failing_checks
+
+    def in_alerts(self) -> Failing:
+        """What `lakehouse alerts list --failing` shows."""
+        return {(row["check"], row["day"]) for row in _failing(self.settings) if row["check"] != "build"}
+
+    def remembered(self) -> Failing:
+        """What the sensor of alerts remembers."""
+        with opened_store(store_path(self.settings)) as store:
+            return {(check, day) for _, check, day in store.problems() if check != "build"}
+
+    def in_ready(self) -> Failing:
+        """What `lakehouse ready` says of each day."""
+        lake, found = self.lake, set()
+        for day in DAYS:
+            each = readiness(lake, lake.table(TABLE), day)
+            found |= {(check, str(day)) for check in each.failing}
+            blocked = CHECK_OF[BAD] in each.failing
+            assert not (blocked and each.status == READY), day
+            assert ("was refused" in each.reason) == blocked
+        return found
+
+    def all_agree(self, *, looked: bool) -> None:
+        """One truth."""
+        true = self.failing()
+        assert self.in_ready() == true
+        assert self.in_alerts() == true
+        told = self.in_status()
+        assert set(told) == {check for check, _ in true}
+        for check, text in told.items():
+            days = sorted(day for name, day in true if name == check)
+            assert all(day in text for day in days[:3]), text
+        if looked:
+            assert self.in_dagster() == true
+            assert self.remembered() == true
+
+
+@pytest.fixture
+def shop(runs: Foretold, settings: Settings) -> Shop:
+    return Shop(runs, settings)
+
+
+def test_another_day_does_not_turn_a_failing_check_green(shop: Shop) -> None:
+    """Without it, the red check of a corrupt day would pass as soon as any other day runs, and its alert be taken back."""
+    for day, fate in zip(DAYS[:3], (GOOD, BAD, GOOD), strict=True):
+        shop.land(day, fate)
+    assert shop.run(DAYS[0], DAYS[2]).is_failure
+    assert shop.in_dagster() == shop.failing() == {("row_conservation", str(DAYS[1]))}
+    shop.look()
+    for asked in (DAYS[0], DAYS[2]):
+        assert shop.run(asked, asked).is_success, "nothing is wrong with this day"
+        assert shop.in_dagster() == shop.failing()
+        shop.all_agree(looked=True)
+    shop.land(DAYS[2], GOOD)
+    assert shop.run(DAYS[2], DAYS[2]).is_success
+    shop.look()
+    shop.all_agree(looked=True)
+    assert [m["kind"] for m in shop.messages if m["kind"] == RECOVERED] == []
+    shop.land(DAYS[1], GOOD)
+    assert shop.run(DAYS[1], DAYS[1]).is_success
+    assert shop.in_dagster() == set()
+    shop.look()
+    assert [(m["kind"], m["days"]) for m in shop.messages if m["kind"] == RECOVERED and m["check"] != "build"] == [
+        (RECOVERED, [str(DAYS[1])])
+    ]
+
+
+def test_a_restore_and_a_withdrawn_file_are_seen_without_a_run(shop: Shop) -> None:
+    """Without it, a check would stay red after what it found is gone, or green though its rows came back."""
+    shop.land(DAYS[0], ODD)
+    shop.run(DAYS[0], DAYS[0])
+    odd = shop.lake.snapshot(TABLE).version
+    shop.land(DAYS[0], GOOD)
+    shop.land(DAYS[1], BAD)
+    shop.run(DAYS[0], DAYS[1])
+    shop.look()
+    assert shop.failing() == {("row_conservation", str(DAYS[1]))}
+    shop.restore(odd)
+    shop.withdraw(DAYS[1])
+    assert shop.failing() == {("volume", str(DAYS[0]))}
+    shop.look()
+    shop.all_agree(looked=True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_happened_all_say_the_same(shop: Shop, seed: int, cases: Callable[[int], int]) -> None:
+    """Without it, an order of failures, mends and restores that nobody thought of would show green what is not well."""
+    chance = random.Random(seed)
+    for _ in range(cases(7)):
+        day = chance.choice(DAYS)
+        match chance.choice(["land", "land", "run", "run", "force", "withdraw", "restore"]):
+            case "land":
+                shop.land(day, chance.choice([GOOD, BAD, ODD]))
+            case "withdraw":
+                shop.withdraw(day)
+            case "restore" if shop.at_version:
+                shop.restore(chance.choice(sorted(shop.at_version)))
+            case "run" | "force" as what:
+                last = chance.choice([each for each in DAYS if each >= day])
+                shop.run(day, last, force=what == "force")
+                assert shop.in_dagster() == shop.failing(), f"seed {seed}"
+        if chance.random() < 0.5 and shop.at_version:
+            shop.look()
+            shop.all_agree(looked=True)
+        shop.all_agree(looked=False)
