@@ -255,7 +255,8 @@ def test_a_root_that_others_can_read_is_a_problem(cli: Cli, root: Path, monkeypa
     """Without it, a lake of an earlier release would stay open to everybody on the machine."""
     (root / "landing").mkdir(parents=True)
     settings = Settings(root=root)
-    root.chmod(0o755)
+    for folder in (root, root / "landing"):
+        folder.chmod(0o755)
     with pytest.raises(doctor.ProblemError) as problem:
         doctor._privacy(settings)
     assert str(root / "landing") in problem.value.found
