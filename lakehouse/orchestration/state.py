@@ -6,6 +6,7 @@ which find the folder by themselves, so that plain `dagster dev` shows what `lak
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -80,10 +81,20 @@ class _Unconfigured:
 class RunStorage(_Unconfigured, SqliteRunStorage):
     """Runs, in `<home>/runs.db`."""
 
+    home: Path
+
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]) -> RunStorage:
         """Open it."""
-        return _opened(lambda home: cls.from_local(home, inst_data))
+        made = _opened(lambda home: cls.from_local(home, inst_data))
+        made.home = _home()
+        return made
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        """What Dagster tells of it to those who ask: where it is as well."""
+        known = super().inst_data
+        return None if known is None else known._replace(config_yaml=json.dumps({"base_dir": str(self.home)}))
 
 
 class ScheduleStorage(_Unconfigured, SqliteScheduleStorage):

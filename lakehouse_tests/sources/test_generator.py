@@ -302,5 +302,6 @@ def test_no_event_is_dated_before_the_shop_opened(day: date, seed: int, lag: int
     made = generate_events(day, 150, seed, faults, earliest=opened)
     dates = [json.loads(line)["event_time"][:10] for line in made.lines]
     assert min(dates) >= str(opened)
-    assert set(made.truth.good.values()) == {date.fromisoformat(each) for each in dates}
+    # An event that is sent again after midnight has a second date.
+    assert set(made.truth.good.values()) <= {date.fromisoformat(each) for each in dates}
     assert len(made.lines) == 150

@@ -252,6 +252,8 @@ def test_a_repeat_of_another_day_is_named_and_leads_to_the_row_that_came_first(o
     assert not [
         r for r in rows_of(own.path("silver.transactions")) if (r["event_id"], r["event_date"].day) == ("w1", 2)
     ]
+    assert explain(own, "silver.transactions", event_id="w1").repeats == [], "it came after that row was published"
+    build(own, own.table("silver.transactions"), DAYS[:1], run_id="run-3", force=True)
     step = explain(own, "silver.transactions", event_id="w1")
     assert step.repeats == ["landing/events/2011-03-04/part-0.jsonl:1 (of 2011-03-02)"]
     assert step.differences == []

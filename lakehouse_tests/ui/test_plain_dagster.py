@@ -40,4 +40,3 @@ def test_what_is_switched_off_stays_off_and_no_sensor_breaks(tmp_path: Path) -> 
     with Server(root, "2011-01-03", auto_days="3") as ours:
         again = wait_for(lambda: sensors(ours), "the sensors are loaded", 60)
         assert again["landed"]["sensorState"]["status"] == "STOPPED"
-        assert again["alerts"]["sensorState"]["ticks"], "the history is there"
