@@ -17,11 +17,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import types as T
 
+from lakehouse.tables.attempts import PATIENCE, committed
 from lakehouse.tables.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
 from lakehouse.tables.durable import settle
 from lakehouse.tables.evolve import evolve, same_columns
 from lakehouse.tables.gate import add_action, as_action, check_on_disk
-from lakehouse.tables.landing import PATIENCE, land
 from lakehouse.tables.log_writer import checkpoint_when_due, put_entry
 from lakehouse.tables.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile, delta_statistics
@@ -220,7 +220,7 @@ def merge_files(
         gone = [each for _, old in left for each in old]
         _write(target, current, [file for file, _ in left], added, gone, named, strict=False, data_change=False)
 
-    return land(target.path, base, begin, write), [old for _, old in left]
+    return committed(target.path, base, begin, write), [old for _, old in left]
 
 
 def append(
@@ -263,7 +263,7 @@ def append(
     def write(current: Snapshot, named: Commit) -> None:
         _write(target, current, files, actions, (), named)
 
-    return land(target.path, base, begin, write, patience=patience)
+    return committed(target.path, base, begin, write, patience=patience)
 
 
 def _land(
@@ -294,7 +294,7 @@ def _land(
             raise conflict(base, current, texts)
         return commit
 
-    return land(target.path, base, begin, write, patience=patience)
+    return committed(target.path, base, begin, write, patience=patience)
 
 
 def _write(  # noqa: PLR0913 - all that an entry says

@@ -15,8 +15,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
+from lakehouse.tables.attempts import PATIENCE, attempts
 from lakehouse.tables.durable import settle_entries
-from lakehouse.tables.landing import PATIENCE, attempts
 from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 
 _ANEW = (

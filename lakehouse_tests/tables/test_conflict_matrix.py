@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.tables import commit as door
-from lakehouse.tables import landing, maintenance
+from lakehouse.tables import maintenance
 from lakehouse.tables.commit import Commit, append, ensure_table, exchange_files, replace_days
 from lakehouse.tables.history import JUDGE, JUDGED
 from lakehouse.tables.lake import Lake
@@ -35,7 +35,7 @@ Content = dict[date, list[str]]
 LATE = f"late/{MONDAY}"
 OLD: Content = {MONDAY: ["m1"], TUESDAY: ["t1"], WEDNESDAY: ["w1", "w2"]}
 START: Content = {**OLD, MONDAY: ["m2", "m3"]}
-LOOKS = {door: "open_snapshot", landing: "open_snapshot", maintenance: "fresh_snapshot"}
+LOOKS = {door: "open_snapshot", attempts: "open_snapshot", maintenance: "fresh_snapshot"}
 """With what each module looks at a table before it changes it."""
 OPERATIONS = (
     "replace", "other day", "upsert", "force", "append", "accept", "compact", "restore", "vacuum", "columns", "judge",

@@ -48,7 +48,7 @@ def attempts(patience: float) -> Iterator[int]:
         time.sleep(pause)
 
 
-def land(
+def committed(
     path: Path,
     base: Snapshot,
     begin: Callable[[Snapshot], Commit | None],
