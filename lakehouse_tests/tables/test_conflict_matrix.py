@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
-from lakehouse.tables import commit as door
 from lakehouse.tables import attempts, maintenance
+from lakehouse.tables import commit as door
 from lakehouse.tables.commit import Commit, append, ensure_table, exchange_files, replace_days
 from lakehouse.tables.history import JUDGE, JUDGED
 from lakehouse.tables.lake import Lake
