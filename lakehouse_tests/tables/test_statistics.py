@@ -23,11 +23,11 @@ from pyspark.sql import types as T
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.stage import PROVENANCE, stage
-from lakehouse.tables.staged import FAILED_RULES, read_staged
+from lakehouse.tables.staged import CONTENT, FAILED_RULES, read_staged
 from lakehouse_tests.making import model, stage_rows, table
 
 DAY = date(2026, 3, 2)
-STAGED_TOO = (FAILED_RULES, *PROVENANCE.names)
+STAGED_TOO = (FAILED_RULES, CONTENT, *PROVENANCE.names)
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
