@@ -105,7 +105,7 @@ def serve(folder: Path) -> None:
     print("ready", flush=True)  # noqa: T201 - the protocol
     for line in sys.stdin:
         order = json.loads(line)
-        on_order = import_module(f"lakehouse_tests.tables.{order['module']}").on_order
+        on_order = import_module(f"lakehouse_tests.faults.{order['module']}").on_order
         if not order["forked"]:
             on_order(order, engine)
             continue
