@@ -38,8 +38,8 @@ POLICY = frozenset(
 MACHINERY = frozenset(
     {
         "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "errors",
-        "lineage", "orchestration", "privacy", "quarantine", "read", "records", "report", "runs", "settings", "sources", "spark",
-        "store", "users", "versions",
+        "lineage", "orchestration", "privacy", "quarantine", "read", "records", "report", "runs", "settings",
+        "sources", "spark", "store", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
