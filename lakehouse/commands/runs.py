@@ -38,7 +38,8 @@ def run_pieces(
     """
     quiet_warnings()
     from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import create_run, execute, opened_instance
+    from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.executing import create_run, execute
 
     order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
     report = Report({name: TableReport(name) for name in order})
@@ -99,10 +100,10 @@ def run_stale(
         backfill: these are no live runs, which decides their engine.
         verbose: show the log instead of the progress bar.
     """
+    from lakehouse.build.touched import stale_days
     from lakehouse.commands.plans import lake_without_engine
     from lakehouse.commands.selection import last_partition
     from lakehouse.orchestration.pieces import bridged, pieces_of
-    from lakehouse.tables.touched import stale_days
 
     first, last = within or (settings.first_day, last_partition())
     report = Report()
