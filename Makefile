@@ -66,6 +66,11 @@ lint: $(STAMPS)/installed ## Check style, formatting and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+.PHONY: docs
+docs: $(STAMPS)/installed ## Build the documentation into build/site; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The site is in build/site: open build/site/index.html"
+
 .PHONY: bench
 bench: setup ## Measure; choose what with ARGS="--help"
 	@$(BIN)/python -m lakehouse_tests.benchmarks $(ARGS)

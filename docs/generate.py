@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lakehouse"
 MARKS = ("<!-- code map: python -m docs.generate -->", "<!-- end of code map -->")
-_LOADED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//""")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
+)
 
 
 # --- MkDocs
@@ -101,26 +103,39 @@ def commands_page() -> str:
 def _usage(name: str, command: Any) -> list[str]:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
-    words = " ".join(each.metavar or f"{each.name.upper() if each.required else f'[{each.name.upper()}]'}" for each in arguments)
+    words = " ".join(
+        each.metavar or f"{each.name.upper() if each.required else f'[{each.name.upper()}]'}" for each in arguments
+    )
     lines = ["```console", f"$ {name} {words}{' ' if words else ''}[OPTIONS]", "```", ""]
     if arguments or options:
         lines += ["| Argument or option | Meaning |", "|---|---|"]
-    lines += [f"| `{(each.metavar or each.name.upper()).strip('[].')}` | {_cell(getattr(each, 'help', '') or '')} |" for each in arguments]
+    lines += [
+        f"| `{(each.metavar or each.name.upper()).strip('[].')}` | {_cell(getattr(each, 'help', '') or '')} |"
+        for each in arguments
+    ]
     for each in options:
         names = ", ".join(f"`{opt}`" for opt in each.opts)
         value = "" if each.is_flag else f" `{each.metavar or each.name.upper()}`"
         default = f" Default: `{each.default}`." if _shown(each) else ""
         lines.append(f"| {names}{value} | {_cell(each.help or '')}{default} |")
     examples = re.findall(r"^(lakehouse .*)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE)
-    return [*lines, "", "Examples:", "", "```console", *(f"$ {line}" for line in examples), "```"] if examples else lines
+    return (
+        [*lines, "", "Examples:", "", "```console", *(f"$ {line}" for line in examples), "```"] if examples else lines
+    )
 
 
 def _shown(option: Any) -> bool:
-    return not option.is_flag and option.default not in (None, "", (), []) and isinstance(option.default, str | int | float)
+    return (
+        not option.is_flag
+        and option.default not in (None, "", (), [])
+        and isinstance(option.default, str | int | float)
+    )
 
 
 def _paragraphs(text: str) -> str:
-    return "\n\n".join(_plain(" ".join(part.split())) for part in inspect.cleandoc(text).replace("\f", "").split("\n\n"))
+    return "\n\n".join(
+        _plain(" ".join(part.split())) for part in inspect.cleandoc(text).replace("\f", "").split("\n\n")
+    )
 
 
 # --- settings
@@ -150,7 +165,11 @@ def settings_page() -> str:
 
 
 def _type(annotation: Any) -> str:
-    text = getattr(annotation, "__name__", "") if isinstance(annotation, type) and not _generic(annotation) else str(annotation)
+    text = (
+        getattr(annotation, "__name__", "")
+        if isinstance(annotation, type) and not _generic(annotation)
+        else str(annotation)
+    )
     text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text).replace(" | None", "")
     words = {
         "Path": "path", "str": "text", "int": "whole number", "float": "number", "date": "day", "SecretStr": "secret",
@@ -260,7 +279,10 @@ def contract_page() -> str:
         "A row passes only where the expression is true; null is a failure.",
     ]
     found = [getattr(contracts, name) for name in sorted(contracts.__all__)]
-    classes = [each for each in found if inspect.isclass(each) and dataclasses.is_dataclass(each)]
+    # A Rule is what a model compiles to; nobody declares one.
+    classes = [
+        each for each in found if inspect.isclass(each) and dataclasses.is_dataclass(each) and each.__name__ != "Rule"
+    ]
     for each in sorted(classes, key=lambda c: c.__name__ != "Table"):
         lines += ["", *_declared(each)]
     return "\n".join([*lines, ""])
@@ -268,9 +290,13 @@ def contract_page() -> str:
 
 def _declared(made: type) -> Iterator[str]:
     about, meanings = split_docstring(made)
-    yield from (f"## {made.__name__}", "", _paragraphs(about), "", "| Field | Default | Meaning |", "|---|---|---|")
-    for each in dataclasses.fields(made):
-        yield f"| `{each.name}` | {_default(each)} | {_cell(meanings.get(each.name, ''))} |"
+    yield from (f"## {made.__name__}", "", _paragraphs(about), "")
+    listed = dataclasses.fields(made)
+    if meanings:
+        yield from ("| Field | Default | Meaning |", "|---|---|---|")
+        yield from (f"| `{each.name}` | {_default(each)} | {_cell(meanings.get(each.name, ''))} |" for each in listed)
+    else:  # its docstring says it all
+        yield from ("| Field | Default |", "|---|---|", *(f"| `{each.name}` | {_default(each)} |" for each in listed))
 
 
 def split_docstring(made: type) -> tuple[str, dict[str, str]]:
@@ -305,7 +331,9 @@ class Part:
 def parts() -> dict[str, Part]:
     """The parts of the package, lower ones first: one imports only those before it, as far as there is no circle."""
     found = {each.name: each for each in _parts()}
-    return {name: found[name] for names in _rows({name: each.imports for name, each in found.items()}) for name in names}
+    return {
+        name: found[name] for names in _rows({name: each.imports for name, each in found.items()}) for name in names
+    }
 
 
 def _parts() -> Iterator[Part]:
@@ -316,7 +344,9 @@ def _parts() -> Iterator[Part]:
             continue
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         imported = set().union(*(_imported(file) for file in files))
-        head = ast.get_docstring(ast.parse((path / "__init__.py" if path.is_dir() else path).read_text(encoding="utf-8")))
+        head = ast.get_docstring(
+            ast.parse((path / "__init__.py" if path.is_dir() else path).read_text(encoding="utf-8"))
+        )
         about = " ".join((head or "").split("\n\n")[0].split())
         yield Part(path.stem, about, frozenset((imported & names) - {path.stem}))
 
@@ -435,7 +465,11 @@ def _reduced(uses: Mapping[str, frozenset[str]]) -> dict[str, set[str]]:
 
     below = {name: reach(name, set()) for name in uses}
     return {
-        name: {each for each in used if not any(each in below[other] and name not in below[other] for other in used - {each})}
+        name: {
+            each
+            for each in used
+            if not any(each in below[other] and name not in below[other] for other in used - {each})
+        }
         for name, used in uses.items()
     }
 

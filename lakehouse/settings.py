@@ -37,7 +37,9 @@ class Settings(BaseSettings):
         "local[*]", description="Where Spark runs: local[N], sc://host:port, spark://…, yarn, k8s://…"
     )
     spark_memory: str = Field("", description="Memory of a local engine, such as 2g; empty: an eighth of the machine")
-    spark_config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as JSON")
+    spark_config: dict[str, str] = Field(
+        default_factory=dict, description="Further Spark settings, as JSON; those that decide rows are refused"
+    )
     backfill_spark_url: str = Field("", description="Where Spark runs for backfills; empty: where live runs' does")
     backfill_spark_memory: str = Field("", description="Memory of a local engine of a backfill; empty: a live run's")
     backfill_spark_config: dict[str, str] = Field(
@@ -51,22 +53,31 @@ class Settings(BaseSettings):
     last_day: date | None = Field(
         None, description="Last daily partition, of a lake whose data has ended; empty: yesterday, UTC"
     )
-    pii_key: SecretStr | None = Field(None, description="Key of the HMAC that tokenises personal data")
+    pii_key: SecretStr | None = Field(
+        None,
+        description="Key of the HMAC that tokenises personal data; empty: made once and kept under the root (mode 0600)",
+    )
     orders_url: SecretStr | None = Field(
-        None, description="Database of bronze.orders: postgresql://user:password@host/db"
+        None,
+        description="Database of bronze.orders: postgresql://user:password@host:5432/database; empty: without that table",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
         default_factory=dict, description="Addresses for the alerts of some owners, as JSON by owner"
     )
     alert_secret: SecretStr | None = Field(None, description="Key of the HMAC that signs posted alerts")
-    alert_timeout: float = Field(5.0, gt=0, le=15, description="Seconds a webhook has to answer")
+    alert_timeout: float = Field(5.0, gt=0, le=15, description="Seconds a webhook has to answer, in three attempts")
     alert_quiet_hours: float = Field(24.0, ge=0, description="Hours before what goes on failing is told again")
     pii_old_keys: tuple[SecretStr, ...] = Field(
         (), description="Keys before LAKEHOUSE_PII_KEY, as a JSON list, for as long as rows carry their tokens"
     )
     auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
-    undo_days: int = Field(7, ge=1, le=90, description="Days for which any version of a table can be read and restored")
+    undo_days: int = Field(
+        7,
+        ge=1,
+        le=90,
+        description="Days for which any version of a table can be read and restored; vacuum keeps what they need",
+    )
     upkeep_cron: str = Field(
         UPKEEP_CRON, description="When tables are tidied, as a cron expression in UTC; off: only by command"
     )
@@ -75,7 +86,7 @@ class Settings(BaseSettings):
     report_url: str = Field(
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
-    port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI")
+    port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
 
     @field_validator("root")
     @classmethod
@@ -288,7 +299,7 @@ def get_settings() -> Settings:
         return Settings(_env_file=(found.own_file, ".env")) if found.own_file.exists() else found
     except ValidationError as error:
         problems = "; ".join(f"LAKEHOUSE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
-        raise SettingsError(f"{problems}. The settings are listed in the README.") from None
+        raise SettingsError(f"{problems}. `.env.example` lists the settings.") from None
     except SourceSettingsError as error:  # a value that should be JSON and is not
         name = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "?")
-        raise SettingsError(f"LAKEHOUSE_{name.upper()}: not valid JSON. The README lists the settings.") from None
+        raise SettingsError(f"LAKEHOUSE_{name.upper()}: not valid JSON. `.env.example` lists the settings.") from None

@@ -22,6 +22,10 @@ class Sum:
     """The exact sum of a whole-number or decimal column over a day's rows.
 
     With `by`, one sum for each value of that column, named `figure/value`: money of several currencies is never added.
+
+    Attributes:
+        column: what is added up.
+        by: text column that splits the sum; empty: one sum.
     """
 
     column: str
@@ -30,7 +34,11 @@ class Sum:
 
 @dataclass(frozen=True)
 class Count:
-    """The rows of a day, or with `column` those where it is not null."""
+    """The rows of a day, or with `column` those where it is not null.
+
+    Attributes:
+        column: what must not be null; empty: every row counts.
+    """
 
     column: str = ""
 

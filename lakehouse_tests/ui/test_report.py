@@ -159,6 +159,6 @@ def test_the_picture_of_the_readme(browser: Browser, file: Path) -> None:
     page.emulate_media(color_scheme="dark")
     page.screenshot(path=folder / "report-dark.png")
     page.close()
-    kept = REPOSITORY / ".github" / "images" / "report.png"
+    kept = REPOSITORY / "docs" / "images" / "report.png"
     assert 10_000 < kept.stat().st_size < MOST_BYTES
     assert 10_000 < (folder / "report.png").stat().st_size < MOST_BYTES

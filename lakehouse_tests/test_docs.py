@@ -1,0 +1,223 @@
+"""What README, CONTRIBUTING and the site say exists: commands, targets, settings, paths, links, checks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from docs import generate
+from lakehouse.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MOST_LINES = 200  # of the README: five minutes
+OF_TESTS = {"LAKEHOUSE_TEST_DATA"}
+# Names that stand for something of the reader's.
+STANDS_FOR = {
+    "TABLE": "silver.transactions",
+    "DAY": "2026-03-01",
+    "DIR": ".",
+    "ID": "abcdefgh",
+    "N": "1",
+    "KEY": "1f2e3d4c",
+    "COMMAND": "status",
+}
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+class Said(NamedTuple):
+    """A piece of code on a page; `whole` where it is a line to type, not a mention in a sentence."""
+
+    page: Path
+    text: str
+    whole: bool
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}: {self.text}"
+
+
+def said(page: Path) -> Iterator[Said]:
+    """Every command line in the page's blocks, and every piece of code in its sentences."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in _FENCE.findall(text):
+        for line in block.splitlines():
+            if language == "console" and line.startswith("$ "):
+                yield Said(page, line[2:], whole=True)
+            elif language == "bash" and line.strip():
+                yield Said(page, line, whole=True)
+    for code in re.findall(r"`([^`\n]+)`", _FENCE.sub("", text)):
+        yield Said(page, code, whole=False)
+
+
+ALL = [each for page in PAGES for each in said(page)]
+COMMANDS = dict(generate.commands())
+
+
+def words_of(text: str) -> list[str]:
+    """A command line's words up to the next command, without its comment."""
+    words = []
+    for word in shlex.split(text, comments=True):
+        if word in ("&&", "|", ">", ";"):
+            break
+        words.append(STANDS_FOR.get(word, "." if word.startswith("path/to/") else word))
+    return words
+
+
+def named_command(words: list[str]) -> str | None:
+    """The longest name of a command that the words begin with."""
+    names = (" ".join(words[:number]) for number in range(len(words), 1, -1))
+    return next((name for name in names if name in COMMANDS), None)
+
+
+def wrong_with(text: str, *, whole: bool) -> str:
+    """What is wrong with a line that calls `lakehouse`; empty where nothing is."""
+    words = words_of(text)
+    name = named_command(words)
+    if name is None:
+        group = " ".join(words).removesuffix(" --help")
+        return "" if not whole and any(each.startswith(f"{group} ") for each in COMMANDS) else "no such command"
+    command: Any = COMMANDS[name]
+    rest = words[len(name.split()) :]
+    if not whole:
+        known = {option for each in command.params for option in each.opts} | {"--help"}
+        return ", ".join(
+            f"no option {word}" for word in rest if word.startswith("-") and word.split("=")[0] not in known
+        )
+    try:
+        command.make_context(name, list(rest))
+    except Exception as error:  # noqa: BLE001 - whatever the parser says
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "wrong"),
+    [
+        ("lakehouse backfill --from 2026-03-01 --to 2026-03-02 # a comment", True, ""),
+        ("lakehouse backfill --form 2026-03-01", True, "No such option"),
+        ("lakehouse backfill --from yesterday", True, "is not a day"),
+        ("lakehouse describe", True, "Missing parameter"),
+        ("lakehouse describe", False, ""),
+        ("lakehouse quarantine", False, ""),
+        ("lakehouse quarantine depths", False, "no such command"),
+        ("lakehouse backfill --touchd", False, "no option --touchd"),
+    ],
+)
+def test_a_wrong_command_is_noticed(text: str, whole: bool, wrong: str) -> None:
+    """Without it, the test below could pass whatever the pages say."""
+    found = wrong_with(text, whole=whole)
+    assert wrong in found if wrong else not found
+
+
+def test_every_command_on_every_page_parses() -> None:
+    """Without it, a renamed option would live on in the pages, and the reader's first try would fail."""
+    lines = [each for each in ALL if each.text.startswith("lakehouse ")]
+    assert len(lines) > 100
+    assert {each.where: w for each in lines if (w := wrong_with(each.text, whole=each.whole))} == {}
+
+
+def test_every_make_target_exists() -> None:
+    """Without it, the pages could name a target that make does not know."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {(target, each.where) for each in ALL for target in re.findall(r"^make ([a-z]+)", each.text)}
+    assert len(named) > 10
+    assert {where for target, where in named if target not in targets} == set()
+
+
+def test_every_setting_exists() -> None:
+    """Without it, a reader could set a variable that nothing reads."""
+    known = {f"LAKEHOUSE_{name.upper()}" for name in Settings.model_fields} | OF_TESTS
+    texts = {page: page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / ".env.example"]}
+    assert {
+        (n, p.name) for p, text in texts.items() for n in re.findall(r"LAKEHOUSE_[A-Z_]+[A-Z]", text) if n not in known
+    } == set()
+    listed = set(re.findall(r"^#(LAKEHOUSE_\w+)=", texts[ROOT / ".env.example"], re.MULTILINE))
+    assert listed == known - OF_TESTS, "the errors send people to .env.example"
+
+
+def test_every_path_of_the_project_exists() -> None:
+    """Without it, a moved file would be looked for where it was."""
+    example = {"lakehouse/gold/daily_products.py", "lakehouse_tests/gold/test_daily_products.py"}
+    tests = {path.name for path in (ROOT / "lakehouse_tests").rglob("test_*.py")}
+    wrong = []
+    for each in ALL:
+        if re.fullmatch(r"test_\w+\.py", each.text) and each.text not in tests:
+            wrong.append(each.where)
+        path = re.fullmatch(r"((?:lakehouse|lakehouse_tests|docs|\.ci|\.vscode)/[\w./-]*)", each.text)
+        if path and path[1] not in example and not (ROOT / path[1]).exists():
+            wrong.append(each.where)
+    assert wrong == []
+
+
+def test_links_between_the_files_at_the_top_and_the_site_lead_somewhere() -> None:
+    """MkDocs checks those of the site; README and CONTRIBUTING are read without it."""
+    wrong = []
+    for page in PAGES[:2]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if not target.startswith(("http://", "https://")) and not (page.parent / target).is_file():
+                wrong.append(f"{page.name}: {target}")
+    assert wrong == []
+    for page in PAGES:  # of other hosts, the form is all that is checked
+        for target in re.findall(r"\]\((https?:[^)]*)\)", page.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"https?://[\w.-]+\.[a-z]{2,}(/[^\s]*)?", target), f"{page.name}: {target}"
+
+
+def test_the_readme_is_read_in_five_minutes_and_shows_two_pictures() -> None:
+    """Without it, it grows until nobody reads it."""
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert len(re.findall(r"!\[[^\]]+\]\(docs/images/\w[\w-]*\.png\)", text)) == 2
+
+
+def test_every_check_is_on_the_page_of_checks() -> None:
+    """Without it, a red check could not be looked up."""
+    from lakehouse.definitions import defs
+
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    graph = defs.get_repository_def().asset_graph
+    made = {key.name for key in graph.asset_check_keys}
+    from_databases = {"commit_lag", "database_clock"}  # of tables that are in use where their database is
+    assert listed == made | from_databases
+
+
+def test_the_code_map_in_contributing_is_that_of_the_code() -> None:
+    """Renew it with `python -m docs.generate`."""
+    text = PAGES[1].read_text(encoding="utf-8")
+    assert text == generate.renewed(text), "run .venv/bin/python -m docs.generate"
+
+
+def test_generated_pages_name_everything() -> None:
+    """Without it, a page made from the code could come out empty."""
+    from lakehouse.catalog import declared
+
+    pages = {path: make() for path, make in generate.PAGES.items()}
+    assert all(f"\n## {name}\n" in pages["reference/commands.md"] for name in COMMANDS)
+    assert all(f"`LAKEHOUSE_{name.upper()}`" in pages["reference/settings.md"] for name in Settings.model_fields)
+    assert all(f"\n## {name}\n" in pages["reference/tables.md"] for name in declared())
+    assert all(f.name in pages["reference/tables.md"] for table in declared().values() for f in table.schema.fields)
+    for name, part in generate.parts().items():
+        assert part.about, f"lakehouse/{name} has no docstring"
+        assert f">{name}</text>" in pages["images/code-map.svg"]
+    missing = re.findall(r"^\| `\w+` \| [^|]* \|  \|$", pages["reference/contract.md"], re.MULTILINE)
+    assert missing == [], "fields of the contract without a meaning"
+
+
+@pytest.mark.parametrize(
+    ("page", "elsewhere"),
+    [
+        ('<script src="https://cdn.example.org/x.js"></script>', True),
+        ('<link rel="stylesheet" href="//cdn.example.org/x.css">', True),
+        ('<img alt="" src=https://example.org/x.png>', True),
+        ('<a href="https://dagster.io">Dagster</a><script src="assets/x.js"></script>', False),
+    ],
+)
+def test_a_page_that_loads_from_elsewhere_is_noticed(page: str, elsewhere: bool) -> None:
+    """The site is read offline."""
+    assert generate.loads(page) is elsewhere
