@@ -68,7 +68,7 @@ lint: $(STAMPS)/installed ## Check style, formatting and types
 
 .PHONY: docs
 docs: $(STAMPS)/installed ## Build the documentation into build/site; fails on a broken link
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "The site is in build/site: open build/site/index.html"
 
 .PHONY: bench

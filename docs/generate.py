@@ -1,18 +1,20 @@
 """Pages of the site that are made from the code: commands, settings, tables, contract words, code map.
 
-MkDocs calls the `on_…` functions (`hooks` in mkdocs.yml). `python -m docs.generate` renews the code map in CONTRIBUTING.md.
+MkDocs calls the `on_…` functions: they are the `hooks` of mkdocs.yml.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from docs.code_map import code_map_page, code_map_svg
+from docs.texts import cell, paragraphs
 
 if TYPE_CHECKING:
     import click
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
 
     from lakehouse.contracts import Table
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "lakehouse"
-MARKS = ("<!-- code map: python -m docs.generate -->", "<!-- end of code map -->")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
 )
@@ -96,7 +95,7 @@ def commands_page() -> str:
         "",
     ]
     for name, command in commands():
-        lines += [f"## {name}", "", _paragraphs(command.help or ""), "", *_usage(name, command), ""]
+        lines += [f"## {name}", "", paragraphs(command.help or ""), "", *_usage(name, command), ""]
     return "\n".join(lines)
 
 
@@ -110,14 +109,14 @@ def _usage(name: str, command: Any) -> list[str]:
     if arguments or options:
         lines += ["| Argument or option | Meaning |", "|---|---|"]
     lines += [
-        f"| `{(each.metavar or each.name.upper()).strip('[].')}` | {_cell(getattr(each, 'help', '') or '')} |"
+        f"| `{(each.metavar or each.name.upper()).strip('[].')}` | {cell(getattr(each, 'help', '') or '')} |"
         for each in arguments
     ]
     for each in options:
         names = ", ".join(f"`{opt}`" for opt in each.opts)
         value = "" if each.is_flag else f" `{each.metavar or each.name.upper()}`"
         default = f" Default: `{each.default}`." if _shown(each) else ""
-        lines.append(f"| {names}{value} | {_cell(each.help or '')}{default} |")
+        lines.append(f"| {names}{value} | {cell(each.help or '')}{default} |")
     examples = re.findall(r"^(lakehouse .*)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE)
     return (
         [*lines, "", "Examples:", "", "```console", *(f"$ {line}" for line in examples), "```"] if examples else lines
@@ -129,12 +128,6 @@ def _shown(option: Any) -> bool:
         not option.is_flag
         and option.default not in (None, "", (), [])
         and isinstance(option.default, str | int | float)
-    )
-
-
-def _paragraphs(text: str) -> str:
-    return "\n\n".join(
-        _plain(" ".join(part.split())) for part in inspect.cleandoc(text).replace("\f", "").split("\n\n")
     )
 
 
@@ -159,7 +152,7 @@ def settings_page() -> str:
         default = field.get_default(call_default_factory=True)
         shown = "" if default in (None, "", ()) else f"`{'{}' if default == {} else default}`"
         lines.append(
-            f"| `LAKEHOUSE_{name.upper()}` | {_type(field.annotation)} | {shown} | {_cell(field.description or '')} |"
+            f"| `LAKEHOUSE_{name.upper()}` | {_type(field.annotation)} | {shown} | {cell(field.description or '')} |"
         )
     return "\n".join([*lines, ""])
 
@@ -199,11 +192,10 @@ def tables_page() -> str:
         "| Table | One row is | Partition | Inputs | Owner |",
         "|---|---|---|---|---|",
     ]
-    for table in found.values():
-        lines.append(
-            f"| [{table.id}](#{_anchor(table.id)}) | {_cell(table.grain)} | `{table.partition_by[0]}` | {_inputs(table)} | "
-            f"`{table.owner}` |"
-        )
+    lines += [
+        f"| [{table.id}](#{_anchor(table.id)}) | {cell(table.grain)} | `{table.partition_by[0]}` | {_inputs(table)} | `{table.owner}` |"
+        for table in found.values()
+    ]
     for table in found.values():
         lines += ["", *_table(table)]
     return "\n".join([*lines, ""])
@@ -233,17 +225,17 @@ def _table(table: Table) -> Iterator[str]:
         "Allowed lateness": _span(table.allowed_lateness) if table.allowed_lateness is not None else "",
         "Version of the columns": f"{table.schema_version}, {table.compatibility}",
     }
-    yield from ("| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in policy.items() if text), "")
+    yield from ("| | |", "|---|---|", *(f"| {name} | {cell(text)} |" for name, text in policy.items() if text), "")
     yield from ("| Column | Type | Nulls | Meaning |", "|---|---|---|---|")
     for f in table.schema.fields:
         nulls = "no" if f.name in table.required else "yes"
         personal = " **Personal data.**" if f.name in table.pii else ""
-        yield f"| `{f.name}` | `{f.dataType.simpleString()}` | {nulls} | {_cell(f.metadata.get('comment', ''))}.{personal} |"
+        yield f"| `{f.name}` | `{f.dataType.simpleString()}` | {nulls} | {cell(f.metadata.get('comment', ''))}.{personal} |"
     if table.rules:
         yield from ("", "| Rule | A row passes where |", "|---|---|")
-        yield from (f"| `{rule.name}` | {_cell(rule.describes)} |" for rule in table.rules)
+        yield from (f"| `{rule.name}` | {cell(rule.describes)} |" for rule in table.rules)
     yield from ("", "| Check | Meaning |", "|---|---|")
-    yield from (f"| `{spec.name}` | {_cell(spec.description or '')} |" for spec in check_specs(table))
+    yield from (f"| `{spec.name}` | {cell(spec.description or '')} |" for spec in check_specs(table))
 
 
 def _span(span: timedelta) -> str:
@@ -290,11 +282,11 @@ def contract_page() -> str:
 
 def _declared(made: type) -> Iterator[str]:
     about, meanings = split_docstring(made)
-    yield from (f"## {made.__name__}", "", _paragraphs(about), "")
+    yield from (f"## {made.__name__}", "", paragraphs(about), "")
     listed = dataclasses.fields(made)
     if meanings:
         yield from ("| Field | Default | Meaning |", "|---|---|---|")
-        yield from (f"| `{each.name}` | {_default(each)} | {_cell(meanings.get(each.name, ''))} |" for each in listed)
+        yield from (f"| `{each.name}` | {_default(each)} | {cell(meanings.get(each.name, ''))} |" for each in listed)
     else:  # its docstring says it all
         yield from ("| Field | Default |", "|---|---|", *(f"| `{each.name}` | {_default(each)} |" for each in listed))
 
@@ -316,182 +308,9 @@ def _default(each: Any) -> str:
     return "none" if each.default_factory is not dataclasses.MISSING else "required"
 
 
-# --- code map
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A package or module at the top of `lakehouse/`: its name, what its docstring says first, what it imports."""
-
-    name: str
-    about: str
-    imports: frozenset[str]
-
-
-def parts() -> dict[str, Part]:
-    """The parts of the package, lower ones first: one imports only those before it, as far as there is no circle."""
-    found = {each.name: each for each in _parts()}
-    return {
-        name: found[name] for names in _rows({name: each.imports for name, each in found.items()}) for name in names
-    }
-
-
-def _parts() -> Iterator[Part]:
-    tops = [path for path in sorted(PACKAGE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").is_file()]
-    names = {path.stem for path in tops} - {"__init__"}
-    for path in tops:
-        if path.stem == "__init__":
-            continue
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        imported = set().union(*(_imported(file) for file in files))
-        head = ast.get_docstring(
-            ast.parse((path / "__init__.py" if path.is_dir() else path).read_text(encoding="utf-8"))
-        )
-        about = " ".join((head or "").split("\n\n")[0].split())
-        yield Part(path.stem, about, frozenset((imported & names) - {path.stem}))
-
-
-def _imported(file: Path) -> set[str]:
-    """Top-level parts that a module imports when it is loaded or in a function; what only types need does not count."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    typed = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if id(node) in typed:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            module = node.module or ""
-            found |= {f"{module}.{alias.name}" for alias in node.names} if module == "lakehouse" else {module}
-    return {name.split(".")[1] for name in found if name.startswith("lakehouse.")}
-
-
-def code_map_text() -> str:
-    """The parts as a list, lowest first."""
-    lines = ["| Part of `lakehouse/` | What it holds |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{each.name}` | {_cell(each.about)} |" for each in parts().values())])
-
-
-def code_map_page() -> str:
-    """The parts with a drawing of their imports."""
-    lines = [
-        "# Code map",
-        "",
-        "The package has these parts. Imports point one way: a part imports only parts below it. A test holds that.",
-        "The arrows are the direct imports; an arrow that follows from two others is left out.",
-        "",
-        "![Parts of the package and what they import](../images/code-map.svg)",
-        "",
-        "| Part | What it holds | It imports |",
-        "|---|---|---|",
-    ]
-    for each in parts().values():
-        lines.append(f"| `{each.name}` | {_cell(each.about)} | {', '.join(f'`{n}`' for n in sorted(each.imports))} |")
-    return "\n".join([*lines, ""])
-
-
-WIDTH, ROW, BOX, GAP = 860, 74, (112, 32), 14
-_STYLE = (
-    "svg{font:13px system-ui,sans-serif}.card{fill:#fff}.box{fill:#eef2f7;stroke:#64748b}.arrow{fill:none;stroke:#64748b}"
-    ".head{fill:#64748b}text{fill:#1e293b;text-anchor:middle}@media(prefers-color-scheme:dark){.card{fill:#1e2530}"
-    ".box{fill:#2c3644;stroke:#8b9bb0}.arrow{stroke:#8b9bb0}.head{fill:#8b9bb0}text{fill:#e6ebf2}}"
-)
-
-
-def code_map_svg() -> str:
-    """The parts in rows, users above what they use."""
-    rows = _rows({name: each.imports for name, each in parts().items()})
-    height = ROW * len(rows) + GAP
-    at: dict[str, tuple[float, float]] = {}
-    for number, names in enumerate(rows):
-        free = (WIDTH - len(names) * BOX[0]) / (len(names) + 1)
-        for place, name in enumerate(names):
-            at[name] = (free * (place + 1) + BOX[0] * (place + 0.5), height - ROW * (number + 0.5) - GAP / 2)
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Parts of the package">',
-        f"<style>{_STYLE}</style>",
-        '<defs><marker id="a" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-        '<path class="head" d="M0,0L8,4L0,8z"/></marker></defs>',
-        f'<rect class="card" width="{WIDTH}" height="{height}" rx="8"/>',
-    ]
-    for name, used in _reduced({name: each.imports for name, each in parts().items()}).items():
-        for other in sorted(used):
-            (x1, y1), (x2, y2) = at[name], at[other]
-            y1, y2 = y1 + BOX[1] / 2, y2 - BOX[1] / 2
-            drawn.append(
-                f'<path class="arrow" marker-end="url(#a)" d="M{x1:.0f},{y1:.0f}C{x1:.0f},{y1 + 24:.0f} {x2:.0f},{y2 - 24:.0f} '
-                f'{x2:.0f},{y2:.0f}"/>'
-            )
-    for name, (x, y) in at.items():
-        drawn.append(
-            f'<rect class="box" x="{x - BOX[0] / 2:.0f}" y="{y - BOX[1] / 2:.0f}" width="{BOX[0]}" height="{BOX[1]}" rx="5"/>'
-            f'<text x="{x:.0f}" y="{y + 4:.0f}">{name}</text>'
-        )
-    return "\n".join([*drawn, "</svg>", ""])
-
-
-def _rows(uses: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Names by the length of the longest way down from them; a way that comes back to itself ends there."""
-    depth: dict[str, int] = {}
-
-    def deep(name: str, way: tuple[str, ...]) -> int:
-        if name not in depth:
-            below = [deep(each, (*way, name)) for each in uses[name] if each not in way and each != name]
-            depth[name] = 1 + max(below, default=-1)
-        return depth[name]
-
-    rows: list[list[str]] = []
-    for name in uses:
-        number = deep(name, ())
-        rows += [[] for _ in range(number + 1 - len(rows))]
-        rows[number].append(name)
-    return rows
-
-
-def _reduced(uses: Mapping[str, frozenset[str]]) -> dict[str, set[str]]:
-    """Imports without those that follow from others: of a → b → c and a → c the last."""
-
-    def reach(name: str, seen: set[str]) -> set[str]:
-        for each in uses[name] - seen:
-            seen.add(each)
-            reach(each, seen)
-        return seen
-
-    below = {name: reach(name, set()) for name in uses}
-    return {
-        name: {
-            each
-            for each in used
-            if not any(each in below[other] and name not in below[other] for other in used - {each})
-        }
-        for name, used in uses.items()
-    }
-
-
-# --- texts
-
-
-def _cell(text: str) -> str:
-    return _plain(" ".join(text.split())).replace("|", "\\|")
-
-
-def _plain(text: str) -> str:
-    """Text of the code as Markdown: what looks like a tag or an emphasis is shown as it is."""
-    parts_ = re.split(r"(`[^`]*`)", text.replace("\\[", "["))
-    shown = [p if p.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", p) for p in parts_]
-    return "".join(shown)
-
-
 def _anchor(title: str) -> str:
-    from markdown.extensions.toc import slugify
-
-    return slugify(title, "-")
+    """The address of a heading, as Markdown makes it."""
+    return re.sub(r"[^\w-]", "", title.lower())
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -502,14 +321,3 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/code-map.md": code_map_page,
     "images/code-map.svg": code_map_svg,
 }
-
-
-def renewed(contributing: str) -> str:
-    """The text of CONTRIBUTING.md with the code map as it is now."""
-    head, rest = contributing.split(MARKS[0])
-    return f"{head}{MARKS[0]}\n{code_map_text()}\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
-
-
-if __name__ == "__main__":
-    file = ROOT / "CONTRIBUTING.md"
-    file.write_text(renewed(file.read_text(encoding="utf-8")), encoding="utf-8")

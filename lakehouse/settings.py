@@ -55,11 +55,11 @@ class Settings(BaseSettings):
     )
     pii_key: SecretStr | None = Field(
         None,
-        description="Key of the HMAC that tokenises personal data; empty: made once and kept under the root (mode 0600)",
+        description="Key of the HMAC that tokenises personal data; empty: made once, kept under the root (mode 0600)",
     )
     orders_url: SecretStr | None = Field(
         None,
-        description="Database of bronze.orders: postgresql://user:password@host:5432/database; empty: without that table",
+        description="Database of bronze.orders: postgresql://user:password@host:5432/database; empty: no such table",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
