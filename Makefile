@@ -56,6 +56,11 @@ else
 	wait $$commands || ended=$$?; wait $$others || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/others.log; exit $$ended
 endif
 
+.PHONY: quick
+quick: setup ## Check style and types and run the tests that need no engine, browser or patience
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest -q -m "not spark and not ui and not slow" $(ARGS)
+
 .PHONY: crash
 crash: setup $(STAMPS)/archive ## Kill, break and fuzz, and count what is lost; longer: ARGS="--cases 100"
 	@$(BIN)/python -m pytest -m crash $(ARGS)
