@@ -74,7 +74,8 @@ lint: $(STAMPS)/installed ## Check style, formatting and types
 .PHONY: docs
 docs: $(STAMPS)/installed ## Build the documentation into build/site; fails on a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
-	@echo "The site is in build/site: open build/site/index.html"
+	@echo "The site is in build/site: open build/site/index.html, or with its search:"
+	@echo "$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 .PHONY: bench
 bench: setup ## Measure; choose what with ARGS="--help"
