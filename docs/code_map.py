@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from docs.texts import cell
@@ -23,6 +24,7 @@ class Part:
     imports: frozenset[str]
 
 
+@lru_cache(maxsize=1)
 def parts() -> dict[str, Part]:
     """The parts of the package, lower ones first: one imports only those before it, as far as there is no circle."""
     found = {each.name: each for each in _parts()}
