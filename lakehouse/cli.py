@@ -17,7 +17,6 @@ from lakehouse.commands import (
     backfills,
     candidate,
     clocks,
-    demo,
     describe,
     dev,
     doctor,
@@ -41,6 +40,7 @@ from lakehouse.commands import (
 )
 from lakehouse.disk import keep_private
 from lakehouse.errors import SettingsError
+from lakehouse.sample import demo
 from lakehouse.settings import get_settings
 
 app = typer.Typer(
