@@ -37,14 +37,23 @@ def tables() -> dict[str, Table]:
     return used
 
 
-def declared() -> dict[str, Table]:
-    """Every table that has a file in the package of LAKEHOUSE_TABLES by `layer.name`, upstream tables first.
+def declared(home: str = "") -> dict[str, Table]:
+    """Every table that has a file by `layer.name`, upstream tables first.
+
+    Args:
+        home: the package that holds them; empty: the one that LAKEHOUSE_TABLES names.
 
     Raises:
         ContractError: for a file without its table, an unknown input, a circle of inputs, or slices by a column that an
             input does not have.
     """
-    return _declared(get_settings().tables)
+    return _declared(home or get_settings().tables)
+
+
+def forget_tables() -> None:
+    """Look for table files again when they are next asked for; for those who add one while a process runs."""
+    tables.cache_clear()
+    _declared.cache_clear()
 
 
 @lru_cache(maxsize=4)
@@ -57,7 +66,9 @@ def _declared(home: str) -> dict[str, Table]:
                 continue
             table = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), module.name, None)
             if not isinstance(table, Table):
-                raise ContractError(f"{home.replace('.', '/')}/{layer}/{module.name}.py declares no @table named {module.name}.")
+                raise ContractError(
+                    f"{home.replace('.', '/')}/{layer}/{module.name}.py declares no @table named {module.name}."
+                )
             found[table.id] = table
     return {table.id: table for table in _upstream_first(found)}
 

@@ -103,7 +103,11 @@ def _copied(landing: Landing, folder: Path, first: date | None, last: date | Non
 
 
 def _made_up(
-    landing: Landing, first: date | None, last: date | None, numbers: Mapping[str, int | None], options: Mapping[str, str]
+    landing: Landing,
+    first: date | None,
+    last: date | None,
+    numbers: Mapping[str, int | None],
+    options: Mapping[str, str],
 ) -> list[Landed]:
     from lakehouse.sources.samples import land_sample
 

@@ -19,7 +19,14 @@ _PART_FILE = re.compile(r"(.+)-\d{4,}\.jsonl(?:\.gz)?", re.ASCII)
 
 
 def sample_events(  # noqa: PLR0913 - what `lakehouse land` can ask for
-    root: Path, start: date, days: int, rows: int, seed: int, *, faults: str = "none", files: str = "1",
+    root: Path,
+    start: date,
+    days: int,
+    rows: int,
+    seed: int,
+    *,
+    faults: str = "none",
+    files: str = "1",
     producers: str = "",
 ) -> list[Landed]:
     """Land generated events; what varies in them is told by texts, as on the command line.

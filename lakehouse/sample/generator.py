@@ -22,7 +22,6 @@ from random import Random
 from lakehouse.errors import GeneratorError
 from lakehouse.sample.faults import Event, Faults, damage, to_line
 
-
 LOOK_BACK_DAYS = 10
 """A cancellation or a re-sent event refers to an order placed at most this many days earlier."""
 

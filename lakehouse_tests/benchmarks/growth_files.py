@@ -40,7 +40,7 @@ from lakehouse.tables.publish import targets
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.tables.touched import changed_days
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 LAST = date(2026, 6, 30)
 FILES_A_DAY = 10

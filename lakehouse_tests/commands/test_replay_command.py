@@ -15,7 +15,7 @@ from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.publish import Publisher
 from lakehouse_tests.commands.conftest import Cli
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 TABLE, DAY = "silver.transactions", date(2011, 3, 1)
 

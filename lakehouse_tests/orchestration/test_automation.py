@@ -21,14 +21,14 @@ from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, deci
 from lakehouse.orchestration.instance import checks_of, create_run
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.orchestration.report import asset_key
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.lake import Lake, LakeOfNow
 from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(12)]
 LAST = DAYS[9]

@@ -35,7 +35,7 @@ from lakehouse.settings import Settings
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.commands.conftest import run
-from lakehouse_tests.making import Clock
+from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
 
 DAYS = [date(2011, 3, day) for day in range(1, 5)]

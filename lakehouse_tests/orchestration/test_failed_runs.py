@@ -12,8 +12,8 @@ from dagster import DagsterEvent, DagsterInstance, DagsterRun, PathMetadataValue
 from lakehouse.contracts import Table
 from lakehouse.orchestration.instance import create_run, execute, unfinished_days
 from lakehouse.orchestration.report import asset_key
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.orchestration.running import BAD, GOOD, Foretold, result
 

@@ -14,7 +14,7 @@ from lakehouse.orchestration.freshness import CHECK
 from lakehouse.settings import get_settings
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.lake import table_path
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 FEATURES = "gold.daily_revenue"
 

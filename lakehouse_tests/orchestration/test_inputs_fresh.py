@@ -21,7 +21,7 @@ from lakehouse.settings import Settings
 from lakehouse.tables.publish import BuildResult
 from lakehouse.tables.ready import MISSING, READY, STALE, readiness
 from lakehouse.tables.touched import behind
-from lakehouse_tests.making import Clock
+from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world

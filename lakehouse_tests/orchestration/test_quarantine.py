@@ -24,7 +24,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.ledger import entries
 from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.publish import DayResult, targets
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
 
 TABLE = "silver.transactions"

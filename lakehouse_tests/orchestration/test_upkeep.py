@@ -26,7 +26,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.tables.commit import Commit, Target, append
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 NAME = "gold.daily_revenue"
 

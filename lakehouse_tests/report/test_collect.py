@@ -24,7 +24,7 @@ from lakehouse.tables.metrics import DayMetrics
 from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.touched import behind, waiting
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
 TEXT, DAY = T.StringType(), T.DateType()

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 import lakehouse
-from lakehouse.errors import SourceError
+from lakehouse.errors import GeneratorError, SourceError
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.generator import generate_events
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.sources import landing
-from lakehouse.sources.generator import Faults, GeneratorError, generate_events
-from lakehouse.sources.landing import (
-    land_events,
-    land_online_retail,
-    land_sample_online_retail,
-    landing_files,
-)
+from lakehouse.sources.landing import landing_files
+from lakehouse_tests.fixtures.landed import EVENTS, RETAIL, land_online_retail
 
 START = date(2026, 3, 2)
 
@@ -159,7 +158,7 @@ def test_parts_of_an_earlier_landing_go(tmp_path: Path) -> None:
         ("part-0001.jsonl.gz", "removed"),
         ("part-0002.jsonl.gz", "removed"),
     ]
-    assert [file.path.name for file in landing_files(tmp_path, "events")] == [other.name, "part-0000.jsonl"]
+    assert [file.path.name for file in landing_files(tmp_path, EVENTS)] == [other.name, "part-0000.jsonl"]
 
 
 @pytest.mark.parametrize(("days", "files"), [(0, 1), (1, 0)])
@@ -189,7 +188,7 @@ import os, sys
 from datetime import date
 from pathlib import Path
 Path.replace = lambda self, target: os._exit(9)  # dies after the write and before the file gets its name
-from lakehouse.sources.landing import land_events
+from lakehouse.sample.events import land_events
 land_events(Path(sys.argv[1]), date(2026, 3, 2), 1, 20, int(sys.argv[2]))
 """
 
@@ -204,12 +203,12 @@ def test_a_crash_before_the_rename_shows_nothing(tmp_path: Path) -> None:
     crash(1)
     (draft,) = tree(tmp_path)
     assert Path(draft).name.startswith(".")
-    assert landing_files(tmp_path, "events") == []
+    assert landing_files(tmp_path, EVENTS) == []
     (landed,) = land_events(tmp_path, START, 1, 20, 1)
     assert landed.outcome == "new"
-    before = landing_files(tmp_path, "events")
+    before = landing_files(tmp_path, EVENTS)
     crash(2)
-    assert landing_files(tmp_path, "events") == before
+    assert landing_files(tmp_path, EVENTS) == before
     assert before[0].path.read_bytes() == landed.path.read_bytes()
 
 
@@ -220,7 +219,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     def looking(descriptor: int) -> None:
         flush(descriptor)
-        files = landing_files(tmp_path, "events")
+        files = landing_files(tmp_path, EVENTS)
         sizes.append(len(files))
         assert all(gzip.decompress(file.path.read_bytes()).count(b"\n") == 10 for file in files)
 
@@ -233,7 +232,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_listing_has_days_paths_sizes_and_times(tmp_path: Path) -> None:
     """Sorted by day, then path; both ends of a range count."""
     land_events(tmp_path, START, 3, 20, 1, files_per_day=2)
-    files = landing_files(tmp_path, "events")
+    files = landing_files(tmp_path, EVENTS)
     assert [(file.arrival_date.day, file.path.name[:9]) for file in files] == [
         (day, f"part-000{part}") for day in (2, 3, 4) for part in (0, 1)
     ]
@@ -241,9 +240,9 @@ def test_the_listing_has_days_paths_sizes_and_times(tmp_path: Path) -> None:
         found = file.path.stat()
         assert (file.source, file.size, file.mtime_ns) == ("events", found.st_size, found.st_mtime_ns)
     middle = date(2026, 3, 3)
-    assert landing_files(tmp_path, "events", middle, middle) == files[2:4]
-    assert landing_files(tmp_path, "events", start=middle) == files[2:]
-    assert landing_files(tmp_path, "events", end=middle) == files[:4]
+    assert landing_files(tmp_path, EVENTS, middle, middle) == files[2:4]
+    assert landing_files(tmp_path, EVENTS, start=middle) == files[2:]
+    assert landing_files(tmp_path, EVENTS, end=middle) == files[:4]
 
 
 def test_the_listing_passes_over_what_is_no_landed_file(tmp_path: Path) -> None:
@@ -261,13 +260,13 @@ def test_the_listing_passes_over_what_is_no_landed_file(tmp_path: Path) -> None:
     put(retail / "2026-03-02.csv.gz")
     for name in ("2026-03-02.csv", "2026-03-03.csv.gz.tmp", ".2026-03-03.csv.gz", "x2026-03-03.csv.gz"):
         put(retail / name)
-    assert [file.path for file in landing_files(tmp_path, "events")] == good
-    assert [file.path for file in landing_files(tmp_path, "online_retail")] == [retail / "2026-03-02.csv.gz"]
+    assert [file.path for file in landing_files(tmp_path, EVENTS)] == good
+    assert [file.path for file in landing_files(tmp_path, RETAIL)] == [retail / "2026-03-02.csv.gz"]
 
 
 def test_nothing_landed_is_an_empty_list(tmp_path: Path) -> None:
     """A new lakehouse has no landing folder yet."""
-    assert landing_files(tmp_path, "events") == landing_files(tmp_path, "online_retail") == []
+    assert landing_files(tmp_path, EVENTS) == landing_files(tmp_path, RETAIL) == []
 
 
 def test_an_unknown_source_is_an_error(tmp_path: Path) -> None:
@@ -287,5 +286,5 @@ def test_the_listing_opens_only_the_folders_in_its_range(tmp_path: Path, monkeyp
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", noting)
-    landing_files(tmp_path, "events", date(2026, 3, 5), date(2026, 12, 31))
+    landing_files(tmp_path, EVENTS, date(2026, 3, 5), date(2026, 12, 31))
     assert sorted(listed) == ["2026-03-05", "2026-03-06", "events"]

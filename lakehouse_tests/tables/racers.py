@@ -19,7 +19,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.tables.commit import Commit, Target, append, ensure_table, replace_days
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 SCHEMA = T.StructType(
     [T.StructField("day", T.DateType()), T.StructField("id", T.StringType()), T.StructField("n", T.LongType())]

@@ -19,7 +19,7 @@ from lakehouse.tables.ledger import Wanted
 from lakehouse.tables.replay import carry_out, plan_replay
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import engine_settings
-from lakehouse_tests.making import model
+from lakehouse_tests.fixtures.making import model
 from lakehouse_tests.tables import crashing
 
 REPLAYED = "silver.readings"

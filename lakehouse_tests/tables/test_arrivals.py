@@ -24,7 +24,7 @@ from lakehouse.tables.metrics import DayMetrics, measure
 from lakehouse.tables.profile import OTHER
 from lakehouse.tables.staged import StagedFile
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows, table
+from lakehouse_tests.fixtures.making import stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(12)]
 TODAY = DAYS[-1]

@@ -13,7 +13,7 @@ from lakehouse.contracts import Input, Landing, Table, Volume
 from lakehouse.tables.anomalies import volume
 from lakehouse.tables.audit import audit, check_names
 from lakehouse.tables.metrics import DayMetrics, Outcome
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY = date(2026, 3, 30)
 

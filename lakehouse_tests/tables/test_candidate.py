@@ -18,7 +18,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import versions
 from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.restore import Exchange
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.tables.undoing import DAYS, beside, in_a_process, lake_at, prints, publish, seen, tables, undo
 
 MON, TUE, WED, THU = DAYS

@@ -23,9 +23,9 @@ from lakehouse.tables import snapshot as module
 from lakehouse.tables.commit import Commit, ensure_table, exchange_files, replace_days
 from lakehouse.tables.log_writer import put_entry
 from lakehouse.tables.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
-from lakehouse_tests.making import stage_rows, target_of
+from lakehouse_tests.fixtures.making import stage_rows, target_of
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.doors import MONDAY, row, target
-from lakehouse_tests.tally import tally
 
 __all__ = ["target"]
 

@@ -21,7 +21,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.metrics import DayMetrics, measure
 from lakehouse.tables.reconcile import reconcile
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows, target_of
+from lakehouse_tests.fixtures.making import rows_of, stage_rows, target_of
 
 DAY = date(2026, 3, 2)
 NEXT = DAY + timedelta(days=1)

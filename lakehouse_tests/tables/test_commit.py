@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from lakehouse.errors import SchemaMismatchError, StagedFileError, UnsupportedTableError
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 
 __all__ = ["target"]

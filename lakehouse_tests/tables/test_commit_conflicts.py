@@ -16,7 +16,7 @@ from lakehouse.errors import PublishConflictError
 from lakehouse.tables import commit as door
 from lakehouse.tables.commit import Commit, Target, append, append_batch, ensure_table, exchange_files, replace_days
 from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 
 __all__ = ["target"]

@@ -15,7 +15,7 @@ from lakehouse.tables.candidate import CandidateLake, open_candidate
 from lakehouse.tables.compare import Comparison, compare
 from lakehouse.tables.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import put
+from lakehouse_tests.fixtures.making import put
 from lakehouse_tests.tables.undoing import DAYS, tables
 
 MON, TUE, WED, _ = DAYS
@@ -50,7 +50,7 @@ def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
 def _put(lake: Lake, table: Table, day: date, rows: list[dict[str, Any]]) -> None:
     from lakehouse.tables.commit import Commit, ensure_table, replace_days
     from lakehouse.tables.publish import targets
-    from lakehouse_tests.making import stage_rows
+    from lakehouse_tests.fixtures.making import stage_rows
 
     main, side = targets(lake, table)
     assert side is not None

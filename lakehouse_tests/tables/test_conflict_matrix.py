@@ -26,9 +26,9 @@ from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import age_table, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import age_table, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.doors import MONDAY, TUESDAY, WEDNESDAY
-from lakehouse_tests.tally import tally
 
 pytestmark = pytest.mark.crash
 Content = dict[date, list[str]]

@@ -16,7 +16,7 @@ from lakehouse.tables.content import content_of_row
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.publish import PUBLISHED, UNCHANGED
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 from lakehouse_tests.tables.test_build import DAYS, land, sensors
 
 TYPES = {

@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
 from lakehouse.tables.snapshot import open_snapshot
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, Rows, expected, land, tables
 from lakehouse_tests.tables.laboratory import EngineProcess, Laboratory
 from lakehouse_tests.tables.readers import READERS, WRONGS, Poller, by_delta_rs, judge, look
-from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 NAMES = ("bronze.readings", "silver.readings", "silver.totals", "gold.recent")

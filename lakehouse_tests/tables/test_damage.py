@@ -17,7 +17,7 @@ from lakehouse.errors import DamagedLogError
 from lakehouse.tables.commit import Commit, Target, append
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.tables.transactions import read_transactions
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, ids, row
 
 VERSIONS = 45

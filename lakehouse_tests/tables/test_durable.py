@@ -15,7 +15,7 @@ from lakehouse.tables.durable import settle
 from lakehouse.tables.log_writer import DRAFT
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, Target, row, target
 
 __all__ = ["target"]

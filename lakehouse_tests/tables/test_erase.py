@@ -24,7 +24,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.traces import TraceError, files_under, names_person, without_person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 TEXT = T.StringType()

@@ -34,8 +34,8 @@ from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.tables.traces import files_under, names_person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, spark_rows, table
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import model, put, rows_of, spark_rows, table
+from lakehouse_tests.fixtures.tally import tally
 
 MONDAY = date(2026, 3, 2)
 ANN = "ann-17841"

@@ -26,7 +26,7 @@ from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.publish import Publisher
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 from lakehouse_tests.tables.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 from lakehouse_tests.tables.racers import Racers, Step, target_at, wider_at
 

@@ -28,7 +28,7 @@ from lakehouse.tables.publish import Publisher
 from lakehouse.tables.replay import by_rules, discard
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

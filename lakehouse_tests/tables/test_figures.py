@@ -19,7 +19,7 @@ from lakehouse.tables.metrics import DayMetrics, figures_of
 from lakehouse.tables.profile import MOST_CATEGORIES, OTHER, Numbers, Profile
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 FIGURES = {

@@ -32,7 +32,7 @@ from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.staged import CONTENT, StagedFile
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table, target_of
+from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
 
 D = [date(2011, 3, n) for n in range(1, 4)]
 SALES = '''

@@ -18,7 +18,7 @@ from lakehouse.tables.log import versions
 from lakehouse.tables.publish import FAILED
 from lakehouse.tables.snapshot import Snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import put, rows_of
+from lakehouse_tests.fixtures.making import put, rows_of
 from lakehouse_tests.tables.publisher import MONDAY, Door, door, sales
 
 __all__ = ["door"]

@@ -11,7 +11,7 @@ from lakehouse.errors import DiskFullError
 from lakehouse.tables import publish as publishing
 from lakehouse.tables.commit import Commit, Target, append, ensure_table
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 from lakehouse_tests.tables.crashing import DAYS, expected, land, run, tables
 from lakehouse_tests.tables.disks import Disk, disk
 from lakehouse_tests.tables.publisher import EXPECTED, MONDAY, Door, count, sales

@@ -39,9 +39,9 @@ from lakehouse.tables.maintenance import Layout, compact, vacuum
 from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.tables.staged import StagedFile
 from lakehouse.tables.transactions import read_transactions
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.racers import SCHEMA, target_at
-from lakehouse_tests.tally import tally
 
 pytestmark = pytest.mark.crash
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]

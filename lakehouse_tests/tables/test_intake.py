@@ -31,8 +31,8 @@ from lakehouse.tables.publish import BuildResult, targets
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.postgres import Server, Shop
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.postgres import Server, Shop
 
 ASKED = date(2026, 1, 1)
 assert orders.extract is not None

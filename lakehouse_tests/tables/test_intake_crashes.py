@@ -20,10 +20,10 @@ from lakehouse.bronze.orders import orders
 from lakehouse.silver.order_status import order_status
 from lakehouse.tables.failpoints import POINTS
 from lakehouse.tables.lake import table_path
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.postgres import Server, Session, Shop
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.postgres import Server, Session, Shop
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.laboratory import KILLED, EngineProcess, Laboratory
-from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 WRITERS, ORDERS, LARGE = 5, 25, 60_000

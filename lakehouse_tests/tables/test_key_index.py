@@ -17,7 +17,7 @@ from lakehouse.tables import key_index
 from lakehouse.tables.key_index import days_of_keys, index_folder
 from lakehouse.tables.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import put
+from lakehouse_tests.fixtures.making import put
 
 DAYS = [date(2026, 3, day) for day in range(2, 8)]
 

@@ -15,7 +15,7 @@ from lakehouse.tables.late import accept, accepted_through, percentile, waiting
 from lakehouse.tables.reconcile import reconcile
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.tables.test_build import DAYS, land, run, sensors, sums
 
 WHY = {"lakehouse.reason": "a test"}

@@ -11,7 +11,7 @@ from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.late_only import late_only
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.test_automation import BRONZE, GOLD, SILVER, catalog
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(8)]

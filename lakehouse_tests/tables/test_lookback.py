@@ -16,7 +16,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.lookback import look_back, versions, would_write, written_since
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.tables.test_build import DAYS, land, sensors, sums
 from lakehouse_tests.tables.test_touched import raw, typed, weekly
 

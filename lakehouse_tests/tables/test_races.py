@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 from lakehouse.tables.commit import Commit, ensure_table, replace_days
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.racers import SCHEMA, Racers, Step, names_in, target_at
-from lakehouse_tests.tally import tally
 
 SEED = random.Random().randrange(1 << 30)
 MONDAY = date(2026, 3, 2)

@@ -9,7 +9,7 @@ from lakehouse.tables.commit import Commit, Target, replace_days
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.reconcile import Link, differing_lines, differing_rows, reconcile
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 from lakehouse_tests.tables.test_build import DAYS, land, run, sensors
 
 

@@ -22,7 +22,7 @@ from lakehouse.tables.replay import ReplayPlan, by_rules, carry_out, discard, ou
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 DAYS = [date(2026, 3, day) for day in (2, 3, 4)]
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

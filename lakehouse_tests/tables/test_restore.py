@@ -27,7 +27,7 @@ from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import plan_restore, restore
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
-from lakehouse_tests.making import age_table, put, rewrite_entry, stage_rows
+from lakehouse_tests.fixtures.making import age_table, put, rewrite_entry, stage_rows
 from lakehouse_tests.tables.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
 
 MON, TUE, WED, THU = DAYS

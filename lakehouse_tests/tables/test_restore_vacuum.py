@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.maintenance import vacuum
-from lakehouse_tests.making import age_table
+from lakehouse_tests.fixtures.making import age_table
 from lakehouse_tests.tables.test_restore import DAYS, QUARANTINE, lake
 from lakehouse_tests.tables.undoing import publish, seen, undo
 

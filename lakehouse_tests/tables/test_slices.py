@@ -27,7 +27,7 @@ from lakehouse.tables.slices import FanOut, Slices, Slicing
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse.tables.stage import quarantine_schema
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows, target_of
+from lakehouse_tests.fixtures.making import rows_of, stage_rows, target_of
 from lakehouse_tests.tables.crashing import COLUMNS, DAYS, expected, land, tables
 from lakehouse_tests.tables.publisher import MONDAY, Door, sales
 from lakehouse_tests.tables.readers import judge, look

@@ -12,7 +12,7 @@ from lakehouse.tables.commit import Commit, Target, append, replace_days
 from lakehouse.tables.conflicts import conflict
 from lakehouse.tables.maintenance import Layout, compact
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.tables.doors import MONDAY, row, target
 
 __all__ = ["target"]

@@ -21,7 +21,7 @@ from lakehouse.errors import SchemaMismatchError
 from lakehouse.tables.metrics import DayMetrics, measure
 from lakehouse.tables.stage import quarantine_schema, routed, stage
 from lakehouse.tables.staged import QUARANTINED, VALID, read_staged
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 SALES = {

@@ -24,7 +24,7 @@ from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.snapshot import Snapshot, open_snapshot
 from lakehouse.tables.stage import PROVENANCE, stage
 from lakehouse.tables.staged import CONTENT, FAILED_RULES, read_staged
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAY = date(2026, 3, 2)
 STAGED_TOO = (FAILED_RULES, CONTENT, *PROVENANCE.names)

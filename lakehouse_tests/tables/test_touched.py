@@ -19,7 +19,7 @@ from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction, make_plan
 from lakehouse.tables.touched import known_days, stale_days
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 D = [date(2011, 3, n) for n in range(1, 21)]
 

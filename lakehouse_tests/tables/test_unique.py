@@ -27,7 +27,7 @@ from lakehouse.tables.stage import BEATEN, routed
 from lakehouse.tables.touched import stale_days
 from lakehouse.tables.unique import with_marks
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.tables import crashing
 
 FIRST = date(2026, 3, 2)

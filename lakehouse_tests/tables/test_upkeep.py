@@ -25,7 +25,7 @@ from lakehouse.tables.publish import targets
 from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.tables.upkeep import Limits, Tidied, clean_up_log, tidy, untidy
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NIGHT = Limits(600, 1e9)

@@ -24,7 +24,7 @@ from lakehouse.tables.build import build
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, Publisher
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 SEED = random.Random().randrange(1 << 30)
 FIRST = date(2026, 3, 2)

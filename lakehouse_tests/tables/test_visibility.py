@@ -10,9 +10,9 @@ import pytest
 from lakehouse.tables.publish import FAILED
 from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.tables.publisher import Door, sales
-from lakehouse_tests.tally import tally
 
 pytestmark = pytest.mark.crash
 GENERATIONS = 24

@@ -27,7 +27,7 @@ from lakehouse.tables.pairing import QUARANTINE_VERSION
 from lakehouse.tables.plan import day_transaction
 from lakehouse.tables.publish import targets
 from lakehouse.tables.restore import Restore, plan_restore, restore
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
 Content = Mapping[date, Sequence[str]]
