@@ -46,7 +46,7 @@ class Events(BronzeModel):
             addresses=("email",),
             time="event_time",
             producer=PRODUCER,
-            files=("{day}/*.jsonl", "{day}/*.jsonl.gz"),
+            files=("{day}/*.jsonl[.gz]",),
             sample="lakehouse.sample.events:sample_events",
         )
     },

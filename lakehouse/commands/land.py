@@ -47,6 +47,7 @@ def land(  # noqa: PLR0913 - one option each
     ] = None,
     first: FromDay = None,
     last: ToDay = None,
+    *,
     days: Annotated[int | None, typer.Option(min=1, help="Number of days.", rich_help_panel=SAMPLE)] = None,
     rows: Annotated[int | None, typer.Option(min=0, help="Lines a day.", rich_help_panel=SAMPLE)] = None,
     seed: Annotated[
@@ -70,7 +71,6 @@ def land(  # noqa: PLR0913 - one option each
             rich_help_panel=SAMPLE,
         ),
     ] = None,
-    *,
     as_json: AsJson = False,
 ) -> None:
     """Copy a source's files into the landing zone; one that is there with the same content is left alone.

@@ -28,7 +28,7 @@ class FileNames:
 
     Attributes:
         pattern: a path under the source's folder: `{day}` stands for its arrival day as YYYY-MM-DD, `{day:%d%m%Y}` for
-            one that is written otherwise, `*` for any text without a slash.
+            one that is written otherwise, `*` for any text without a slash, `[.gz]` for `.gz` or nothing.
     """
 
     pattern: str
@@ -74,7 +74,7 @@ class FileNames:
 def _expression(part: str) -> str:
     """Names that begin with `.` or `_` are files in the making."""
     text = ""
-    for piece in re.split(r"(\{day[^{}]*\}|\*)", part):
+    for piece in re.split(r"(\{day[^{}]*\}|\*|\[[^\]]*\])", part):
         if found := _DAY.fullmatch(piece):
             text += re.sub(
                 r"(%.)|([^%]+)",
@@ -82,7 +82,9 @@ def _expression(part: str) -> str:
                 found[1] or "%Y-%m-%d",
             )
         else:
-            text += "[^/]*" if piece == "*" else re.escape(piece)
+            left_out = piece.startswith("[")
+            literal = re.escape(piece[1:-1] if left_out else piece)
+            text += "[^/]*" if piece == "*" else f"(?:{literal})?" if left_out else literal
     return f"(?![._]){text}"
 
 
@@ -111,7 +113,7 @@ class Landing:
         producer: a pattern for a file's name, whose first group is the producer's; None, or where it does not match:
             the source is one producer.
         files: how its files are called under the source's folder, such as `{day}.csv.gz` or `{day}/*.jsonl` (see
-            `FileNames`); empty: by day, `{day}.<format>` and `{day}/*.<format>`, as they are or with `.gz`.
+            `FileNames`); empty: `{day}.<format>[.gz]` and `{day}/*.<format>[.gz]`.
         sample: `module:function` that makes files for a demonstration (see `lakehouse.sources.samples`); None: none.
     """
 
@@ -132,7 +134,7 @@ class Landing:
         Raises:
             ContractError: for a pattern that tells no day.
         """
-        usual = [f"{{day}}{each}.{self.format}{packed}" for each in ("", "/*") for packed in ("", ".gz")]
+        usual = (f"{{day}}.{self.format}[.gz]", f"{{day}}/*.{self.format}[.gz]")
         return tuple(map(FileNames, self.files or usual))
 
     def producer_of(self, path: str) -> str:

@@ -18,7 +18,7 @@ from lakehouse.sources.landing import Landed, gzipped, put
 _PART_FILE = re.compile(r"(.+)-\d{4,}\.jsonl(?:\.gz)?", re.ASCII)
 
 
-def sample_events(  # noqa: PLR0913 - what `lakehouse land` can ask for
+def sample_events(
     root: Path,
     start: date,
     days: int,

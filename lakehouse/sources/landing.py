@@ -1,8 +1,8 @@
 """The landing zone: where raw files arrive, one day at a time, each whole or not at all.
 
-How the files of a source are called, and which day each belongs to, its `Landing` says: `landing/<source>/` under the
-lakehouse root holds them. Names that begin with `.` or `_` are files in the making: every reader here, and Spark, passes
-over them.
+`landing/<source>/` under the lakehouse root holds a source's files; its `Landing` says how they are called and which
+day each belongs to. Names that begin with `.` or `_` are files in the making: every reader here, and Spark, passes over
+them.
 """
 
 from __future__ import annotations
@@ -134,15 +134,15 @@ def _found(folder: Path, landing: Landing) -> str:
     days = {day for day, *_ in _listed(folder, landing, None, None)}
     if days:
         return f"{len(days)} of other days, {min(days)} to {max(days)}"
-    names = list(islice(_names(folder), 1000))
+    names = list(islice(_names(folder), _TOLD + 1))
     told = ", ".join(names[:_TOLD]) + (", …" if len(names) > _TOLD else "")
     return f"none of any day, but {told}" if names else "no file at all"
 
 
 def _names(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix()
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        yield from (os.path.relpath(os.path.join(path, name), folder) for name in sorted(files))  # noqa: PTH118
 
 
 def put(source: str, day: date, path: Path, content: bytes) -> Landed:

@@ -13,10 +13,10 @@ from lakehouse.errors import ContractError, GeneratorError
 from lakehouse.sources.landing import Landed
 
 Sample = Callable[..., list[Landed]]
-"""Called with root, first day, number of days, lines a day, seed, and with texts by the names of its other parameters."""
+"""Called with root, first day, number of days, lines a day and seed; the rest are texts, by keyword alone."""
 
 
-def land_sample(  # noqa: PLR0913 - what made-up data can vary in
+def land_sample(
     landing: Landing, root: Path, start: date, days: int, rows: int, seed: int, options: Mapping[str, str]
 ) -> list[Landed]:
     """Land made-up files of a source, by day and file.

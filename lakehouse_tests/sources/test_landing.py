@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import lakehouse
-from lakehouse.errors import GeneratorError, SourceError
+from lakehouse.contracts import Landing
+from lakehouse.errors import ContractError, GeneratorError, SourceError
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.generator import generate_events
@@ -89,9 +90,55 @@ def test_a_folder_without_exports_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="missing, which is none"):
         land_online_retail(tmp_path / "missing", tmp_path / "root")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="empty from any day to any day, got none of any day"):
+    expected = r"expected \{day\}.csv.gz files in .*empty from any day to any day, got "
+    with pytest.raises(SourceError, match=expected + "no file at all; choose another"):
+        land_online_retail(tmp_path / "empty", tmp_path / "root")
+    for name in ("a.csv", "deep/b.csv", "c/d.txt", "2026-03-02.csv", "2026-02-30.csv.gz", "z"):
+        put(tmp_path / "empty" / name)
+    told = "none of any day, but 2026-02-30.csv.gz, 2026-03-02.csv, a.csv, z, c/d.txt, …; choose another"
+    with pytest.raises(SourceError, match=expected + told):
         land_online_retail(tmp_path / "empty", tmp_path / "root")
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ((), ["2026-03-02.csv", "2026-03-02.csv.gz", "2026-03-02/a.csv", "2026-03-02/b.csv.gz"]),
+        (("till-*_{day:%d%m%Y}.txt",), ["till-7_02032026.txt", "till-a b_02032026.txt"]),
+        (("*/{day:%Y%m%d}/*.csv", "{day}.csv"), ["north/20260302/a.csv", "2026-03-02.csv"]),
+        (("{day}*.csv", "{day}.csv[.x]"), ["2026-03-02.csv", "2026-03-02-b.csv", "2026-03-02.csv.x"]),
+    ],
+)
+def test_a_source_says_how_its_files_are_called(patterns: tuple[str, ...], names: list[str], tmp_path: Path) -> None:
+    """A new source needs its `Landing` and nothing else; a file that two patterns fit is landed once."""
+    tills = Landing("tills", "csv", ("a",), files=patterns)
+    for name in [
+        *names,
+        "2026-02-30.csv",
+        ".2026-03-02.csv",
+        "other.txt",
+        "2026-03-02/_c.csv",
+        "02032026.txt",
+        "x/y/z.csv",
+    ]:
+        put(tmp_path / "exports" / name)
+    landed = landing.land(tmp_path / "exports", tmp_path / "root", tills)
+    zone = tmp_path / "root" / "landing" / "tills"
+    assert sorted(each.path.relative_to(zone).as_posix() for each in landed) == sorted(names)
+    assert {each.arrival_date for each in landed} == {START}
+    files = landing_files(tmp_path / "root", tills, START, START)
+    assert sorted(file.path for file in files) == sorted(each.path for each in landed)
+    assert landing_files(tmp_path / "root", tills, start=START + timedelta(days=1)) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "a.csv", "{day}/{day}.csv", "{day:%Y-%m}.csv", "{day:%Y/%m/%d}.csv", "{date}.csv"]
+)
+def test_a_pattern_that_tells_no_day_is_refused(pattern: str) -> None:
+    """Or not which: the message shows one that does."""
+    with pytest.raises(ContractError, match=r"expected one day of %Y, %m and %d, got"):
+        _ = Landing("tills", "csv", ("a",), files=(pattern,)).names
 
 
 Land = Callable[[Path], list[landing.Landed]]
@@ -267,12 +314,6 @@ def test_the_listing_passes_over_what_is_no_landed_file(tmp_path: Path) -> None:
 def test_nothing_landed_is_an_empty_list(tmp_path: Path) -> None:
     """A new lakehouse has no landing folder yet."""
     assert landing_files(tmp_path, EVENTS) == landing_files(tmp_path, RETAIL) == []
-
-
-def test_an_unknown_source_is_an_error(tmp_path: Path) -> None:
-    """Unlike a source that has nothing yet."""
-    with pytest.raises(SourceError, match="expected a source of online_retail, events, got 'orders'"):
-        landing_files(tmp_path, "orders")
 
 
 def test_the_listing_opens_only_the_folders_in_its_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

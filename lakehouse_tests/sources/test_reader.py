@@ -108,7 +108,7 @@ class Read(NamedTuple):
 
 
 def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, str]) -> Read:
-    probes = probe(landing_files(root, landing.source), landing)
+    probes = probe(landing_files(root, landing), landing)
     found = defaultdict(list)
     for row in read_lines(spark, probes, landing, root, "run-1", "code-1").collect():
         found[names[root / row["_source_file"]]].append(row)
