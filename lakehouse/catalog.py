@@ -101,7 +101,7 @@ def get_landing(source: str) -> Landing:
         return known[source]
     near = difflib.get_close_matches(source, known, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]}?" if near else ""
-    told = f"Sources: {', '.join(known)}." if known else "No table reads landed files."
+    told = f"Sources: {', '.join(known)}." if known else "No table does."
     raise UnknownTableError(f"No table reads landed files of {source!r}.{hint} {told}")
 
 
