@@ -12,8 +12,8 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.slices import check_slices
 from lakehouse.contracts.table import LAYERS
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
+from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
-from lakehouse.tables.lake import table_path
 
 
 @lru_cache(maxsize=1)

@@ -133,8 +133,8 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
 def _show_gold(settings: Settings, first: date, last: date) -> None:
     import pyarrow.compute as pc
 
-    from lakehouse.commands.rows import top_rows
-    from lakehouse.tables.lake import table_path
+    from lakehouse.commands.inspect.rows import top_rows
+    from lakehouse.read.lake import table_path
 
     columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
     rows = top_rows(
@@ -159,9 +159,9 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
 
 def _show_quarantine(settings: Settings, first: date, last: date) -> None:
     from lakehouse.catalog import tables
-    from lakehouse.commands.quarantine import depth, offending, origin
-    from lakehouse.tables.aside import shown_rows
-    from lakehouse.tables.staged import FAILED_RULES
+    from lakehouse.commands.inspect.quarantine import depth, offending, origin
+    from lakehouse.delta.staged import FAILED_RULES
+    from lakehouse.quarantine.aside import shown_rows
 
     out = console()
     days = Piece((), first, last).days

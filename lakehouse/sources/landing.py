@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from lakehouse.contracts.landing import FileNames, Landing
-from lakehouse.disk import sync
 from lakehouse.errors import SourceError
+from lakehouse.store.disk import sync
 
 _TOLD = 5  # names of other files that a message has
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.commands.killing import Backfill, nothing_is_left, open_runs, published
 from lakehouse_tests.fixtures.making import rows_of

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 
 from lakehouse.bronze.events import COLUMNS as EVENT_COLUMNS
 from lakehouse.bronze.online_retail import COLUMNS as RETAIL_COLUMNS
+from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.commands.conftest import run as cli
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.tally import tally

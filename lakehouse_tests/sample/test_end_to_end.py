@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from lakehouse.catalog import tables
 from lakehouse.orchestration.instance import create_run, execute, opened_instance
+from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.conftest import PII_KEY, USUAL
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins

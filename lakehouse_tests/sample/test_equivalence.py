@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
+from lakehouse.build import publish
+from lakehouse.build.build import build
+from lakehouse.build.slices import Slicing
+from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
+from lakehouse.delta.failpoints import POINTS
+from lakehouse.read.lake import Lake, table_path
+from lakehouse.records.history import standing
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.tables import publish
-from lakehouse.tables.build import build
-from lakehouse.tables.failpoints import POINTS
-from lakehouse.tables.history import standing
-from lakehouse.tables.lake import Lake, table_path
-from lakehouse.tables.slices import Slicing
-from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins, rows_of

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.privacy.traces import files_under, unpacked
+from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
-from lakehouse.tables.lake import table_path
-from lakehouse.tables.traces import files_under, unpacked
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
 from lakehouse_tests.fixtures.making import rows_of

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakehouse.gold
+from lakehouse.build.build import build
 from lakehouse.catalog import forget_tables, tables
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sample.retail import land_sample_online_retail
-from lakehouse.tables.build import build
 from lakehouse_tests.conftest import LakeFactory
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
