@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date, timedelta
 
-from lakehouse.build.plan import day_transaction, days_of_transactions, make_plan, window
+from lakehouse.build.plan import make_plan, window
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
 from lakehouse.sources.landing import landing_files

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from typing import Any
 
 from dagster import (
     DagsterInstance,
@@ -26,12 +27,14 @@ from dagster import (
     SensorResult,
     sensor,
 )
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
 from lakehouse.catalog import landings, tables
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.ended import Ended, ended_days
@@ -135,17 +138,21 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         limit = get_settings().auto_days or 31
         last = daily_partitions().get_last_partition_key()
         close_abandoned_runs(context.instance)
+        assert context.repository_def is not None
+        graph = context.repository_def.asset_graph
         made = decide(
             LakeOfNow(get_settings(), tables()),
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
-            leave=still_to_come(context.instance),
+            leave=still_to_come(context.instance, graph),
             ended=ended_days(context.instance, list(tables())),
             last=date.fromisoformat(last) if last else date.min,
             limit=limit,
             now=now,
         )
-        requests = [_request(piece, made.cursor.count, why) for piece, why in zip(made.pieces, made.why, strict=True)]
+        requests = [
+            _request(piece, made.cursor.count, why, graph) for piece, why in zip(made.pieces, made.why, strict=True)
+        ]
         reason = " ".join(filter(None, [made.reason, outside(get_settings())]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
@@ -339,11 +346,11 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
-def _request(piece: Piece, count: int, why: str) -> RunRequest:
+def _request(piece: Piece, count: int, why: str, graph: BaseAssetGraph[Any]) -> RunRequest:
     names = {**partition_tags(piece.first, piece.last), DAYS_TAG: days_text(piece.first, piece.last), WHY_TAG: why}
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],
-        asset_check_keys=sorted(checks_of(piece.tables)),
+        asset_check_keys=sorted(checks_of(graph, piece.tables)),
         tags={**names, **TAGS},
     )

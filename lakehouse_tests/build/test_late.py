@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lakehouse.build.build import build
-from lakehouse.build.late import accept, accepted_through, percentile, waiting
+from lakehouse.build.late import accept, accepted_through, waiting
 from lakehouse.build.touched import stale_days
+from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
 from lakehouse.lineage.reconcile import reconcile
 from lakehouse.records.history import standing

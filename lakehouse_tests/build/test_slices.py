@@ -21,11 +21,11 @@ from lakehouse.build import slices as slicing
 from lakehouse.build.build import build
 from lakehouse.build.publish import BuildResult, DayResult, Job, Publisher
 from lakehouse.build.slices import FanOut, Slices, Slicing
-from lakehouse.build.stage import quarantine_schema
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.delta.maintenance import vacuum
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import StagedFileError
+from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.crashing import COLUMNS, DAYS, expected, land, tables
 from lakehouse_tests.faults.publisher import MONDAY, Door, sales

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.instance import create_run, execute, opened_instance
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.read.lake import table_path
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
