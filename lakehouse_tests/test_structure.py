@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,14 @@ def test_a_file_is_read_in_one_sitting() -> None:
             lines = len(path.read_text(encoding="utf-8").splitlines())
             too_long += [f"{path.relative_to(folder.parent)}: {lines} lines, at most {most}"] if lines > most else []
     assert not too_long
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    """Without it, a folder whose name pytest leaves out (`build` is one by default) would lose its tests in silence."""
+    folders = {folder for path in TESTS.rglob("test_*.py") for folder in path.relative_to(TESTS).parts[:-1]}
+    assert "build" in folders
+    left_out = pytestconfig.getini("norecursedirs")
+    assert not [name for name in folders if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
 def test_every_failpoint_is_somewhere() -> None:
