@@ -22,12 +22,13 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.build.plan import day_transaction
 from lakehouse.contracts import Extract, Input, Landing, Table, rule
 from lakehouse.contracts import table as declare
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.delta.staged import StagedFile, read_staged
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 
 Row = Mapping[str, Any]

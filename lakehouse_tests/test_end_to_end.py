@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.instance import create_run, execute, opened_instance
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.read.lake import table_path
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
 from lakehouse.sources.generator import Faults

@@ -9,25 +9,25 @@ from datetime import UTC, date, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.build.intake import take
+from lakehouse.build.laps import Clock
+from lakehouse.build.plan import Plan, make_plan, window
+from lakehouse.build.publish import UNCHANGED, BuildResult, DayResult, Job, Publisher
+from lakehouse.build.slices import FanOut, Slicing
+from lakehouse.build.space import said_when_full
+from lakehouse.build.unique import with_marks, with_neighbours
+from lakehouse.build.upsert import upsert_frame
+from lakehouse.checks.clocks import producer_days
+from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.versions import added_later, read_lock
-from lakehouse.sources.reader import probe, read_lines
-from lakehouse.checks.clocks import producer_days
+from lakehouse.delta.snapshot import fingerprint
+from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.depth import depth_now
 from lakehouse.records.erasures import keep_forgotten
 from lakehouse.records.failures import fold
 from lakehouse.records.history import standing
-from lakehouse.build.intake import take
-from lakehouse.read.lake import Lake, in_days
-from lakehouse.build.laps import Clock
-from lakehouse.checks.metrics import DayMetrics
-from lakehouse.build.plan import Plan, make_plan, window
-from lakehouse.build.publish import UNCHANGED, BuildResult, DayResult, Job, Publisher
-from lakehouse.build.slices import FanOut, Slicing
-from lakehouse.delta.snapshot import fingerprint
-from lakehouse.build.space import said_when_full
-from lakehouse.build.unique import with_marks, with_neighbours
-from lakehouse.build.upsert import upsert_frame
+from lakehouse.sources.reader import probe, read_lines
 
 
 def build(

@@ -13,9 +13,9 @@ from datetime import date, timedelta
 from typing import Any
 
 from lakehouse.contracts import Table
-from lakehouse.read.lake import Lake
 from lakehouse.delta.log import days_of, entries
 from lakehouse.delta.snapshot import Snapshot
+from lakehouse.read.lake import Lake
 
 USUAL = (7, 30)  # days of look-back to compare with, beside the one that would have been needed
 

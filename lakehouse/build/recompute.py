@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lakehouse.build.stage import routed
 from lakehouse.contracts import Rule, Table
+from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 from lakehouse.read.content import OF_THE_RUN
 from lakehouse.read.lake import Lake
-from lakehouse.build.stage import routed
-from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 
 Row = Mapping[str, Any]
 

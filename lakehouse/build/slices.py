@@ -23,11 +23,11 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from pyspark.sql import DataFrame
 
-from lakehouse.contracts import Rule, Table
-from lakehouse.errors import StagedFileError
-from lakehouse.delta.failpoints import failpoint
 from lakehouse.build.stage import stage
+from lakehouse.contracts import Rule, Table
+from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.staged import StagedFile, clear, read_staged
+from lakehouse.errors import StagedFileError
 
 _LOCK = "lock"  # on one machine; elsewhere two builds of the same days may share slices, and one of them commits
 _YOUNG_SECONDS = 6 * 3600.0  # a quarter of the shortest retention of a vacuum

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date, timedelta
 
+from lakehouse.build.plan import make_plan, window
 from lakehouse.contracts import Table
-from lakehouse.sources.landing import landing_files
-from lakehouse.records.history import standing
+from lakehouse.delta.marks import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
-from lakehouse.build.plan import day_transaction, days_of_transactions, make_plan, window
+from lakehouse.records.history import standing
+from lakehouse.sources.landing import landing_files
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:

@@ -14,10 +14,10 @@ from operator import and_
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Table
-from lakehouse.read.lake import in_days
 from lakehouse.build.plan import neighbours
 from lakehouse.build.stage import BEATEN, needed
+from lakehouse.contracts import Table
+from lakehouse.read.lake import in_days
 
 
 def with_neighbours(table: Table, days: Iterable[date]) -> list[date]:

@@ -15,12 +15,12 @@ from operator import and_, or_
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.build.plan import Plan
 from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.key_index import days_of_keys
 from lakehouse.read.lake import Lake, only
-from lakehouse.build.plan import Plan
-from lakehouse.delta.snapshot import Snapshot
 
 BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
 

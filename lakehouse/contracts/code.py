@@ -37,8 +37,9 @@ POLICY = frozenset(
 
 MACHINERY = frozenset(
     {
-        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "report",
-        "settings", "sources", "spark", "tables", "users",
+        "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "errors",
+        "lineage", "orchestration", "privacy", "quarantine", "read", "records", "report", "runs", "settings",
+        "sources", "spark", "store", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""

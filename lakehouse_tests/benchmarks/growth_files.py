@@ -26,13 +26,15 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.plan import day_transaction, make_plan
-from lakehouse.build.publish import targets
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.targets import targets
 from lakehouse.records import failures, history
 from lakehouse.records.failures import FAILURES
 from lakehouse.records.history import HISTORY

@@ -115,7 +115,8 @@ def engine_on(root: Path) -> Iterator[Callable[[date, date], tuple[float, int]]]
     os.environ |= {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_MEMORY": "2g"}
     os.environ.pop("DAGSTER_HOME", None)
     from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import create_run, execute, opened_instance
+    from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.executing import create_run, execute
     from lakehouse.settings import get_settings
     from lakehouse.spark.session import start
 

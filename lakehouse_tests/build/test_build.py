@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.build import build
+from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.contracts import BronzeModel, Input, Landing, Rule, Table, Volume
 from lakehouse.errors import StagedFileError, UnsupportedTableError
-from lakehouse.build.build import build
 from lakehouse.read.lake import Lake
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, put, rows_of, spark_rows, table

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Table
 from lakehouse.build.build import build
-from lakehouse.records.history import standing
-from lakehouse.read.lake import Lake
 from lakehouse.build.publish import PUBLISHED, UNCHANGED, BuildResult
-from lakehouse.lineage.reconcile import differing_rows, reconcile
 from lakehouse.build.slices import Slicing
 from lakehouse.build.stage import BEATEN, routed
 from lakehouse.build.touched import stale_days
 from lakehouse.build.unique import with_marks
+from lakehouse.contracts import Table
+from lakehouse.lineage.reconcile import differing_rows, reconcile
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import standing
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
 from lakehouse_tests.faults import crashing
+from lakehouse_tests.making import rows_of
 
 FIRST = date(2026, 3, 2)
 DAYS = [FIRST + timedelta(days=n) for n in range(6)]

@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.build import build
+from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, Publisher
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
+from lakehouse.read import key_index
+from lakehouse.read.lake import Lake
 from lakehouse.silver.orders import orders
 from lakehouse.silver.transactions import transactions
-from lakehouse.read import key_index
-from lakehouse.build.build import build
-from lakehouse.read.lake import Lake
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, Publisher
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, put, rows_of, table
 

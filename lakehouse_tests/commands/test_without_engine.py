@@ -20,7 +20,8 @@ from lakehouse.catalog import tables
 from lakehouse.commands import console
 from lakehouse.commands.operate import dev, doctor
 from lakehouse.commands.reports import Report
-from lakehouse.delta.commit import Commit, append
+from lakehouse.delta.commit import append
+from lakehouse.delta.target import Commit
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.records.erasures import BEGUN, Erasure, note
 from lakehouse.records.ops import add_rows, ops_target

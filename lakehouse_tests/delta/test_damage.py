@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.delta.commit import Commit, Target, append
+from lakehouse.delta.commit import append
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, ids, row

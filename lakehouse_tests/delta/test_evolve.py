@@ -21,9 +21,10 @@ from lakehouse.build.publish import Publisher
 from lakehouse.commands.inspect.rows import top_rows
 from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
-from lakehouse.delta.commit import Commit, Target, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target

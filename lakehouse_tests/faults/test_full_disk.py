@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.build import publish as publishing
-from lakehouse.delta.commit import Commit, Target, append, ensure_table
+from lakehouse.delta.commit import append, ensure_table
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DiskFullError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.crashing import DAYS, expected, land, run, tables

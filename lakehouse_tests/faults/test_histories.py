@@ -33,10 +33,11 @@ from hypothesis.stateful import (
 )
 
 from lakehouse.delta import commit as door
-from lakehouse.delta.commit import Commit, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact, vacuum
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import PublishConflictError, StagedFileError
 from lakehouse_tests.faults.racers import SCHEMA, target_at

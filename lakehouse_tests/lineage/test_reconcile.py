@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import date
 
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import Commit, Target, replace_days
+from lakehouse.delta.commit import replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows, reconcile
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors

@@ -16,8 +16,9 @@ from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources
-from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG, create_run, execute
+from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import land_events
 from lakehouse_tests.making import rows_of

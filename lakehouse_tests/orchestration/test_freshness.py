@@ -10,7 +10,8 @@ from dagster import AssetKey, DagsterInstance
 
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.freshness import CHECK
 from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings

@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction
 from lakehouse.contracts import Input, Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import days_of, delta_tables, erase_rows, other_columns, purge, table_of
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person

@@ -17,9 +17,10 @@ from pyspark.sql import types as T
 from lakehouse.build.publish import Publisher
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.quarantine.replay import by_rules, discard
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import depth

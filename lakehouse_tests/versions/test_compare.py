@@ -48,8 +48,9 @@ def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
 
 
 def _put(lake: Lake, table: Table, day: date, rows: list[dict[str, Any]]) -> None:
-    from lakehouse.build.publish import targets
-    from lakehouse.delta.commit import Commit, ensure_table, replace_days
+    from lakehouse.delta.commit import ensure_table, replace_days
+    from lakehouse.delta.target import Commit
+    from lakehouse.read.targets import targets
     from lakehouse_tests.making import stage_rows
 
     main, side = targets(lake, table)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.build.backfills import Daemon, NoWait
+from lakehouse.commands.build.lookback import print_rewritten
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
@@ -24,7 +25,6 @@ from lakehouse.commands.console import (
     say,
     table,
 )
-from lakehouse.commands.build.lookback import print_rewritten
 from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.pieces import Piece, pieces_of
@@ -218,11 +218,11 @@ def _run_stale(
     verbose: bool,
     daemon_wait: bool | None,
 ) -> None:
+    from lakehouse.build.lookback import versions, would_write, written_since
     from lakehouse.commands.daemon import launch
     from lakehouse.commands.plans import lake_without_engine, stale_by_table
     from lakehouse.commands.runs import run_stale
     from lakehouse.commands.summary import print_summary
-    from lakehouse.build.lookback import versions, would_write, written_since
 
     in_order(*within)
     lake = lake_without_engine(settings)

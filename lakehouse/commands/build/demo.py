@@ -153,8 +153,8 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
 def _show_quarantine(settings: Settings, first: date, last: date) -> None:
     from lakehouse.catalog import tables
     from lakehouse.commands.inspect.quarantine import depth, offending, origin
-    from lakehouse.quarantine.aside import shown_rows
     from lakehouse.delta.staged import FAILED_RULES
+    from lakehouse.quarantine.aside import shown_rows
 
     out = console()
     days = Piece((), first, last).days

@@ -24,9 +24,9 @@ from lakehouse.commands.console import (
 from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
+    from lakehouse.build.publish import BuildResult
     from lakehouse.contracts import Table
     from lakehouse.read.lake import Lake
-    from lakehouse.build.publish import BuildResult
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,9 +66,9 @@ def intake(
     quiet_warnings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
-        from lakehouse.spark.session import start
         from lakehouse.build.build import build
         from lakehouse.read.lake import Lake
+        from lakehouse.spark.session import start
 
         lake = Lake(settings, tables(), lambda: start(settings))
         run_id = f"intake-{uuid.uuid4().hex[:12]}"

@@ -157,7 +157,8 @@ def _java() -> str:
 
 
 def _shared_classes() -> str:
-    from lakehouse.spark.archive import archive_path, is_usable
+    from lakehouse.spark.archive import is_usable
+    from lakehouse.spark.options import archive_path
 
     if not archive_path().is_file():
         return "no class archive (engines start sooner with one: make archive)"

@@ -18,7 +18,8 @@ from typing import IO
 
 from dagster import DagsterInstance, DagsterRunStatus
 
-from lakehouse.orchestration.instance import claim_run, close_run, execute, opened_instance
+from lakehouse.orchestration.instance import claim_run, close_run, opened_instance
+from lakehouse.runs.executing import execute
 from lakehouse.settings import Settings, get_settings
 
 GRACE = 20.0  # seconds an interrupted run has to end before its process does
@@ -35,7 +36,7 @@ class Worker:
 
     def __init__(self, settings: Settings, output: IO[bytes] | None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "lakehouse.orchestration.worker"],
+            [sys.executable, "-W", "ignore", "-m", "lakehouse.runs.worker"],
             stdin=subprocess.PIPE,
             stdout=output or 2,
             stderr=output or 2,
