@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import lru_cache
 from types import ModuleType
 
@@ -121,6 +122,17 @@ def get_table(name: str) -> Table:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
+
+
+def above(known: Mapping[str, Table], name: str) -> set[str]:
+    """Everything that a table reads, directly or not, by `layer.name`."""
+    parents = {each.table for each in known[name].upstream.values()}
+    return parents.union(*(above(known, each) for each in parents))
+
+
+def below(known: Mapping[str, Table], name: str) -> list[str]:
+    """Everything that reads a table, directly or not, by `layer.name`; in the order of `known`."""
+    return [each for each in known if name in above(known, each)]
 
 
 def _roots(table: Table) -> set[str]:

@@ -42,8 +42,9 @@ FILES = {"Landing": ("files", "sample")}
 
 MACHINERY = frozenset(
     {
-        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "report",
-        "sample", "settings", "sources", "spark", "tables", "users",
+        "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "errors",
+        "lineage", "orchestration", "privacy", "quarantine", "read", "records", "report", "runs", "sample",
+        "settings", "sources", "spark", "store", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""

@@ -32,7 +32,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
-from lakehouse.catalog import landings, tables
+from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
@@ -197,7 +197,9 @@ def decide(
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
     asked, due, stands, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
+    roots = {
+        name: days for name, days in due.items() if days and not any(due.get(each) for each in above(lake.tables, name))
+    }
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
@@ -210,7 +212,7 @@ def decide(
     for name, days in roots.items():
         now_due = set(days).intersection(chosen)
         asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
-        for each in (name, *_below(lake, name)):
+        for each in (name, *below(lake.tables, name)):
             wanted.setdefault(each, set()).update(now_due)
     spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
     pieces = pieces_of(spans, list(lake.tables))
@@ -316,17 +318,6 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
         return set()
     files = landing_files(lake.settings.root, table.landing, min(days), max(days))
     return {file.arrival_date for file in files if now - file.mtime_ns / 1e9 < SETTLES_IN}
-
-
-def _above(lake: Lake, name: str) -> set[str]:
-    """Everything that a table reads, directly or not."""
-    parents = {each.table for each in lake.table(name).upstream.values()}
-    return parents.union(*(_above(lake, each) for each in parents))
-
-
-def _below(lake: Lake, name: str) -> list[str]:
-    """Everything that reads a table, directly or not."""
-    return [each for each in lake.tables if name in _above(lake, each)]
 
 
 def _state_of(lake: Lake, last: date, ended: Ended) -> str:
