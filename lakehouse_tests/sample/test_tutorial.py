@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse_tests.commands.conftest import Result, run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 # What differs from run to run.
 VOLATILE = (
