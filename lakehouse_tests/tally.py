@@ -14,6 +14,11 @@ def tally(name: str, template: str, **counts: int) -> None:
         found[key] += count  # a zero is kept: it is what people look for
 
 
+def counts() -> dict[str, tuple[str, dict[str, int]]]:
+    """By harness, its template and counts, as one process of a test run hands them to another."""
+    return {name: (template, dict(found)) for name, (template, found) in _LINES.items()}
+
+
 def lines() -> list[str]:
     """One line a harness that ran."""
     return [f"{name}: {template.format_map(found)}" for name, (template, found) in _LINES.items()]
