@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.build.stage import routed
+from lakehouse.build.route import routed
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 from lakehouse.read.content import OF_THE_RUN

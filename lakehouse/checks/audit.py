@@ -74,7 +74,7 @@ def blocking_checks(table: Table) -> frozenset[str]:
     return frozenset(check_names(table)) - never - drifting
 
 
-def audit(
+def audit_day(
     table: Table,
     metrics: DayMetrics,
     history: Mapping[date, int],

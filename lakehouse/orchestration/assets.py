@@ -27,7 +27,7 @@ from dagster import (
 from pyspark.errors import PySparkException
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import FAILED, UNCHANGED, BuildResult
+from lakehouse.build.result import FAILED, UNCHANGED, BuildResult
 from lakehouse.build.touched import behind, published_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables

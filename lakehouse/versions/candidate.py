@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.failpoints import failpoint

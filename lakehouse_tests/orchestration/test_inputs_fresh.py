@@ -13,8 +13,8 @@ from dagster import AssetCheckEvaluation, DagsterInstance
 from typer.testing import CliRunner, Result
 
 from lakehouse import catalog
-from lakehouse.build.publish import BuildResult
 from lakehouse.build.ready import MISSING, READY, STALE, readiness
+from lakehouse.build.result import BuildResult
 from lakehouse.build.touched import behind
 from lakehouse.cli import app
 from lakehouse.contracts import Table
