@@ -95,6 +95,7 @@ def _figures(staged: Staged) -> dict[date, DayMetrics]:
     metrics = measure(base.table, staged.files, work.replaced)
     metrics = with_fields(base.table, base.main.snapshot, staged.files, metrics)
     metrics = with_clocks(base.lake, base.table, staged.files, arrived.lines if arrived else {}, metrics)
+    # Further days of an upsert hold rows that no input was asked for, so nothing was counted of them there.
     for day in work.days:
         problems = [*arrived.problems.get(day, ())] if arrived else []
         metrics[day] = replace(metrics[day], rows_in=work.rows_in(day), problems=problems)
@@ -119,6 +120,7 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}))
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
+            # From here on it is a day before: those that follow are judged by what will stand once this is published.
             rows[day] = found.metrics.rows
             figures[day] = found.metrics.as_json()
     return judged
@@ -135,6 +137,7 @@ def _figures_before(work: Work) -> dict[date, Figures]:
     table = work.base.table
     if table.anomalies is None:
         return {}
+    # Baselines take same weekdays with rows: twice their number of weeks leaves room for as many without.
     first = min(work.replaced) - timedelta(weeks=2 * table.anomalies.history)
     found = standing(work.base.lake.settings.root, table.id, days_between(first, max(work.replaced)))
     return {day: record.figures for day, record in found.items()}
@@ -146,6 +149,7 @@ def _sums(work: Work) -> dict[date, dict[str, Decimal]]:
     kept: dict[str, dict[date, Record]] = {}
     for own, (source, column) in work.base.table.reconciles.items():
         if source not in kept:
+            # Newer figures of the input are of rows that this build has not read.
             read = work.plan.versions.get(source, -1)
             found = records(work.base.lake.settings.root, source, set(work.replaced))
             kept[source] = {each.day: each for each in found if each.version <= read}

@@ -76,6 +76,6 @@ def open_base(lake: Lake, table: Table) -> Base:
     return Base(lake, table, main, Pinned(side, ensure_table(side)))
 
 
-def project_history(base: Base) -> None:
+def keep_history(base: Base) -> None:
     """Bring the history up to the log of the base's table."""
     fold(base.lake.settings.root, open_snapshot(base.main.target.path), base.table.id)

@@ -27,7 +27,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class BatchEnd:
+class Watermark:
     """Where a batch ended.
 
     Attributes:
@@ -51,7 +51,7 @@ class BatchEnd:
     since: int
 
     def transactions(self, extract: Extract) -> dict[str, int]:
-        """The end as application transactions."""
+        """The watermark as application transactions."""
         return {f"intake/{extract.source}/{name}": value for name, value in vars(self).items()}
 
 
@@ -77,8 +77,8 @@ class Batch:
     database: Database
     moment: Moment
     apart: dict[str, Value | None]
-    before: BatchEnd | None
-    end: BatchEnd
+    before: Watermark | None
+    end: Watermark
     why_whole: str
     reading: Reading
     laps: Laps
@@ -104,12 +104,13 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
         SourceError: it refuses, or lacks what the contract names.
     """
     extract = extract_of(base)
-    before = end_of(base.main.snapshot, extract)
+    before = watermark_of(base.main.snapshot, extract)
     asked = datetime.now(UTC)
     moment = database.moment()
     apart = clock_apart(moment, asked, datetime.now(UTC))
     anew = _why_anew(before, moment)
     end = _end(extract, moment, None if anew else before, batch=before.batch + 1 if before else 1)
+    # The modes read up to different points, so rows between the two would be missed; those known are left out again.
     again = "the mode has changed" if before and before.exact != end.exact else ""
     why = anew or again or ("asked for" if whole else "")
     reading = _reading(extract, None if why else before, end)
@@ -122,11 +123,11 @@ def extract_of(base: Base) -> Extract:
     return base.table.extract
 
 
-def end_of(snapshot: Snapshot, extract: Extract) -> BatchEnd | None:
+def watermark_of(snapshot: Snapshot, extract: Extract) -> Watermark | None:
     """Where the last batch ended, as a table's log has it; None before the first batch."""
-    held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in BatchEnd.__dataclass_fields__}
+    held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in Watermark.__dataclass_fields__}
     known = {name: value for name, value in held.items() if value is not None}
-    return BatchEnd(**known) if len(known) == len(held) else None
+    return Watermark(**known) if len(known) == len(held) else None
 
 
 def clock_apart(moment: Moment, asked: datetime, answered: datetime) -> dict[str, Value | None]:
@@ -153,6 +154,7 @@ def batch_rows(batch: Batch) -> DataFrame:
     base, reading, extract = batch.base, batch.reading, batch.extract
     rows = batch.database.rows(reading)
     if files := _overlapping(base.main.snapshot, extract, reading):
+        # A row version is its key and the transaction that wrote it; of older numbering, the numbers say nothing.
         version = [*extract.key, "_xid", "_tombstone"]
         known = base.lake.read_files(base.table, base.main.snapshot, files).where(F.col("_batch") >= batch.end.since)
         rows = rows.join(known.select(*version), version, "left_anti")
@@ -168,7 +170,7 @@ def batch_rows(batch: Batch) -> DataFrame:
     return base.table.transform(**{parameter: taken})
 
 
-def _why_anew(before: BatchEnd | None, moment: Moment) -> str:
+def _why_anew(before: Watermark | None, moment: Moment) -> str:
     """Why every row has to be read, and none is known to be here; empty where transactions can be compared."""
     if before is None:
         return "first batch"
@@ -179,17 +181,18 @@ def _why_anew(before: BatchEnd | None, moment: Moment) -> str:
     return ""
 
 
-def _end(extract: Extract, moment: Moment, before: BatchEnd | None, *, batch: int) -> BatchEnd:
+def _end(extract: Extract, moment: Moment, before: Watermark | None, *, batch: int) -> Watermark:
     """Where a batch ends that is begun now; `before` is the last end, where its numbers can be compared."""
     watermark = moment.at - extract.lag // _MICROSECOND
     if before:  # the database's clock may have been put back
         watermark = max(watermark, before.watermark)
+    # Where a database is read anew, transaction numbers begin anew: only batches from this one on can be compared.
     since = before.since if before else batch
     exact, source = int(extract.mode == EXACT), fingerprint([moment.identity])
-    return BatchEnd(batch, moment.low, moment.high, watermark, moment.at, source, exact, since)
+    return Watermark(batch, moment.low, moment.high, watermark, moment.at, source, exact, since)
 
 
-def _reading(extract: Extract, before: BatchEnd | None, end: BatchEnd) -> Reading:
+def _reading(extract: Extract, before: Watermark | None, end: Watermark) -> Reading:
     """Which rows to read: all of them, or those from the last end on.
 
     In the mode exact a row is new where its transaction still ran, or had not begun, when the last batch was begun. In

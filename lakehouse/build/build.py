@@ -81,7 +81,7 @@ def carry_through(work: Work) -> Published:
 
 def _build(lake: Lake, table: Table, asked: Sequence[date], run: Run) -> BuildResult:
     laps = Laps()
-    base = open_base(lake, table)
+    base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
     plan = make_plan(lake, table, asked)
     todo = [day for day in asked if run.force or not base.is_current(day, plan.fingerprints[day])]
     if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
@@ -127,6 +127,7 @@ def _with(result: BuildResult, published: Published) -> BuildResult:
 def _looked_at(lake: Lake, result: BuildResult, asked: Sequence[date]) -> BuildResult:
     """The result with how the quarantine and the clocks of producers stand afterwards."""
     table = result.table
+    # Also where nothing was built: a killed run may have committed to the quarantine and come no further.
     fold(lake.settings.root, table)
     depth = depth_now(lake.settings.root, table, datetime.now(UTC))
     if not table.clock:

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.audit import Judged
-from lakehouse.build.base import open_base, project_history
+from lakehouse.build.base import keep_history, open_base
 from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
 from lakehouse.build.laps import Laps
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
@@ -201,6 +201,7 @@ def _append(audited: AuditedBatch) -> int:
     """
     batch, files, metrics = audited.staged.batch, audited.staged.files, audited.judged.metrics
     base, table, day = batch.base, batch.base.table, batch.moment.day
+    # Figures are of the batch, but for the rows: the history says how many the whole day has.
     before = base.main.snapshot.rows_by_day(table.day_column).get(day, 0)
     figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.total}
     facts = {
@@ -215,7 +216,7 @@ def _append(audited: AuditedBatch) -> int:
     commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
     version = append_batch(base.main.target, base.main.snapshot, files, commit)
     failpoint(table.id, "after-commit")
-    project_history(base)
+    keep_history(base)
     return version
 
 
@@ -251,7 +252,7 @@ def _judge(audited: AuditedBatch) -> None:
         JUDGED: {batch.moment.day.isoformat(): {"checks": checks}},
     }
     exchange_files(base.main.target, base.main.snapshot, (), (), Commit(metadata=facts), days=[])
-    project_history(base)
+    keep_history(base)
 
 
 def _blocking(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:

@@ -19,7 +19,7 @@ from datetime import date
 from typing import Any
 
 from lakehouse.build.audit import Audited
-from lakehouse.build.base import Base, Pinned, project_history
+from lakehouse.build.base import Base, Pinned, keep_history
 from lakehouse.build.laps import Laps
 from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
@@ -158,17 +158,19 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     """
     work = audited.staged.work
     table, main = base.table, base.main
+    # An upsert's further days get no fingerprint: it was not their own inputs that were asked for.
     days = [*audited.good, *work.also]
     valid = _of_days(audited, VALID, days)
     seconds = audited.laps.total
     figures = {day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} for day in days}
+    # The gate inside looks at the files once more: one that a vacuum or a person took away meanwhile is refused.
     failpoint(table.id, "before-commit")
     transactions = _fingerprints(work, audited.good) | contents(table, valid, main.snapshot)
     commit = Commit(transactions, {**facts, "lakehouse.metrics": figures})
     version = replace_days(main.target, main.snapshot, valid, days, commit, read_whole=table.upsert)
     failpoint(table.id, "after-commit")
     if base.is_live:
-        project_history(base)
+        keep_history(base)
     return version
 
 
@@ -179,7 +181,7 @@ def _refuse(base: Base, facts: Facts) -> int:
     """
     told = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
     version = exchange_files(base.main.target, base.main.snapshot, (), (), told, days=[])
-    project_history(base)
+    keep_history(base)
     return version
 
 

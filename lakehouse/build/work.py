@@ -130,6 +130,7 @@ def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date], ke
     for found in probes:
         day = found.file.arrival_date
         lines[day][landing.producer_of(found.file.path.name)] += found.lines
+        # A file that cannot be read gives one row, which says so; its lines cannot be counted.
         rows[day] += 1 if found.problem else found.lines
         if found.problem:
             problems.setdefault(day, []).append(found.problem)
@@ -145,6 +146,7 @@ def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work
     if not plan.has_input & set(days):
         return Work(base, plan, days, run.run_id)
     frames = _frames(base.lake, plan, days)
+    # Neighbours are read only where the plan knows that they have rows: most days have no key beyond their own.
     beside = _frames(base.lake, plan, with_neighbours(plan.table, days)) if plan.beside & set(days) else None
     if run.slicing is None:
         return Work(base, plan, days, run.run_id, _rows(plan.table, frames, days, beside))
@@ -200,6 +202,7 @@ def _slices(
 def _identity(lake: Lake, plan: Plan, days: Sequence[date], number: int) -> str:
     """A name of all that decides the rows of a build in slices: these very files of the inputs, and the code."""
     table = plan.table
+    # By the files' first names, beside the fingerprints: where a person was forgotten, only the files tell.
     parts = [table.code_version, f"{number} slices", repr(table.slice_by)]
     parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
     for name, each in table.upstream.items():

@@ -98,6 +98,12 @@ class Swap:
 def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id: str) -> BuildResult:
     """Build days of the candidate by today's code, from the inputs of now; its unchanged days are left alone.
 
+    Args:
+        lake: where the tables are and what computes them.
+        table: the live table.
+        days: the daily partitions; of an upsert table, all that the live one has.
+        run_id: recorded in the commits.
+
     Raises:
         UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.
     """
