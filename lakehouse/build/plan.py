@@ -67,8 +67,8 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     for day in days:
-        # All that decides the day's rows, and nothing else: with less a stale day would pass for current, with more days
-        # would be built again that come out the same.
+        # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
+        # days would be built again that come out the same.
         parts = [table.code_version]
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
