@@ -7,11 +7,12 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import lru_cache
+from types import ModuleType
 
-from lakehouse.contracts import Table
+from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.slices import check_slices
 from lakehouse.contracts.table import LAYERS
-from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
 
@@ -37,25 +38,72 @@ def tables() -> dict[str, Table]:
     return used
 
 
-@lru_cache(maxsize=1)
-def declared() -> dict[str, Table]:
+def declared(home: str = "") -> dict[str, Table]:
     """Every table that has a file by `layer.name`, upstream tables first.
+
+    Args:
+        home: the package that holds them; empty: the one that LAKEHOUSE_TABLES names.
 
     Raises:
         ContractError: for a file without its table, an unknown input, a circle of inputs, or slices by a column that an
             input does not have.
     """
+    return _declared(home or get_settings().tables)
+
+
+def forget_tables() -> None:
+    """Look for table files again when they are next asked for; for those who add one while a process runs."""
+    tables.cache_clear()
+    _declared.cache_clear()
+
+
+@lru_cache(maxsize=4)
+def _declared(home: str) -> dict[str, Table]:
     found: dict[str, Table] = {}
     for layer in LAYERS:
-        package = importlib.import_module(f"lakehouse.{layer}")
+        package = _package(home, layer)
         for module in pkgutil.iter_modules(package.__path__):
             if module.name.startswith("_"):
                 continue
             table = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), module.name, None)
             if not isinstance(table, Table):
-                raise ContractError(f"lakehouse/{layer}/{module.name}.py declares no @table named {module.name}.")
+                raise ContractError(
+                    f"{home.replace('.', '/')}/{layer}/{module.name}.py declares no @table named {module.name}."
+                )
             found[table.id] = table
     return {table.id: table for table in _upstream_first(found)}
+
+
+def _package(home: str, layer: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{home}.{layer}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{home}.{layer}".startswith(error.name):
+            raise  # of something that a table file needs
+        raise SettingsError(
+            f"LAKEHOUSE_TABLES={home}: expected a package with the folders {', '.join(LAYERS)}, got no {error.name}; "
+            "install it, or set the name of another."
+        ) from None
+
+
+def landings() -> dict[str, Landing]:
+    """What lands as files, by the name of the source."""
+    return {table.landing.source: table.landing for table in tables().values() if table.landing}
+
+
+def get_landing(source: str) -> Landing:
+    """The landed source of that name.
+
+    Raises:
+        UnknownTableError: with the sources that there are.
+    """
+    known = landings()
+    if source in known:
+        return known[source]
+    near = difflib.get_close_matches(source, known, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    told = f"Sources: {', '.join(known)}." if known else "No table does."
+    raise UnknownTableError(f"No table reads landed files of {source!r}.{hint} {told}")
 
 
 def get_table(name: str) -> Table:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -26,7 +27,7 @@ LONGEST_FILE = {PACKAGE: 350, TESTS: 450}  # lines
 ROOMS = (
     "errors", "days", "users", "store", "settings", "contracts", "transforms", "delta", "spark", "sources", "read",
     "records", "checks", "privacy", "build", "versions", "lineage", "quarantine", *LAYERS, "catalog", "orchestration",
-    "definitions", "report", "runs", "commands", "cli",
+    "definitions", "report", "runs", "commands", "sample", "cli",
 )  # fmt: skip
 # What the order does not say.
 ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
@@ -137,7 +138,7 @@ def test_no_code_reaches_below_the_dataframe_interface() -> None:
 def test_every_table_has_contract_description_and_test() -> None:
     """Without it, a table could be added that nobody can read about, and whose transform was never run."""
     missing = []
-    for each in declared().values():
+    for each in declared("lakehouse").values():
         if not (TESTS / each.layer / f"test_{each.name}.py").is_file():
             missing.append(f"{each.id}: no lakehouse_tests/{each.layer}/test_{each.name}.py")
         if not (each.model.__doc__ or "").strip() or each.model.__doc__ == each.model.__base__.__doc__:
@@ -158,6 +159,14 @@ def test_a_file_is_read_in_one_sitting() -> None:
             lines = len(path.read_text(encoding="utf-8").splitlines())
             too_long += [f"{path.relative_to(folder.parent)}: {lines} lines, at most {most}"] if lines > most else []
     assert not too_long
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    """Without it, a folder whose name pytest leaves out (`build` is one by default) would lose its tests in silence."""
+    folders = {folder for path in TESTS.rglob("test_*.py") for folder in path.relative_to(TESTS).parts[:-1]}
+    assert "build" in folders
+    left_out = pytestconfig.getini("norecursedirs")
+    assert not [name for name in folders if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
 def test_every_failpoint_is_somewhere() -> None:

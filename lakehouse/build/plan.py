@@ -183,7 +183,7 @@ class _DayStates:
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     assert table.landing is not None
     landed: dict[date, list[LandingFile]] = {day: [] for day in days}
-    for file in landing_files(lake.settings.root, table.landing.source, min(days), max(days)):
+    for file in landing_files(lake.settings.root, table.landing, min(days), max(days)):
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, [file for files in landed.values() for file in files])

@@ -142,7 +142,7 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     """
     known = set(lake.snapshot(table.id).by_day(table.day_column))
     if table.landing is not None:
-        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing.source, *between)}
+        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)

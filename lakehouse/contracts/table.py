@@ -312,6 +312,7 @@ def _validate(made: Table, where: str) -> None:
         raise ContractError(f"{where}: the day column {made.day_column} must be a date.")
     sources = {each.table for each in made.upstream.values()}
     if made.landing is not None:
+        _ = made.landing.names
         sources.add(f"landing.{made.landing.source}")
     read_from = {source for pairs in made.lineage.values() for source, _ in pairs}
     holds = {

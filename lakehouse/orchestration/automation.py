@@ -32,7 +32,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
-from lakehouse.catalog import above, below, tables
+from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
@@ -52,7 +52,7 @@ from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
-from lakehouse.sources.landing import SOURCES, landing_files
+from lakehouse.sources.landing import landing_files
 
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence
@@ -299,7 +299,7 @@ def outside(settings: Settings) -> str:
     if settings.last_day is None:
         return ""
     later = settings.last_day + timedelta(days=1)
-    days = {file.arrival_date for source in SOURCES for file in landing_files(settings.root, source, later)}
+    days = {file.arrival_date for each in landings().values() for file in landing_files(settings.root, each, later)}
     if not days:
         return ""
     return (
@@ -316,7 +316,7 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
     """Days with a file that may still be written by a program that does not put it in its place in one step."""
     if table.landing is None:
         return set()
-    files = landing_files(lake.settings.root, table.landing.source, min(days), max(days))
+    files = landing_files(lake.settings.root, table.landing, min(days), max(days))
     return {file.arrival_date for file in files if now - file.mtime_ns / 1e9 < SETTLES_IN}
 
 
@@ -328,7 +328,7 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     for name, table in lake.tables.items():
         parts.append(f"{name}/{table.code_version}/{table.policy_version}")
         if table.landing is not None:
-            files = landing_files(lake.settings.root, table.landing.source)
+            files = landing_files(lake.settings.root, table.landing)
             parts += [f"{file.path}/{file.stat}" for file in files]
         for store in (name, table.quarantine_id):
             log = lake.path(store) / "_delta_log"

@@ -58,7 +58,7 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
         if table.landing is None:
             continue
         lines = Lines(table.landing, table.person)
-        for file in landing_files(root, table.landing.source):
+        for file in landing_files(root, table.landing):
             content = content_of(file.path)
             if content is None:
                 continue

@@ -42,7 +42,7 @@ from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 LAST = date(2026, 6, 30)
 FILES_A_DAY = 10

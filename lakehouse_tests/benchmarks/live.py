@@ -23,7 +23,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
 
 FIRST = date(2024, 1, 1)
 WARM_UP = 3  # single days that are not counted: the compiler is still at work

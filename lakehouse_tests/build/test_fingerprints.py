@@ -34,7 +34,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table, target_of
+from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
 
 D = [date(2011, 3, n) for n in range(1, 4)]
 SALES = '''

@@ -35,8 +35,8 @@ from lakehouse.sources.people import person_mark
 from lakehouse.sources.postgres import Database, Moment, micros
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.postgres import Server, Shop
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.postgres import Server, Shop
 
 ASKED = date(2026, 1, 1)
 assert orders.extract is not None

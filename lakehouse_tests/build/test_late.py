@@ -17,7 +17,7 @@ from lakehouse.lineage.reconcile import reconcile
 from lakehouse.records.history import standing
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors, sums
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 WHY = {"lakehouse.reason": "a test"}
 

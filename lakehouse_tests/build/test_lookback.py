@@ -19,7 +19,7 @@ from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, sensors, sums
 from lakehouse_tests.build.test_touched import raw, typed, weekly
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 FIRST = date(2026, 3, 1)
 SPAN = [FIRST + timedelta(days=n) for n in range(60)]

@@ -35,7 +35,7 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.crashing import COLUMNS, DAYS, expected, land, tables
 from lakehouse_tests.faults.publisher import MONDAY, Door, sales
 from lakehouse_tests.faults.readers import judge, look
-from lakehouse_tests.making import rows_of, stage_rows, target_of
+from lakehouse_tests.fixtures.making import rows_of, stage_rows, target_of
 
 N = 4
 OLD = 40 * 24 * 3600.0  # seconds; older than any retention

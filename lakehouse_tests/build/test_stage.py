@@ -22,7 +22,7 @@ from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.targets import quarantine_schema
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 SALES = {

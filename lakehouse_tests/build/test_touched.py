@@ -21,7 +21,7 @@ from lakehouse.orchestration.report import older_code_metadata
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 D = [date(2011, 3, n) for n in range(1, 21)]
 

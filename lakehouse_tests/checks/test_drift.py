@@ -25,7 +25,7 @@ from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows, table
+from lakehouse_tests.fixtures.making import stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(12)]
 TODAY = DAYS[-1]

@@ -16,7 +16,7 @@ from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 TABLE, DAY = "silver.transactions", date(2011, 3, 1)
 

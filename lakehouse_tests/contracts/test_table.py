@@ -19,7 +19,7 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import BronzeModel, Count, Input, Landing, Sum, Table
 from lakehouse.contracts import table as declare
 from lakehouse.errors import ContractError
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 SALES = {
     "id": (T.StringType(), pa.Field(description="Identifies the sale")),

@@ -25,8 +25,8 @@ from lakehouse.delta.log_writer import put_entry
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse_tests.faults.doors import MONDAY, row, target
-from lakehouse_tests.making import stage_rows, target_of
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import stage_rows, target_of
+from lakehouse_tests.fixtures.tally import tally
 
 __all__ = ["target"]
 

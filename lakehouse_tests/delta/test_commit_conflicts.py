@@ -18,7 +18,7 @@ from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import PublishConflictError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

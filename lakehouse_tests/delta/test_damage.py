@@ -19,7 +19,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, ids, row
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 VERSIONS = 45
 

@@ -29,7 +29,7 @@ from lakehouse.errors import SchemaMismatchError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 from lakehouse_tests.faults.racers import Racers, Step, target_at, wider_at
-from lakehouse_tests.making import model, put, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 __all__ = ["target"]  # a fixture
 NOTE = T.StructField("note", T.StringType(), metadata={"comment": "What was said"})

@@ -14,7 +14,7 @@ from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse_tests.faults.doors import MONDAY, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

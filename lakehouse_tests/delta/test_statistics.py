@@ -26,7 +26,7 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import CONTENT, FAILED_RULES, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.targets import PROVENANCE
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAY = date(2026, 3, 2)
 STAGED_TOO = (FAILED_RULES, CONTENT, *PROVENANCE.names)

@@ -20,7 +20,7 @@ from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 SCHEMA = T.StructType(
     [T.StructField("day", T.DateType()), T.StructField("id", T.StringType()), T.StructField("n", T.LongType())]

@@ -28,8 +28,8 @@ from lakehouse.records.history import JUDGE, JUDGED
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, TUESDAY, WEDNESDAY
-from lakehouse_tests.making import age_table, model, rows_of, stage_rows, table
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import age_table, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = pytest.mark.crash
 Content = dict[date, list[str]]

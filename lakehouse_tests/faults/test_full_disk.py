@@ -16,7 +16,7 @@ from lakehouse_tests.faults.crashing import DAYS, expected, land, run, tables
 from lakehouse_tests.faults.disks import Disk, disk
 from lakehouse_tests.faults.publisher import EXPECTED, MONDAY, Door, count, sales
 from lakehouse_tests.faults.readers import judge, look
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 
 __all__ = ["disk"]
 

@@ -28,7 +28,7 @@ from lakehouse.read.targets import targets
 from lakehouse.settings import Settings
 from lakehouse.versions.candidate import CandidateLake, swap
 from lakehouse.versions.restore import Restore, plan_restore, restore
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
 Content = Mapping[date, Sequence[str]]

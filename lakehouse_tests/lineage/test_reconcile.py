@@ -11,7 +11,7 @@ from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows, r
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 
 
 def shop_of(lake: LakeFactory) -> Lake:

@@ -28,10 +28,10 @@ from lakehouse.orchestration.pieces import Piece
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.runs.executing import asset_graph, create_run
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(12)]
 LAST = DAYS[9]

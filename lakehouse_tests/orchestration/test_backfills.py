@@ -37,7 +37,7 @@ from lakehouse.records.failures import Depth
 from lakehouse.runs.executing import asset_graph, create_run, execute
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
-from lakehouse_tests.making import Clock
+from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
 
 DAYS = [date(2011, 3, day) for day in range(1, 5)]

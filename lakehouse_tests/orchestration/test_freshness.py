@@ -15,7 +15,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.freshness import CHECK
 from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 FEATURES = "gold.daily_revenue"
 

@@ -27,7 +27,7 @@ from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth, depth_of, failures
 from lakehouse.records.ledger import entries
 from lakehouse.settings import Settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
 
 TABLE = "silver.transactions"

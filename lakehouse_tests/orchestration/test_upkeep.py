@@ -27,7 +27,7 @@ from lakehouse.orchestration.upkeep import CHECK, TIDIES, tables_of_runs, upkeep
 from lakehouse.read.lake import table_path
 from lakehouse.runs.executing import create_run
 from lakehouse.settings import Settings, get_settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 NAME = "gold.daily_revenue"
 

@@ -24,7 +24,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
 from lakehouse.sources.people import FORGOTTEN, Person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 TEXT = T.StringType()

@@ -24,7 +24,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.failures import FAILURES
 from lakehouse.records.ledger import REPLAY, Wanted, entries, open_replays, write
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 DAYS = [date(2026, 3, day) for day in (2, 3, 4)]
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

@@ -29,7 +29,7 @@ from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import FAILURES, depth_of, failures, fold, judge_depth
 from lakehouse.records.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

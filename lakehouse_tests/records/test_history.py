@@ -22,7 +22,7 @@ from lakehouse.records import ops
 from lakehouse.records.history import HISTORY, fold, records, standing
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(42)]
 TEXT, DAY = T.StringType(), T.DateType()

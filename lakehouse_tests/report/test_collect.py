@@ -26,7 +26,7 @@ from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
 from lakehouse.report.usual import rows_series
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
 TEXT, DAY = T.StringType(), T.DateType()

@@ -17,7 +17,7 @@ from lakehouse.delta.target import Commit
 from lakehouse.read import key_index
 from lakehouse.store.durable import settle
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, Target, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

@@ -19,7 +19,7 @@ from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
 from lakehouse_tests.faults.undoing import DAYS, beside, in_a_process, lake_at, prints, publish, seen, tables, undo
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 MON, TUE, WED, THU = DAYS
 TABLE, QUARANTINE = "silver.things", "silver.things_quarantine"

@@ -30,7 +30,7 @@ from lakehouse.records.history import standing
 from lakehouse.versions import restore as module
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.faults.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
-from lakehouse_tests.making import age_table, put, rewrite_entry, stage_rows
+from lakehouse_tests.fixtures.making import age_table, put, rewrite_entry, stage_rows
 
 MON, TUE, WED, THU = DAYS
 QUARANTINE = "silver.things_quarantine"

@@ -26,7 +26,7 @@ from lakehouse.records.history import records
 from lakehouse.versions import upkeep
 from lakehouse.versions.upkeep import Limits, Tidied, clean_up_log, tidy, untidy
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NIGHT = Limits(600, 1e9)

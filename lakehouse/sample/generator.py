@@ -19,9 +19,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from random import Random
 
-from lakehouse.sources.faults import Event, Faults, GeneratorError, damage, to_line
-
-__all__ = ["LOOK_BACK_DAYS", "EventDay", "Faults", "GeneratorError", "Truth", "generate_events"]
+from lakehouse.errors import GeneratorError
+from lakehouse.sample.faults import Event, Faults, damage, to_line
 
 LOOK_BACK_DAYS = 10
 """A cancellation or a re-sent event refers to an order placed at most this many days earlier."""

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.errors import LakehouseError
-from lakehouse.sources.generator import EventDay, Faults, GeneratorError, generate_events
+from lakehouse.errors import GeneratorError, LakehouseError
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.generator import EventDay, generate_events
 
 DAY = date(2026, 3, 2)
 END_OF_DAY = datetime(2026, 3, 3, tzinfo=UTC)

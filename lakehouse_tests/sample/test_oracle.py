@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse_tests import oracle
+from lakehouse_tests.sample import oracle
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
 REAL_DATA = Path(
-    os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail")
+    os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data" / "online-retail")
 )
 DAY = date(2026, 3, 2)
 

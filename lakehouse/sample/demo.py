@@ -89,11 +89,12 @@ def _land(settings: Settings, source: Path | None, first: date | None, last: dat
         in_order(first, last)
         _land_sample(settings, Piece((), first, last).days)
         return first, last
-    from lakehouse.sources.landing import land_online_retail
+    from lakehouse.catalog import get_landing
+    from lakehouse.sources.landing import land
 
     in_order(first, last)
     try:
-        landed = land_online_retail(source, settings.root, first, last)
+        landed = land(source, settings.root, get_landing("online_retail"), first, last)
     except SourceError as error:
         raise UsageError(str(error)) from None
     new = sum(each.outcome != "unchanged" for each in landed)
@@ -104,12 +105,18 @@ def _land(settings: Settings, source: Path | None, first: date | None, last: dat
 
 def _land_sample(settings: Settings, days: Sequence[date]) -> None:
     """Land the sample's days; a day for which the source has a file already keeps it."""
-    from lakehouse.sources.faults import Faults
-    from lakehouse.sources.landing import land_events, land_sample_online_retail, landing_files
+    from lakehouse.catalog import landings
+    from lakehouse.sample.events import land_events
+    from lakehouse.sample.faults import Faults
+    from lakehouse.sample.retail import land_sample_online_retail
+    from lakehouse.sources.landing import landing_files
 
+    known = {name: each for name, each in landings().items() if name in ("online_retail", "events")}
+    if not known:
+        raise UsageError("The demonstration is of the tables of two shops, which are not here: land files of your own.")
     landed = 0
-    for name in ("online_retail", "events"):
-        there = {file.arrival_date for file in landing_files(settings.root, name, days[0], days[-1])}
+    for name, landing in known.items():
+        there = {file.arrival_date for file in landing_files(settings.root, landing, days[0], days[-1])}
         for start, end in contiguous(set(days) - there):
             number = (end - start).days + 1
             if name == "online_retail":
@@ -118,7 +125,7 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
                 # The sample's world begins with its first day, so that every day it touches is built.
                 faults = Faults.default()
                 landed += len(land_events(settings.root, start, number, EVENT_ROWS, SEED, faults, earliest=days[0]))
-    kept = 2 * len(days) - landed
+    kept = len(known) * len(days) - landed
     told = f"Landed {counted(landed, 'sample file')} of two shops in {settings.landing}"
     say(told + (f"; {counted(kept, 'day')} had files already, which stay." if kept else "."))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lakehouse.sources.faults import GeneratorError
+from lakehouse.errors import GeneratorError
 
 _OFFSET = re.compile(r"([+-])(\d{1,6})([smhd])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

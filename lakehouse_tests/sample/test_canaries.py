@@ -26,12 +26,13 @@ from pyspark.sql import SparkSession
 from lakehouse.bronze.events import COLUMNS as EVENT_COLUMNS
 from lakehouse.bronze.online_retail import COLUMNS as RETAIL_COLUMNS
 from lakehouse.read.lake import table_path
+from lakehouse.sample.events import land_events
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.sources.landing import land_events, land_sample_online_retail
 from lakehouse_tests.commands.conftest import run as cli
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.tally import tally
-from lakehouse_tests.test_end_to_end import Lakehouse
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.tally import tally
+from lakehouse_tests.sample.test_end_to_end import Lakehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 TOKEN = re.compile(r"[0-9a-f]{8}:[0-9a-f]{64}")

@@ -8,14 +8,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import GeneratorError
 
 Event = dict[str, str]
 """One event: field name → JSON text of its value, so that an amount keeps two decimals and a fault can be any text."""
-
-
-class GeneratorError(LakehouseError, ValueError):
-    """Sample data was asked for that cannot be made."""
 
 
 @dataclass(frozen=True)

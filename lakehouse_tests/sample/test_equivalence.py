@@ -28,12 +28,14 @@ from lakehouse.catalog import tables
 from lakehouse.delta.failpoints import POINTS
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import standing
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.sources.generator import Faults
-from lakehouse.sources.landing import land_events, land_online_retail, land_sample_online_retail
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import land_twins, rows_of
-from lakehouse_tests.test_end_to_end import REAL
+from lakehouse_tests.fixtures.landed import land_online_retail
+from lakehouse_tests.fixtures.making import land_twins, rows_of
+from lakehouse_tests.sample.test_end_to_end import REAL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST = date(2011, 1, 10)

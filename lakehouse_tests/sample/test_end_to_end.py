@@ -18,15 +18,17 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.read.lake import table_path
 from lakehouse.runs.executing import create_run, execute
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
-from lakehouse.sources.generator import Faults
-from lakehouse.sources.landing import land_events, land_online_retail, land_sample_online_retail
-from lakehouse_tests import oracle
 from lakehouse_tests.conftest import PII_KEY, USUAL
-from lakehouse_tests.making import land_twins
+from lakehouse_tests.fixtures.landed import land_online_retail
+from lakehouse_tests.fixtures.making import land_twins
+from lakehouse_tests.sample import oracle
 
-REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[2] / "shared" / "data" / "online-retail"))
+REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data" / "online-retail"))
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EVENTS_FROM, EVENT_DAYS = date(2011, 1, 10), 14
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lakehouse.bronze.events import events
-from lakehouse.sources.clocks import Producer, parse_producers, redated
-from lakehouse.sources.faults import GeneratorError
-from lakehouse.sources.landing import land_events
+from lakehouse.errors import GeneratorError
+from lakehouse.sample.clocks import Producer, parse_producers, redated
+from lakehouse.sample.events import land_events
 
 DAY = date(2026, 3, 2)
 LINE = b'{"event_id":"e","event_time":"2026-03-02T23:50:00.000000Z","amount":1.50}'

@@ -20,11 +20,12 @@ import pytest
 from lakehouse.catalog import tables
 from lakehouse.privacy.traces import files_under, unpacked
 from lakehouse.read.lake import table_path
-from lakehouse.sources.faults import Faults
-from lakehouse.sources.landing import land_events, land_sample_online_retail
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 3)
@@ -134,7 +135,7 @@ def killed_at(root: Path, point: str) -> None:
     """Run the erasure in a process of its own that is killed at a failpoint."""
     environment = os.environ | {
         "LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_URL": "local[2]", "LAKEHOUSE_FAILPOINT": point,
-        "LAKEHOUSE_SPARK_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parents[1]),
+        "LAKEHOUSE_SPARK_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.cli", "forget", "--user", WHO, "--email", ADDRESS],

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 import lakehouse.gold
 from lakehouse.build.build import build
-from lakehouse.catalog import declared, tables
+from lakehouse.catalog import forget_tables, tables
 from lakehouse.orchestration.assets import build_asset
-from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.conftest import LakeFactory
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def _block(name: str) -> str:
@@ -32,11 +32,9 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     (tmp_path / "daily_products.py").write_text(_block("table"))
     monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
     importlib.invalidate_caches()
-    tables.cache_clear()
-    declared.cache_clear()
+    forget_tables()
     yield
-    tables.cache_clear()
-    declared.cache_clear()
+    forget_tables()
     sys.modules.pop("lakehouse.gold.daily_products", None)
     if hasattr(lakehouse.gold, "daily_products"):
         del lakehouse.gold.daily_products

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.sources.generator import GeneratorError
-from lakehouse.sources.landing import generate_online_retail
+from lakehouse.errors import GeneratorError
+from lakehouse.sample.retail import generate_online_retail
 
 DAY = date(2026, 3, 2)
 

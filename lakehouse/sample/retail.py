@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from datetime import date
 from hashlib import blake2b
 from itertools import product
+from pathlib import Path
 from random import Random
 
-from lakehouse.sources.faults import GeneratorError, first_invoice
+from lakehouse.errors import GeneratorError
+from lakehouse.sample.days import sample_days
+from lakehouse.sample.faults import first_invoice
+from lakehouse.sources.landing import Landed, gzipped, put
 
 COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country")
 
@@ -36,6 +40,23 @@ _PRODUCTS = tuple(
 )
 
 _Lines = list[tuple[str, str, int, float]]  # stock code, description, pieces, price of a piece in pounds
+
+
+def land_sample_online_retail(root: Path, start: date, days: int, rows: int, seed: int) -> list[Landed]:
+    """Land made-up retail exports of `rows` lines for each of `days` days, by day; see `generate_online_retail`.
+
+    Raises:
+        GeneratorError: `days` is less than 1, or `rows` is out of bounds.
+    """
+    return [
+        put(
+            "online_retail",
+            day,
+            root / "landing" / "online_retail" / f"{day}.csv.gz",
+            gzipped(generate_online_retail(day, rows, seed).encode()),
+        )
+        for day in sample_days(start, days)
+    ]
 
 
 def generate_online_retail(day: date, rows: int, seed: int) -> str:

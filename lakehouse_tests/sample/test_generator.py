@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakehouse
-from lakehouse.sources import generator
-from lakehouse.sources.generator import LOOK_BACK_DAYS, EventDay, Faults, GeneratorError, generate_events
-from lakehouse.sources.retail_sample import generate_online_retail
+from lakehouse.errors import GeneratorError
+from lakehouse.sample import generator
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.generator import LOOK_BACK_DAYS, EventDay, generate_events
+from lakehouse.sample.retail import generate_online_retail
 
 START = date(2026, 3, 2)
 PROJECT = Path(lakehouse.__file__).parents[1]
@@ -63,7 +65,7 @@ def test_a_day_does_not_depend_on_what_was_made_before(day: date, rows: int, see
 def test_another_process_makes_the_same_bytes() -> None:
     """Nothing depends on Python's hash seed or on the state of the process."""
     code = (
-        "import hashlib; from datetime import date; from lakehouse.sources.generator import *;"
+        "import hashlib; from datetime import date; from lakehouse.sample.generator import *;"
         "lines = generate_events(date(2026, 3, 2), 500, 9, Faults.all()).lines;"
         "print(hashlib.sha256(b'|'.join(lines)).hexdigest())"
     )
