@@ -19,11 +19,11 @@ COMMAND = "python -m lakehouse_tests.engine"
 DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
     "sources.reader", "sources.postgres", "sources.people", "contracts.landing", "contracts.extract",
-    "records.erasures", "build.intake", "transforms.columns",
+    "records.erasures", "build.batch", "build.intake", "transforms.columns",
     # Rules: which rows are set aside.
     "contracts.rules", "contracts.clock", "contracts.bronze", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.
-    "build.build", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
+    "build.build", "build.work", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
     # Reading tables back: partition values, columns that were added later.
     "read.lake", "read.promote", "contracts.versions",
     # Settings of the engine.

@@ -4,19 +4,17 @@ The batch is appended to the table itself, and not landed as a file first: rows 
 log entry, on a disk as on object storage, and a process that is killed anywhere has either taken the batch whole or not
 at all. The price is that old batches cannot be read again, so code that changes has to mend them where they are read.
 
-Where the next batch begins is kept in application transactions (numbers, which checkpoints keep for ever); the snapshot
-as text is in the commit's metadata. A batch is refused where they moved since it was begun. Rows that are read once
-more, because a transaction of the last batch's time still ran, are left out if the table has them: a row version is the
-key together with the transaction that wrote it.
+The steps are those of any build (plan, stage, audit, publish); a batch is planned in `lakehouse.build.batch`.
 """
 
 from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -24,66 +22,59 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.build.laps import Clock
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
-from lakehouse.build.space import said_when_full
-from lakehouse.build.stage import stage
-from lakehouse.checks.audit import audit
+from lakehouse.build.audit import Judged
+from lakehouse.build.base import keep_history, open_base
+from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
+from lakehouse.build.laps import Laps
+from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
+from lakehouse.build.route import write_routed
+from lakehouse.checks.audit import audit_day
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
-from lakehouse.contracts import Extract, Table
-from lakehouse.contracts.extract import EXACT
-from lakehouse.delta.commit import append_batch, ensure_table, exchange_files
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import append_batch, exchange_files
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.snapshot import Snapshot, fingerprint, open_snapshot
 from lakehouse.delta.staged import StagedFile, clear, read_staged
 from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
-from lakehouse.read.targets import targets
 from lakehouse.records.erasures import forgotten_in
-from lakehouse.records.history import JUDGE, JUDGED, fold, judgements
-from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
-
-_MICROSECOND = timedelta(microseconds=1)
+from lakehouse.records.history import JUDGE, JUDGED, judgements
+from lakehouse.sources.postgres import Database, iso, micros
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Where a batch ended.
+class StagedBatch:
+    """The rows of a batch on the disk, none where nothing is new; nobody reads them yet."""
 
-    Attributes:
-        batch: its number, from 1.
-        xid: the lowest transaction that still ran when it was begun.
-        high: the first that had not yet been given out.
-        watermark: `lag` before it was begun, in microseconds: the mode `lag` read up to there.
-        at: when it was begun, by the database's clock, in microseconds.
-        source: a number over the database's identity.
-        exact: 1 where its mode was exact.
-        since: the first batch whose transaction numbers can be compared with today's.
-    """
-
-    batch: int
-    xid: int
-    high: int
-    watermark: int
-    at: int
-    source: int
-    exact: int
-    since: int
-
-    def transactions(self, extract: Extract) -> dict[str, int]:
-        """The mark as application transactions."""
-        return {f"intake/{extract.source}/{name}": value for name, value in vars(self).items()}
+    batch: Batch
+    files: Sequence[StagedFile]
+    laps: Laps
 
 
-def mark_of(snapshot: Snapshot, extract: Extract) -> Mark | None:
-    """The mark that a table's log has; None before the first batch."""
-    held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in Mark.__dataclass_fields__}
-    known = {name: value for name, value in held.items() if value is not None}
-    return Mark(**known) if len(known) == len(held) else None
+@dataclass(frozen=True)
+class AuditedBatch:
+    """A batch that was staged, judged as a whole."""
+
+    staged: StagedBatch
+    judged: Judged
+    laps: Laps
+
+    @property
+    def status(self) -> str:
+        """What is to happen to it."""
+        return FAILED if self.judged.broken else PUBLISHED if self.staged.files else UNCHANGED
 
 
-def take(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, whole: bool = False) -> BuildResult:
+@dataclass(frozen=True)
+class PublishedBatch:
+    """What became of a batch; `version` is the table's afterwards."""
+
+    audited: AuditedBatch
+    version: int
+    laps: Laps
+
+
+def take(lake: Lake, table: Table, asked: Sequence[date], *, run_id: str, whole: bool = False) -> BuildResult:
     """Add one batch of what is new in the source of `table`; a source without changes adds no commit.
 
     The batch belongs to the day on which it was begun, by the database's clock, whatever days are asked for; those are
@@ -92,7 +83,7 @@ def take(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, whole: 
     Args:
         lake: where the tables are and what computes them.
         table: a table with an extract.
-        days: daily partitions to report on.
+        asked: daily partitions to report on, in order.
         run_id: recorded in the commit.
         whole: read every row of the source; those that the table has are left out again.
 
@@ -100,243 +91,204 @@ def take(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, whole: 
         PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
         SourceDownError: the database cannot be reached at the moment.
         SourceError: it refuses, or lacks what the contract names.
-        DiskFullError: there was no space; nothing was taken.
     """
-    with said_when_full(table.id, lake.path(table.id)):
-        return _Intake(lake, table, sorted(set(days)), run_id).run(whole=whole)
+    laps = Laps()
+    base = open_base(lake, table)
+    extract = extract_of(base)
+    held = base.main.snapshot.rows_by_day(table.day_column)
+    days = {day: DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0))) for day in asked}
+    result = BuildResult(table, base.main.snapshot.version, {}, days)
+    url = lake.settings.source_url(extract.source)
+    if url is None:
+        said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
+        return replace(result, facts={"batch/source": said})
+    batch = plan_batch(base, Database(lake.spark, url, extract), run_id, whole=whole, laps=laps)
+    with stage_batch(batch) as staged:
+        published = publish_batch(audit_batch(staged))
+    return _with(result, published, asked[-1:])
 
 
-def clock_apart(moment: Moment, asked: datetime, answered: datetime) -> dict[str, Value | None]:
-    """How far the database's clock is ahead of this machine's, and within how many seconds that is certain.
+@contextmanager
+def stage_batch(batch: Batch) -> Iterator[StagedBatch]:
+    """Write the rows of a batch; what of them is not committed by the end of the `with` block is cleared away.
 
-    As in NTP, by one question: the database told its time at some moment between the question and the answer.
+    A kill leaves files that no log names, which a vacuum removes.
+
+    Raises:
+        SourceError: the database fails while its rows are read.
     """
-    told = datetime.fromisoformat(iso(moment.at))
-    half = (answered - asked) / 2
-    ahead = told - (asked + half)
+    base = batch.base
+    folder = base.main.target.path / "staged" / uuid.uuid4().hex
+    try:
+        rows = batch_rows(batch)
+        failpoint(base.table.id, "before-stage")
+        files = _written(batch, rows, folder)
+        failpoint(base.table.id, "after-stage")
+        yield StagedBatch(batch, files, batch.laps.lap("stage"))
+    finally:
+        clear(folder)
+
+
+def audit_batch(staged: StagedBatch) -> AuditedBatch:
+    """Judge a batch by its figures and by what the database showed of its transactions and its clock."""
+    batch = staged.batch
+    table, day = batch.base.table, batch.moment.day
+    metrics = replace(measure(table, staged.files, [day])[day], source=_delays(staged) | batch.apart)
+    outcomes = audit_day(table, metrics, {})
+    judged = Judged(replace(metrics, checks=failed_checks(outcomes)), outcomes)
+    return AuditedBatch(staged, judged, staged.laps.lap("audit"))
+
+
+def publish_batch(audited: AuditedBatch) -> PublishedBatch:
+    """Add a good batch that has rows; of any other, say what the checks found.
+
+    Raises:
+        PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
+    """
+    if audited.status == PUBLISHED:
+        version = _append(audited)
+    else:
+        _judge(audited)
+        version = audited.staged.batch.base.main.snapshot.version
+    return PublishedBatch(audited, version, audited.laps.lap("commit"))
+
+
+def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
+    """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
+    base = batch.base
+    try:
+        write_routed(base.table, rows, folder)
+    except Exception as error:
+        if "org.postgresql" in str(error):  # the rows are read only now
+            raise batch.database.failed(error) from error
+        raise
+    files = read_staged(folder, base.table.partition_by)
+    people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
+    if not any(people.values()):
+        return files
+    shutil.rmtree(folder)
+    for column, texts in people.items():
+        rows = rows.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
+    return _written(batch, rows, folder)  # the source is read again, and may name others by now
+
+
+def _delays(staged: StagedBatch) -> dict[str, Value | None]:
+    """What this batch tells about the time from `updated_at` to commit.
+
+    A row below the last batch's watermark that was not in it became visible after that batch: it took at least as
+    long as from its `updated_at` to then.
+    """
+    batch = staged.batch
+    moment, before = batch.moment, batch.before
+    delays: dict[str, Value | None] = {"open_seconds": moment.open_seconds}
+    if moment.open_seconds is None and not moment.sees_all:
+        delays["open_transactions"] = HIDDEN
+    if before is not None and not batch.why_whole:
+        known, column = iso(before.watermark), batch.extract.updated_at
+        texts = [text for f in staged.files for text in pq.read_table(f.path, columns=[column])[column].to_pylist()]
+        late = [text for text in texts if text is not None and text < known]
+        delays["late_rows"] = len(late)
+        delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0
+    return delays
+
+
+def _append(audited: AuditedBatch) -> int:
+    """Add the rows, and where the next batch begins, in one commit; returns its version.
+
+    Killed before it: nothing was taken, and the next batch begins where this one did. Killed after it: the batch was
+    taken whole. Two intakes that began at the same end cannot both commit, for the end is part of the entry: the second
+    is refused, and begins anew.
+    """
+    batch, files, metrics = audited.staged.batch, audited.staged.files, audited.judged.metrics
+    base, table, day = batch.base, batch.base.table, batch.moment.day
+    # Figures are of the batch, but for the rows: the history says how many the whole day has.
+    before = base.main.snapshot.rows_by_day(table.day_column).get(day, 0)
+    figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.total}
+    facts = {
+        "lakehouse.run_id": batch.run_id,
+        "lakehouse.code_version": table.code_version,
+        "lakehouse.inputs": {},
+        "lakehouse.batch": _told(audited),
+        "lakehouse.metrics": {day.isoformat(): figures},
+    }
+    failpoint(table.id, "before-commit")
+    rows = contents(table, files, base.main.snapshot, added=True)
+    commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
+    version = append_batch(base.main.target, base.main.snapshot, files, commit)
+    failpoint(table.id, "after-commit")
+    keep_history(base)
+    return version
+
+
+def _told(audited: AuditedBatch) -> dict[str, Any]:
+    """The batch as its commit tells it."""
+    batch = audited.staged.batch
     return {
-        "clock_ahead_seconds": round(ahead.total_seconds(), 3),
-        "clock_within_seconds": round(half.total_seconds(), 3),
+        "number": batch.end.batch,
+        "mode": batch.extract.mode,
+        "whole": batch.why_whole,
+        "rows": audited.judged.metrics.rows,
+        "taken_at": iso(batch.moment.at),
+        "watermark": iso(batch.end.watermark),
+        "snapshot": batch.moment.snapshot,
+        "source": batch.moment.identity,
+        "event_days": _event_days(batch.base.table, audited.staged.files),
     }
 
 
-class _Intake:
-    """One batch on its way from the source to its commit."""
+def _judge(audited: AuditedBatch) -> None:
+    """Say what the checks found on a batch that added nothing, where it is not what they found before."""
+    batch, checks = audited.staged.batch, audited.judged.metrics.checks
+    base = batch.base
+    kept = judgements(base.lake.settings.root, base.table.id).values()
+    before = max(kept, key=lambda each: each.version).figures.get("checks", {}) if kept else {}
+    # Not what they say: that a transaction has been open for so long is another sentence at each look.
+    if _blocking(checks) == _blocking(before):
+        return
+    facts = {
+        "lakehouse.run_id": batch.run_id,
+        "lakehouse.code_version": base.table.code_version,
+        "lakehouse.operation": JUDGE,
+        JUDGED: {batch.moment.day.isoformat(): {"checks": checks}},
+    }
+    exchange_files(base.main.target, base.main.snapshot, (), (), Commit(metadata=facts), days=[])
+    keep_history(base)
 
-    def __init__(self, lake: Lake, table: Table, asked: Sequence[date], run_id: str) -> None:
-        assert table.extract is not None
-        self._lake, self._table, self._extract, self._run_id = lake, table, table.extract, run_id
-        self._asked = asked
-        self._target, _ = targets(lake, table)
-        self._base = ensure_table(self._target)
-        self._mark = mark_of(self._base, self._extract)
-        self._result = BuildResult(table, self._base.version, {})
 
-    def run(self, *, whole: bool) -> BuildResult:
-        result, clock = self._result, Clock(self._result.seconds)
-        held = self._base.rows_by_day(self._table.day_column)
-        for day in self._asked:
-            result.days[day] = DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0)))
-        url = self._lake.settings.source_url(self._extract.source)
-        if url is None:
-            result.facts["batch/source"] = f"not configured: set LAKEHOUSE_{self._extract.source.upper()}_URL"
-            return result
-        database = Database(self._lake.spark, url, self._extract)
-        asked = datetime.now(UTC)
-        moment = database.moment()
-        apart = clock_apart(moment, asked, datetime.now(UTC))
-        why = self._why_whole(moment)
-        mark = self._next_mark(moment, anew=bool(why))
-        why = why or self._why_again(mark) or ("asked for" if whole else "")
-        reading = self._reading(mark, whole=bool(why))
-        clock.lap("plan")
-        folder = self._target.path / "staged" / uuid.uuid4().hex
-        try:
-            frame = self._frame(database.rows(reading), reading, moment, mark)
-            failpoint(self._table.id, "before-stage")
-            files = self._staged(frame, folder, database)
-            failpoint(self._table.id, "after-stage")
-            clock.lap("stage")
-            metrics = measure(self._table, files, [moment.day])[moment.day]
-            metrics.source = self._delays(files, moment, compared=not why) | apart
-            outcomes = audit(self._table, metrics, {})
-            blocked = any(each.blocking and not each.passed for each in outcomes)
-            clock.lap("audit")
-            metrics.checks = failed_checks(outcomes)
-            if files and not blocked:
-                self._commit(files, metrics, moment, mark, why)
-            else:
-                self._judge(metrics, moment.day)
-            clock.lap("commit")
-        finally:
-            clear(folder)
-        status = FAILED if blocked else PUBLISHED if files else UNCHANGED
-        for day in self._asked[-1:]:
-            added = metrics.rows if status == PUBLISHED and day == moment.day else 0
-            result.days[day] = DayResult(status, DayMetrics(day, rows=held.get(day, 0) + added), outcomes)
-        result.outcomes = outcomes
-        result.facts |= self._facts(files, metrics, moment, mark, why)
-        return result
+def _blocking(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
+    """The checks that failed, and whether they block."""
+    return {name: each["blocking"] for name, each in checks.items()}
 
-    def _staged(self, frame: DataFrame, folder: Path, database: Database) -> list[StagedFile]:
-        """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
-        try:
-            stage(self._table, frame, folder)
-        except Exception as error:
-            if "org.postgresql" in str(error):  # the rows are read only now
-                raise database.failed(error) from error
-            raise
-        files = read_staged(folder, self._table.partition_by)
-        people = forgotten_in(self._lake.settings, self._table, [file.path for file in files])
-        if not any(people.values()):
-            return files
-        shutil.rmtree(folder)
-        for column, texts in people.items():
-            frame = frame.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
-        return self._staged(frame, folder, database)  # the source is read again, and may name others by now
 
-    def _next_mark(self, moment: Moment, *, anew: bool) -> Mark:
-        batch = self._mark.batch + 1 if self._mark else 1
-        since = self._mark.since if self._mark and not anew else batch
-        watermark = moment.at - self._extract.lag // _MICROSECOND
-        if self._mark and not anew:  # the database's clock may have been put back
-            watermark = max(watermark, self._mark.watermark)
-        exact = int(self._extract.mode == EXACT)
-        source = fingerprint([moment.identity])
-        return Mark(batch, moment.low, moment.high, watermark, moment.at, source, exact, since)
+def _with(result: BuildResult, published: PublishedBatch, last: Sequence[date]) -> BuildResult:
+    """The result with the batch, for which the last day asked for stands."""
+    audited = published.audited
+    days, outcomes = dict(result.days), audited.judged.outcomes
+    for day in last:
+        mine = audited.status == PUBLISHED and day == audited.staged.batch.moment.day
+        added = audited.judged.metrics.rows if mine else 0
+        metrics = DayMetrics(day, rows=days[day].metrics.rows + added)
+        days[day] = DayResult(audited.status, metrics, outcomes)
+    seconds, facts = published.laps.seconds, _shown(audited)
+    return replace(result, version=published.version, days=days, seconds=seconds, facts=facts, outcomes=outcomes)
 
-    def _why_whole(self, moment: Moment) -> str:
-        """Why every row has to be read, and none is known to be here; empty where transactions can be compared."""
-        if self._mark is None:
-            return "first batch"
-        if self._mark.source != fingerprint([moment.identity]):
-            return "another database, table or time line than that of the last batch"
-        if self._mark.high > moment.high:
-            return "the database has been put back: it is behind the last batch"
-        return ""
 
-    def _why_again(self, mark: Mark) -> str:
-        return "the mode has changed" if self._mark and self._mark.exact != mark.exact else ""
-
-    def _reading(self, mark: Mark, *, whole: bool) -> Reading:
-        exact = self._extract.mode == EXACT
-        if whole or self._mark is None:
-            return Reading() if exact else Reading(until=mark.watermark)
-        if exact:
-            return Reading(xid=self._mark.xid)
-        return Reading(since=self._mark.watermark - self._extract.overlap // _MICROSECOND, until=mark.watermark)
-
-    def _frame(self, rows: DataFrame, reading: Reading, moment: Moment, mark: Mark) -> DataFrame:
-        version = [*self._extract.key, "_xid", "_tombstone"]
-        files = self._overlapping(reading)
-        if files:
-            known = self._lake.read_files(self._table, self._base, files).where(F.col("_batch") >= mark.since)
-            rows = rows.join(known.select(*version), version, "left_anti")
-        ((parameter, _),) = self._table.inputs.items()
-        taken = rows.withColumns(
-            {
-                "_arrival_date": F.lit(moment.day),
-                "_batch": F.lit(mark.batch).cast("bigint"),
-                "_ingested_run": F.lit(self._run_id),
-                "_code_version": F.lit(self._table.code_version),
-            }
-        )
-        return self._table.transform(**{parameter: taken})
-
-    def _overlapping(self, reading: Reading) -> list[Any]:
-        """Files that may hold row versions that the reading gives again."""
-        if reading.xid is not None:
-            low: Any = reading.xid
-            highs = self._base.high("_xid")
-        elif reading.since is not None:
-            low, highs = iso(reading.since), self._base.high(self._extract.updated_at)
-        else:
-            return list(self._base.files)
-        return [f for f in self._base.files if highs.get(f.path) is None or highs[f.path] >= low]
-
-    def _delays(self, files: Sequence[StagedFile], moment: Moment, *, compared: bool) -> dict[str, Value | None]:
-        """What this batch tells about the time from `updated_at` to commit.
-
-        A row below the last batch's watermark that was not in it became visible after that batch: it took at least as
-        long as from its `updated_at` to then.
-        """
-        delays: dict[str, Value | None] = {"open_seconds": moment.open_seconds}
-        if moment.open_seconds is None and not moment.sees_all:
-            delays["open_transactions"] = HIDDEN
-        if compared and self._mark is not None:
-            before = iso(self._mark.watermark)
-            column = self._extract.updated_at
-            texts = [text for f in files for text in pq.read_table(f.path, columns=[column])[column].to_pylist()]
-            late = [text for text in texts if text is not None and text < before]
-            delays["late_rows"] = len(late)
-            delays["late_by_seconds"] = round((self._mark.at - micros(min(late))) / 1e6, 3) if late else 0.0
-        return delays
-
-    def _commit(self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str) -> None:
-        day = moment.day
-        before = self._base.rows_by_day(self._table.day_column).get(day, 0)
-        seconds = round(sum(self._result.seconds.values()), 3)
-        figures = {day.isoformat(): {**metrics.as_json(), "rows": before + metrics.rows, "seconds": seconds}}
-        batch = {
-            "number": mark.batch,
-            "mode": self._extract.mode,
-            "whole": why,
-            "rows": metrics.rows,
-            "taken_at": iso(moment.at),
-            "watermark": iso(mark.watermark),
-            "snapshot": moment.snapshot,
-            "source": moment.identity,
-            "event_days": _event_days(self._table, files),
-        }
-        facts = {
-            "lakehouse.run_id": self._run_id,
-            "lakehouse.code_version": self._table.code_version,
-            "lakehouse.inputs": {},
-            "lakehouse.batch": batch,
-            "lakehouse.metrics": figures,
-        }
-        failpoint(self._table.id, "before-commit")
-        rows = contents(self._table, files, self._base, added=True)
-        commit = Commit(mark.transactions(self._extract) | rows, facts)
-        self._result.version = append_batch(self._target, self._base, files, commit)
-        failpoint(self._table.id, "after-commit")
-        fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
-
-    def _judge(self, metrics: DayMetrics, day: date) -> None:
-        """Say what the checks found on a batch that added nothing, where it is not what they found before."""
-        kept = judgements(self._lake.settings.root, self._table.id).values()
-        before = max(kept, key=lambda each: each.version).figures.get("checks", {}) if kept else {}
-        # Not what they say: that a transaction has been open for so long is another sentence at each look.
-        if {name: each["blocking"] for name, each in metrics.checks.items()} == {
-            name: each["blocking"] for name, each in before.items()
-        }:
-            return
-        facts = {
-            "lakehouse.run_id": self._run_id,
-            "lakehouse.code_version": self._table.code_version,
-            "lakehouse.operation": JUDGE,
-            JUDGED: {day.isoformat(): {"checks": metrics.checks}},
-        }
-        exchange_files(self._target, self._base, (), (), Commit(metadata=facts), days=[])
-        fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
-
-    def _facts(
-        self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str
-    ) -> dict[str, Any]:
-        """The batch for people, as metadata of its materialization."""
-        measured = {f"batch/{name}": value for name, value in metrics.source.items() if value is not None}
-        return {
-            "batch/number": mark.batch if files else mark.batch - 1,
-            "batch/rows": sum(file.rows for file in files),
-            "batch/mode": self._extract.mode,
-            "batch/taken_at": iso(moment.at),
-            "batch/watermark": iso(mark.watermark),
-            "batch/snapshot": moment.snapshot,
-            "batch/event_days": ", ".join(_event_days(self._table, files)) or "none",
-            "batch/lag_seconds": self._extract.lag.total_seconds(),
-            **measured,
-            **({"batch/whole": why} if why else {}),
-        }
+def _shown(audited: AuditedBatch) -> dict[str, Any]:
+    """The batch for people, as metadata of its materialization."""
+    batch, files = audited.staged.batch, audited.staged.files
+    source = audited.judged.metrics.source
+    return {
+        "batch/number": batch.end.batch if files else batch.end.batch - 1,
+        "batch/rows": sum(file.rows for file in files),
+        "batch/mode": batch.extract.mode,
+        "batch/taken_at": iso(batch.moment.at),
+        "batch/watermark": iso(batch.end.watermark),
+        "batch/snapshot": batch.moment.snapshot,
+        "batch/event_days": ", ".join(_event_days(batch.base.table, files)) or "none",
+        "batch/lag_seconds": batch.extract.lag.total_seconds(),
+        **{f"batch/{name}": value for name, value in source.items() if value is not None},
+        **({"batch/whole": batch.why_whole} if batch.why_whole else {}),
+    }
 
 
 def _event_days(table: Table, files: Iterable[StagedFile]) -> list[str]:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
-class Clock:
-    """Adds seconds by phase to a mapping."""
+@dataclass(frozen=True)
+class Laps:
+    """The seconds that each phase has taken up to the last lap.
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds = seconds
-        self._last = time.perf_counter()
+    Attributes:
+        seconds: by phase, in the order in which the phases ended.
+        since: when the running phase began, on the process's own clock.
+    """
 
-    def lap(self, phase: str) -> None:
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    since: float = field(default_factory=time.perf_counter)
+
+    def lap(self, phase: str) -> Laps:
         """The time since the last lap belongs to this phase."""
         now = time.perf_counter()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
-        self._last = now
+        return Laps({**self.seconds, phase: self.seconds.get(phase, 0.0) + now - self.since}, now)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all phases, to the millisecond."""
+        return round(sum(self.seconds.values()), 3)

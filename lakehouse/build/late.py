@@ -1,6 +1,6 @@
 """Late rows: how late rows come, which were later than allowed, and taking those in after all.
 
-A row that arrives later than the contract allows breaks the rule `not_too_late` and waits in quarantine with its file
+A row that arrives later than the contract allows breaks the rule `not_too_late`. It is kept in quarantine with its file
 and line, so that numbers that were reported do not move by themselves. Accepting a day's late rows is an application
 transaction in the quarantine table's log, and part of the day's fingerprint: the day becomes stale, and is built like
 any other.
@@ -25,7 +25,13 @@ from lakehouse.read.lake import Lake
 
 
 def accepted_through(table: Table, side: Snapshot, days: Iterable[date]) -> dict[date, date]:
-    """By day, the last arrival date whose late rows were accepted; days without such are left out."""
+    """By day, the last arrival date whose late rows were accepted; days without such are left out.
+
+    Args:
+        table: whose late rows.
+        side: its quarantine, whose log keeps what was accepted.
+        days: the days to look at.
+    """
     if table.allowed_lateness is None or table.landing:
         return {}
     found = {day: side.transaction(late_transaction(day)) for day in days}
@@ -45,8 +51,14 @@ def rules_for(table: Table, accepted: Mapping[date, date]) -> tuple[Rule, ...]:
     return tuple(late if each.name == NOT_TOO_LATE else each for each in table.rules)
 
 
-def waiting(lake: Lake, table: Table, days: Collection[date] | None = None) -> dict[date, tuple[int, date]]:
-    """By day, the rows that wait for being late and for nothing else, and their last arrival date."""
+def late_rows(lake: Lake, table: Table, days: Collection[date] | None = None) -> dict[date, tuple[int, date]]:
+    """By day, how many rows are in quarantine for being late and for nothing else, and their last arrival date.
+
+    Args:
+        lake: where the tables are; the files of the quarantine are read, without an engine.
+        table: whose late rows.
+        days: only these; None: all.
+    """
     snapshot = lake.snapshot(table.quarantine_id)
     found: dict[date, tuple[int, date]] = {}
     for day, files in sorted(snapshot.by_day(table.day_column).items()):
@@ -70,6 +82,9 @@ def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mappin
         table: whose late rows.
         through: by day, the last arrival date to accept.
         facts: who and why, for the commit.
+
+    Raises:
+        PublishConflictError: other writers of the quarantine won every attempt.
     """
     from lakehouse.read.targets import targets
 

@@ -30,6 +30,7 @@ def late_only(lake: Lake, table: Table) -> set[date]:
         if source is None or source.landing is None:  # of what is taken from a database, one batch may hold years
             return set()
         arrivals = _arrivals(lake, source)
+        # Of usual lateness nothing is said; of a table that is always two days behind, two days are on time.
         usual = _usual(arrivals)
         typical = statistics.median(rows.total() for rows in arrivals.values()) if arrivals else 0
         for arrived, rows in arrivals.items():

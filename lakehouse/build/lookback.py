@@ -85,11 +85,18 @@ def would_write(lake: Lake, wanted: Mapping[str, Collection[date]]) -> Rewritten
 
 
 def look_back(lake: Lake, names: Iterable[str], newest: date, days: int) -> tuple[int, int]:
-    """Days of tables that a fixed look-back writes when the newest arrival is `newest`, and their bytes."""
+    """Days of tables that a fixed look-back writes, and their bytes.
+
+    Args:
+        lake: where the tables are.
+        names: the tables; landed ones are left out.
+        newest: the newest arrival day.
+        days: how many days the look-back reaches behind it.
+    """
     written = size = 0
     for table in _derived(lake, names):
         inside = [n for day, n in _sizes(lake.snapshot(table.id), table).items() if 0 <= (newest - day).days <= days]
-        written += len(inside)
+        written += len(inside)  # every day in reach, whether or not anything came for it
         size += sum(inside)
     return written, size
 
@@ -100,7 +107,7 @@ def _beside(lake: Lake, names: Iterable[str], touched: Mapping[str, Collection[d
     newest = _newest_arrival(lake, derived, touched)
     if newest is None or not all_days:
         return Rewritten(newest, len(all_days), size, ())
-    needed = max(0, (newest - min(all_days)).days)
+    needed = max(0, (newest - min(all_days)).days)  # the shortest look-back that reaches the oldest touched day
     lengths = [days for days in USUAL if days < needed] + [needed]
     beside = [
         LookBack(

@@ -47,7 +47,16 @@ class Plan:
 
 
 def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
-    """Pin the inputs of `days` and derive each day's fingerprint."""
+    """Pin the inputs of some days and derive each day's fingerprint; nothing is written, and no engine starts.
+
+    Args:
+        lake: where the tables are.
+        table: what to build.
+        days: the daily partitions.
+
+    Raises:
+        UnsupportedTableError: an input is a table that cannot be read.
+    """
     if table.landing is not None:
         return _plan_landing(lake, table, days)
     inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
@@ -58,6 +67,8 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     for day in days:
+        # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
+        # days would be built again that come out the same.
         parts = [table.code_version]
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
@@ -103,7 +114,13 @@ def neighbours(table: Table, day: date) -> list[date]:
 
 
 def read_by(table: Table, each: Input, day: date) -> list[date]:
-    """The days of a table that one day of an input may change."""
+    """The days of a table that one day of an input may change.
+
+    Args:
+        table: what reads the input.
+        each: the input.
+        day: of the input.
+    """
     unique = table.unique_days
     return [day + timedelta(days=n) for n in range(-unique, each.days_before + unique + 1)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from lakehouse.build.touched import behind, stale_days
+from lakehouse.build.touched import stale_days, waiting_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction
@@ -42,7 +42,13 @@ class Readiness:
 
 
 def readiness(lake: Lake, table: Table, day: date) -> Readiness:
-    """Whether a day is published from the newest of all that it is made from, directly or not. Starts no engine."""
+    """Whether a day is published from the newest of all that it is made from, directly or not. Starts no engine.
+
+    Args:
+        lake: where the tables are.
+        table: whose day.
+        day: the daily partition.
+    """
     snapshot = lake.snapshot(table.id)
     rows = snapshot.rows_by_day(table.day_column).get(day, 0)
     published = rows > 0 or snapshot.transaction(day_transaction(day)) is not None
@@ -53,7 +59,7 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
     elif refused or stale_days(lake, table, [day]):
         status, reason = STALE, f"{table.id} {day} is not published from its newest input and code"
     else:
-        reason = behind(lake, table, [day]).get(day, "")
+        reason = waiting_days(lake, table, [day]).get(day, "")
         status = STALE if reason else READY
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)

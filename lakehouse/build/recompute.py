@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.build.stage import routed
+from lakehouse.build.route import routed
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 from lakehouse.read.content import OF_THE_RUN
@@ -32,7 +32,13 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame:
-    """Rows as a frame."""
+    """Rows as a frame.
+
+    Args:
+        lake: whose engine makes it.
+        schema: of the frame.
+        rows: values by column; a column that a row lacks is null.
+    """
     cells = [{f.name: row.get(f.name) for f in schema.fields} for row in rows]
     return lake.spark.createDataFrame(
         pa.Table.from_pylist(cells, schema=to_arrow_schema(schema, timezone="UTC")), schema
@@ -42,7 +48,14 @@ def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame
 def recomputed(
     table: Table, frames: Mapping[str, DataFrame], quarantined: bool, rules: Sequence[Rule] | None = None
 ) -> list[dict[str, Any]]:
-    """What the transform and the rules make of some input rows: the published rows, or the quarantined ones."""
+    """What the transform and the rules make of some input rows: the published rows, or the quarantined ones.
+
+    Args:
+        table: whose transform and rules.
+        frames: the input rows, by parameter of the transform.
+        quarantined: whether the rows that break a rule are wanted, or else the sound ones.
+        rules: the row rules; None: the contract's.
+    """
     made = routed(table, table.transform(**frames), rules)
     return rows_of(made.where(F.col(ROUTE) == (QUARANTINED if quarantined else VALID)))
 
@@ -50,7 +63,14 @@ def recomputed(
 def matching(
     frame: DataFrame, lake: Lake, columns: Mapping[str, T.DataType], wanted: Collection[tuple[Any, ...]]
 ) -> DataFrame:
-    """The rows of a frame whose values in some columns are among those wanted; null is a value like any other."""
+    """The rows of a frame whose values in some columns are among those wanted; null is a value like any other.
+
+    Args:
+        frame: the rows.
+        lake: whose engine holds the frame.
+        columns: types by name; without any, all rows are wanted.
+        wanted: a tuple of values in the order of the columns, for each row that is looked for.
+    """
     if not columns:
         return frame
     schema = T.StructType([T.StructField(f"_wanted_{n}", kind) for n, kind in enumerate(columns.values())])
@@ -77,6 +97,12 @@ def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Se
     """What was published otherwise than it was computed again, in words, by column; empty where all is equal.
 
     Personal data is named, never shown. A row that did not come out again is told under the empty name.
+
+    Args:
+        table: whose rows they are.
+        rows: the published ones.
+        again: those that were computed again.
+        ident: the columns that tell one row from another.
     """
     name_of = by_identity(ident)
     found = {name_of(row): row for row in again}

@@ -23,7 +23,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from pyspark.sql import DataFrame
 
-from lakehouse.build.stage import stage
+from lakehouse.build.route import write_routed
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.staged import StagedFile, clear, read_staged
@@ -78,7 +78,6 @@ class Slices:
         self._notes: Path | None = path / "staged" / f"slices-{fan_out.identity}"
         self._lock = FileLock(self._notes / _LOCK)
         self._folders: list[Path] = []
-        self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         assert self._notes is not None
@@ -104,8 +103,12 @@ class Slices:
         finally:
             self._lock.release()
 
-    def stage(self, rules: Sequence[Rule]) -> list[StagedFile]:
-        """The files of all slices; those that an earlier attempt has staged are not staged again."""
+    def stage(self, rules: Sequence[Rule]) -> tuple[list[StagedFile], dict[str, Any]]:
+        """The files of all slices, and figures to show; a slice that an earlier attempt has staged is taken as it is.
+
+        Where a process is killed is told by what is there. A folder without a note: the slice is staged again, into a
+        folder of its own, and a vacuum removes the old one. A note: all files of its slice were whole before it.
+        """
         files: list[StagedFile] = []
         seconds: list[float] = []
         number = self._fan_out.slicing.number
@@ -113,13 +116,7 @@ class Slices:
             began = time.perf_counter()
             found = self._noted(each)
             if found is None:
-                folder = self._path / "staged" / uuid.uuid4().hex
-                self._folders.append(folder)
-                failpoint(self._table.id, "before-slice")
-                stage(self._table, self._fan_out.frame(each), folder, rules)
-                found = read_staged(folder, self._table.partition_by)
-                failpoint(self._table.id, "before-slice-noted")
-                self._note(each, folder, found)
+                found = self._stage_one(each, rules)
                 seconds.append(time.perf_counter() - began)
                 said = f"staged in {seconds[-1]:.1f} s"
                 failpoint(self._table.id, "after-slice")
@@ -129,11 +126,22 @@ class Slices:
             rows = sum(file.rows for file in found)
             self._fan_out.slicing.tell(f"{self._table.id}: slice {each + 1} of {number} {said}, {rows} rows")
             self._stay_young(files)
-        self.facts = {
+        facts = {
             "slices": number,
             "slices_taken": number - len(seconds),
             "slowest_slice_seconds": round(max(seconds, default=0.0), 3),
         }
+        return files, facts
+
+    def _stage_one(self, number: int, rules: Sequence[Rule]) -> list[StagedFile]:
+        """Write the rows of a slice, and then the note that says so."""
+        folder = self._path / "staged" / uuid.uuid4().hex
+        self._folders.append(folder)
+        failpoint(self._table.id, "before-slice")
+        write_routed(self._table, self._fan_out.frame(number), folder, rules)
+        files = read_staged(folder, self._table.partition_by)
+        failpoint(self._table.id, "before-slice-noted")
+        self._note(number, folder, files)
         return files
 
     def _note(self, number: int, folder: Path, files: Sequence[StagedFile]) -> None:

@@ -1,125 +1,107 @@
-"""The one pass over a table's rows: repeats are counted, rules judged and rows routed in the write itself."""
+"""Stage: the rows of a build are written once, beside the table's files, where no reader sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import and_, or_
-from pathlib import Path
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from lakehouse.build.laps import Laps
+from lakehouse.build.late import rules_for
+from lakehouse.build.route import write_routed
+from lakehouse.build.slices import Slices
+from lakehouse.build.work import Work
+from lakehouse.contracts import Rule
+from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.staged import StagedFile, clear, read_staged
+from lakehouse.errors import StagedFileError
 
-from lakehouse.contracts import Rule, Table
-from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, REPEATED, ROUTE, VALID
-from lakehouse.errors import SchemaMismatchError
-from lakehouse.read.content import content_of_row
-from lakehouse.read.lake import quoted
-from lakehouse.read.targets import PROVENANCE, quarantine_schema
-
-BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
+Files = tuple[Sequence[StagedFile], Mapping[str, Any]]
+"""What was staged, with figures to show."""
 
 
-def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) -> DataFrame:
-    """The transform's rows with the outcome of every rule and the route each row takes.
+@dataclass(frozen=True)
+class Staged:
+    """The rows of a build on the disk; nobody reads them yet.
 
-    Duplicates are dropped first, then the rules apply, so a row has one route.
+    Attributes:
+        work: what they are the rows of.
+        files: each with what its footer says; none where there is no input.
+        facts: figures to show, of a build in slices.
+        laps: the seconds so far.
+    """
 
-    Args:
-        table: the contract.
-        frame: the transform's rows.
-        rules: the row rules of this build; None: the contract's.
+    work: Work
+    files: Sequence[StagedFile] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    laps: Laps = field(default_factory=Laps)
+
+
+@contextmanager
+def stage(work: Work) -> Iterator[Staged]:
+    """Write the rows; what of them is not committed by the end of the `with` block is cleared away.
+
+    A kill leaves files that no log names. A vacuum removes them, or, of a build in slices, the next attempt takes them.
 
     Raises:
-        SchemaMismatchError: where the transform's columns are not the contract's.
+        SchemaMismatchError: the transform's columns are not the contract's.
+        StagedFileError: the transform gave rows of days that are not being built.
     """
-    frame = _conformed(table, frame)
-    if table.key:
-        frame = _first_of_each_key(table, frame)
-    rules = table.rules if rules is None else rules
-    if rules:
-        # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
-        # compiles to Java, which higher-order array functions would not.
-        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in rules]))
-        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in rules])
-        failed = F.when(~F.col("_sound"), F.split(names, ","))
-        route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
-    else:
-        failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
-    if BEATEN in frame.columns:
-        route = F.when(F.col(BEATEN), F.lit(REPEATED)).otherwise(route)
-    frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
-    own = set(table.columns)
-    extras = [quoted(f.name) for f in quarantine_schema(table).fields if f.name not in own]
-    return frame.selectExpr(
-        *map(quoted, table.columns),
-        *[f"CASE WHEN {ROUTE} = '{QUARANTINED}' THEN {name} END AS {name}" for name in extras],
-        *([COPIES] if table.key else []),
-        f"CASE WHEN {ROUTE} = '{VALID}' THEN {content_of_row(table)} END AS {CONTENT}",
-        ROUTE,
-    )
+    table = work.base.table
+    if work.frame is None and work.fan_out is None:
+        yield Staged(work, laps=work.laps)
+        return
+    # Of an upsert no accepted late rows are taken in: its rows live in other days than they arrive for.
+    rules = rules_for(table, {} if table.upsert else work.plan.accepted)
+    failpoint(table.id, "before-stage")
+    with _written(work, rules) as (files, facts):
+        failpoint(table.id, "after-stage")
+        laps = work.laps.lap("stage")
+        _refuse_strays(work, files)
+        yield Staged(work, files, facts, laps)
 
 
-def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
-    """The row to keep of each key and day, with how many rows of the key there were in `_copies`.
-
-    Counted backwards: the row that comes first by `keep_first_by` is numbered last, so its number is the count. Repeats
-    are thereby counted in the pass that drops them, by rows that are written anyway. Where another day's row comes
-    before all of them, which a mark says (`lakehouse.build.unique`), the row left is `_beaten`: it only counts.
-    """
-    # One shuffle serves the keys and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
-    layout = [F.col(c) for c in table.partition_by]
-    if table.files_per_day > 1:
-        layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
-    backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
-    marks = F.lit(0)
-    if marked := BEATEN in frame.columns:
-        backwards.insert(0, F.col(BEATEN).desc())  # the marks of a key come before its rows, which then all see them
-    window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
-    if marked:
-        marks = F.sum(F.col(BEATEN).cast("int")).over(window).cast("int")
-    # Rows without a key are no repeats of each other; each meets the rules on its own.
-    keyless = reduce(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
-    numbered = frame.repartition(*layout).withColumns(
-        {
-            COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window) - marks),
-            "_first": keyless | F.lead(F.lit(1)).over(window).isNull(),
-            **({"_marks": marks} if marked else {}),
-        }
-    )
-    if not marked:
-        return numbered.where("_first")
-    kept = numbered.where(F.col("_first") & ~F.col(BEATEN))
-    return kept.withColumn(BEATEN, ~keyless & (F.col("_marks") > 0)).drop("_marks")
+def _written(work: Work, rules: Sequence[Rule]) -> AbstractContextManager[Files]:
+    return _whole(work, rules) if work.fan_out is None else _in_slices(work, rules)
 
 
-def needed(table: Table) -> list[str]:
-    """The key columns without which a row has no key, and so repeats nothing."""
-    return [c for c in table.key if c in table.required or len(table.key) == 1]
+@contextmanager
+def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
+    base = work.base
+    assert work.frame is not None
+    # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
+    folder = base.main.target.path / "staged" / uuid.uuid4().hex
+    try:
+        write_routed(base.table, work.frame, folder, rules)
+        yield read_staged(folder, base.table.partition_by), {}
+    finally:
+        clear(folder)
 
 
-def stage(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> None:
-    """Write the routed rows once, under `folder`, partitioned by route and by the table's partition columns."""
-    routed(table, frame, rules).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+@contextmanager
+def _in_slices(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
+    base = work.base
+    assert work.fan_out is not None
+    live = {file.first_name for file in base.main.snapshot.files}
+    with Slices(base.table, base.main.target.path, work.fan_out, live) as slices:
+        yield slices.stage(rules)
 
 
-def _conformed(table: Table, frame: DataFrame) -> DataFrame:
-    """The frame with missing provenance columns added.
-
-    Types must match exactly; a silent cast would turn bad values into nulls.
-    """
-    actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-    wrong = [
-        f"{field.name}: expected {field.dataType.simpleString()}, got {actual.get(field.name, 'no such column')}"
-        for field in table.schema.fields
-        if actual.get(field.name) != field.dataType.simpleString()
-    ]
-    surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
-    if wrong or surplus:
-        also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []
-        raise SchemaMismatchError(
-            f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
-            f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
+def _refuse_strays(work: Work, files: Sequence[StagedFile]) -> None:
+    """A row of a day that was not asked for would be dropped without a word: it is in nobody's count."""
+    table = work.base.table
+    expected = {day.isoformat() for day in work.replaced}
+    strays: Counter[str] = Counter()
+    for file in files:
+        if file.partition[table.day_column] not in expected:
+            strays[str(file.partition[table.day_column])] += file.rows
+    if strays:
+        listed = ", ".join(f"{day} ({rows})" for day, rows in sorted(strays.items())[:5])
+        raise StagedFileError(
+            f"The transform of {table.id} gave {sum(strays.values())} row(s) whose {table.day_column} is not among the "
+            f"{len(expected)} day(s) being built: {listed}. Nothing was published. Each row must come out in the "
+            "day it is read for; bring other days in as inputs (days_before) or leave the rows out."
         )
-    missing = [f for f in PROVENANCE.fields if f.name not in actual]
-    return frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in missing}) if missing else frame

@@ -1,4 +1,9 @@
-"""Which days of a table are not what their inputs and code of now would give: decided from logs, without an engine."""
+"""Which days of a table are not what their inputs and code of now would give: decided from logs, without an engine.
+
+Three words, each for one thing. A day is *stale* where its inputs or its code are not those it was published from. It
+is *waiting* where a day of another table that it reads, directly or not, has an input that is not published yet;
+building it does not help. *Late* are rows that arrived after their day (`lakehouse.build.late`): they make it stale.
+"""
 
 from __future__ import annotations
 
@@ -64,25 +69,30 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
     return sorted(changed)
 
 
-def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
+def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
     """The days that read, directly or not, a day whose newest input is not published, with the first such day in words.
 
     Such a day holds the last good data, or none yet: what it reads failed, or has not been built.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at.
     """
     found: dict[date, str] = {}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = {day for wanted in days for day in window(each, wanted)}
         read &= known_days(lake, source, between=(min(read), max(read))) if read else read
-        late = {
+        stale = {
             day: f"{each.table} {day} is not published from its newest input"
             for day in changed_days(lake, source, read)
         }
-        late = behind(lake, source, read) | late
+        stale = waiting_days(lake, source, read) | stale
         for day in days:
             for wanted in window(each, day):
-                if wanted in late:
-                    found.setdefault(day, late[wanted])
+                if wanted in stale:
+                    found.setdefault(day, stale[wanted])
     return found
 
 
@@ -100,19 +110,19 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 
 
-def waiting(lake: Lake) -> dict[str, dict[date, str]]:
-    """What `behind` says of every day of every table of the lake, looking at each table once."""
+def all_waiting_days(lake: Lake) -> dict[str, dict[date, str]]:
+    """What `waiting_days` says of every day of every table of the lake, looking at each table once."""
     found: dict[str, dict[date, str]] = {}
-    late: dict[str, dict[date, str]] = {}
+    stale: dict[str, dict[date, str]] = {}
     for name, table in lake.tables.items():  # upstream tables come first
         mine = found[name] = {}
         for each in table.upstream.values():
-            for day, why in sorted(late.get(each.table, {}).items()):
+            for day, why in sorted(stale.get(each.table, {}).items()):
                 for n in range(each.days_before + 1):
                     mine.setdefault(day + timedelta(days=n), why)
         known = known_days(lake, table) if mine else set()
         changed = {day: f"{name} {day} is not published from its newest input" for day in changed_days(lake, table)}
-        late[name] = {day: why for day, why in mine.items() if day in known} | changed
+        stale[name] = {day: why for day, why in mine.items() if day in known} | changed
     return found
 
 
@@ -123,7 +133,13 @@ def _as_built_by(table: Table, code: str) -> Table:
 
 
 def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | None] = (None, None)) -> set[date]:
-    """The days of a table that have input or published rows; those outside of `between` may be missing."""
+    """The days of a table that have input or published rows.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        between: first and last day, None where it is open; a landed day outside may be missing.
+    """
     known = set(lake.snapshot(table.id).by_day(table.day_column))
     if table.landing is not None:
         known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing, *between)}

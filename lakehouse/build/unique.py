@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakehouse.build.plan import neighbours
-from lakehouse.build.stage import BEATEN, needed
+from lakehouse.build.route import BEATEN, needed
 from lakehouse.contracts import Table
 from lakehouse.read.lake import in_days
 

@@ -23,25 +23,47 @@ from lakehouse.records.failures import DEPTH_CHECK
 def check_names(table: Table) -> dict[str, str]:
     """The table's checks with what each one means, derived from its contract."""
     low, high = table.min_rows, table.max_rows
-    named = {
+    return {
         "row_count": f"A day with input publishes at least {low} rows" + (f", at most {high}" if high else ""),
         "null_rates": "Share of nulls a column within the contract's bounds, and none where none may be",
         "row_rules": f"At most {table.max_quarantined:.0%} of a day's rows break a row rule",
+        **_names_of_depth(table),
+        **_names_of_key(table),
+        **_names_of_source(table),
+        **_names_of_days(table),
+        **drift_checks(table),
     }
+
+
+def _names_of_depth(table: Table) -> dict[str, str]:
     rows, age = table.max_quarantine_rows, table.max_quarantine_age
-    if table.rules and (rows is not None or age is not None):
-        bounds = [f"at most {rows:,} rows"] if rows is not None else []
-        bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
-        named[DEPTH_CHECK] = f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"
-    if table.key and not table.keep_first_by:
-        named["unique_key"] = f"({', '.join(table.key)}) identifies a row"
-    elif table.key:
-        named["unique_key"] = f"({', '.join(table.key)}) identifies a row; repeats are counted and left out"
+    if not table.rules or (rows is None and age is None):
+        return {}
+    bounds = [f"at most {rows:,} rows"] if rows is not None else []
+    bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
+    return {DEPTH_CHECK: f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"}
+
+
+def _names_of_key(table: Table) -> dict[str, str]:
+    if not table.key:
+        return {}
+    more = "; repeats are counted and left out" if table.keep_first_by else ""
+    return {"unique_key": f"({', '.join(table.key)}) identifies a row{more}"}
+
+
+def _names_of_source(table: Table) -> dict[str, str]:
+    named: dict[str, str] = {}
     if table.conserves_rows or table.landing:
         named["row_conservation"] = "Rows in = published + quarantined + duplicates"
     if table.landing:
         named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
         named["schema_drift"] = "Every field that arrives has a column, and no column's field stays away (warns only)"
+    return named
+
+
+def _names_of_days(table: Table) -> dict[str, str]:
+    """The checks that look at other days, other tables and other clocks."""
+    named: dict[str, str] = {}
     if table.volume:
         named["volume"] = f"Rows against the median of the last {table.volume.history} same weekdays with rows"
     if table.reconciles and not table.upsert:
@@ -61,7 +83,7 @@ def check_names(table: Table) -> dict[str, str]:
         named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
         apart = table.extract.clock_apart
         named["database_clock"] = f"The database's clock and this machine's are at most {apart} apart (warns only)"
-    return named | drift_checks(table)
+    return named
 
 
 def blocking_checks(table: Table) -> frozenset[str]:
@@ -74,7 +96,7 @@ def blocking_checks(table: Table) -> frozenset[str]:
     return frozenset(check_names(table)) - never - drifting
 
 
-def audit(
+def audit_day(
     table: Table,
     metrics: DayMetrics,
     history: Mapping[date, int],

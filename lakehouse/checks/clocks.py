@@ -13,7 +13,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
@@ -91,32 +91,34 @@ def span(seconds: int) -> str:
 # ---- measured while a day is published ------------------------------------------------------------------------------
 
 
-def note_clocks(
+def with_clocks(
     lake: Lake,
     table: Table,
     files: Iterable[StagedFile],
     lines: Mapping[date, Mapping[str, int]],
     metrics: Mapping[date, DayMetrics],
-) -> None:
-    """Add the producers' figures to those of the days of a landed table, or of a table with a `Clock`.
+) -> dict[date, DayMetrics]:
+    """The figures of the days of a landed table, or of a table with a `Clock`, with those of its producers.
 
     Args:
         lake: whose contracts say who produces a file.
         table: whose days they are.
         files: the staged files.
         lines: of a landed table, lines by day and producer.
-        metrics: figures by day, completed here.
+        metrics: figures by day.
     """
     by_day: dict[date, list[StagedFile]] = defaultdict(list)
     for file in files:
         by_day[date.fromisoformat(file.partition[table.day_column] or "")].append(file)
+    found = dict(metrics)
     for day, m in metrics.items():
         if table.landing:
             off = [file for file in by_day[day] if file.route == VALID and _content(table, file) != day]
-            m.clocks = _landed(table, day, off, lines.get(day, {}))
+            found[day] = replace(m, clocks=_landed(table, day, off, lines.get(day, {})))
         elif table.clock and any(m.failures.get(rule.name) for rule in table.clock.rules):
             aside = [file for file in by_day[day] if file.route == QUARANTINED]
-            m.clocks = _impossible(table.clock, day, aside, _producers(lake))
+            found[day] = replace(m, clocks=_impossible(table.clock, day, aside, _producers(lake)))
+    return found
 
 
 def _content(table: Table, file: StagedFile) -> date:

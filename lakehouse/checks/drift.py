@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import date
 
 import pyarrow.parquet as pq
@@ -30,17 +31,19 @@ _BATCH = 10_000  # rows of `_rescued` in memory at a time
 _PLAIN = re.compile(r"[^\W\d][\w .:/-]{0,63}")
 
 
-def note_fields(table: Table, base: Snapshot, files: Iterable[StagedFile], metrics: Mapping[date, DayMetrics]) -> None:
-    """Add to the figures of a landed table's days the unknown fields and the columns that nothing came for.
+def with_fields(
+    table: Table, base: Snapshot, files: Iterable[StagedFile], metrics: Mapping[date, DayMetrics]
+) -> dict[date, DayMetrics]:
+    """The figures of a landed table's days, with the unknown fields and the columns that nothing came for.
 
     Args:
         table: whose days they are; of a table that reads tables nothing is said.
         base: the table before this run, whose log says what used to come.
         files: the staged files; `_rescued` is read only where its footer says that there is something in it.
-        metrics: figures by day, completed here.
+        metrics: figures by day.
     """
     if table.landing is None:
-        return
+        return dict(metrics)
     counted: dict[date, Counter[str]] = {day: Counter() for day in metrics}
     for file in files:
         day = date.fromisoformat(file.partition[table.day_column] or "")
@@ -49,9 +52,14 @@ def note_fields(table: Table, base: Snapshot, files: Iterable[StagedFile], metri
                 counted[day].update(fields)
                 if len(counted[day]) > 2 * MOST_COUNTED:
                     counted[day] = _largest(counted[day], MOST_COUNTED)
-    for day in sorted(metrics):
-        metrics[day].unknown_fields = dict(_largest(counted[day], MOST_FIELDS))
-        metrics[day].missed_columns = _missed(table, base, metrics, day)
+    return {
+        day: replace(
+            metrics[day],
+            unknown_fields=dict(_largest(counted[day], MOST_FIELDS)),
+            missed_columns=_missed(table, base, metrics, day),
+        )
+        for day in sorted(metrics)
+    }
 
 
 def schema_drift(m: DayMetrics) -> Outcome:

@@ -27,8 +27,8 @@ from dagster import (
 from pyspark.errors import PySparkException
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import FAILED, UNCHANGED, BuildResult
-from lakehouse.build.touched import behind, published_days
+from lakehouse.build.result import FAILED, UNCHANGED, BuildResult
+from lakehouse.build.touched import published_days, waiting_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
@@ -177,7 +177,7 @@ def _judged(
     """What the checks say of these days and, last, of all days; and which of these have inputs that are not fresh."""
     now = LakeOfNow(get_settings(), tables())
     published = published_days(now, table, days)
-    waiting = held | behind(now, table, published.union(days)) if table.upstream else {}
+    waiting = held | waiting_days(now, table, published.union(days)) if table.upstream else {}
     standing = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
     mine = {day: why for day, why in waiting.items() if day in days}
     of_days = [*day_evaluations(table, result), *not_fresh(table, mine, published)]

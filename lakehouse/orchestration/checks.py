@@ -22,7 +22,7 @@ from dagster import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.build.verdicts import Verdict, by_check, sentence
 from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome

@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from lakehouse.build.publish import FAILED, UNCHANGED, BuildResult, DayResult
+from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
 from lakehouse.sources.landing import landing_files
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakehouse.build.touched import known_days, stale_days, waiting
+from lakehouse.build.touched import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
@@ -53,7 +53,7 @@ def collect(
     """
     # A window reaches days that nobody builds yet.
     between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
-    waits = waiting(lake)
+    waits = all_waiting_days(lake)
     found = tuple(_table(lake, lake.table(name), now, instance, between, waits.get(name, {})) for name in names)
     days = [day for each in found for day in each.days]
     return LakeReport(now, between[0] or min(days, default=None), max(days, default=None), found)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.failpoints import failpoint
@@ -97,6 +97,12 @@ class Swap:
 
 def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id: str) -> BuildResult:
     """Build days of the candidate by today's code, from the inputs of now; its unchanged days are left alone.
+
+    Args:
+        lake: where the tables are and what computes them.
+        table: the live table.
+        days: the daily partitions; of an upsert table, all that the live one has.
+        run_id: recorded in the commits.
 
     Raises:
         UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.

@@ -18,7 +18,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.publish import BuildResult, Job, Publisher
+from lakehouse.build.base import open_base
+from lakehouse.build.build import carry_through
+from lakehouse.build.plan import Plan
+from lakehouse.build.work import Work
 from lakehouse.contracts import Table, rule
 from lakehouse.read.lake import Lake
 from lakehouse_tests.benchmarks.plain import spark_jobs
@@ -123,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _publish(lake: Lake, table: Table, frame: DataFrame, days: list[date]) -> None:
-    Publisher(lake, table).publish(Job(frame, days), BuildResult(table, -1, {}), "bench")
+    plan = Plan(table, {}, {}, {}, None, frozenset(days))
+    carry_through(Work(open_base(lake, table), plan, days, "bench", frame))
 
 
 def _plain(frame: DataFrame, path: Path) -> None:

@@ -19,9 +19,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.build.build import build
-from lakehouse.build.publish import BuildResult, Job, Publisher
+from lakehouse.build.base import open_base
+from lakehouse.build.build import build, carry_through
+from lakehouse.build.plan import Plan
 from lakehouse.build.slices import Slicing
+from lakehouse.build.work import Work
 from lakehouse.catalog import declared
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
@@ -117,10 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bronze = lake.table("bronze.online_retail")
             each = given.rows // given.days // 4 * 4  # whole orders, as many on each day
             rows = lines(lake.spark, each * given.days, given.days)
-            result = BuildResult(bronze, -1, {})
-            job = Job(rows, days, (), dict.fromkeys(days, 1), dict.fromkeys(days, each))
-            Publisher(lake, bronze).publish(job, result, "bench")
-            assert result.with_status("published") == days, result.days
+            plan = Plan(bronze, {}, {}, dict.fromkeys(days, 1), dict.fromkeys(days, each), frozenset(days))
+            audited = carry_through(Work(open_base(lake, bronze), plan, days, "bench", rows)).audited
+            assert audited.good == days, audited.results
             lake.spark.stop()
             return 0
         found = measured(lake, days, int(given.step))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED
+from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.contracts import BronzeModel, Input, Landing, Rule, Table, Volume
 from lakehouse.errors import StagedFileError, UnsupportedTableError
 from lakehouse.read.lake import Lake

@@ -15,11 +15,13 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakehouse.bronze.orders import orders
+from lakehouse.build import intake
+from lakehouse.build.base import open_base
+from lakehouse.build.batch import clock_apart
 from lakehouse.build.build import build
-from lakehouse.build.intake import _Intake, clock_apart
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.build.touched import stale_days
-from lakehouse.checks.audit import audit, check_names
+from lakehouse.checks.audit import audit_day, check_names
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import append_batch
@@ -243,12 +245,14 @@ def test_a_second_intake_does_not_double(taking: Taking) -> None:
     """Without it, a batch that was overtaken would be added on top, or rows between the two be skipped."""
     taking.shop.run("SELECT place('a', 'placed', 1)")
     taking.take()
-    slow = _Intake(taking.lake, orders, [], "slow")
+    early = open_base(taking.lake, orders)
     taking.shop.run("SELECT place('b', 'placed', 1)")
     taking.take()
     taking.shop.run("SELECT place('c', 'placed', 1)")
-    with pytest.raises(PublishConflictError, match=r"bronze\.orders"):
-        slow.run(whole=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "open_base", lambda *_: early)
+        with pytest.raises(PublishConflictError, match=r"bronze\.orders"):
+            taking.take()
     taking.take()
     taking.refresh()
     assert taking.silver() == taking.shop.orders()
@@ -299,9 +303,9 @@ def test_a_change_of_mode_takes_nothing_twice(taking: Taking) -> None:
 
 def test_the_checks_are_those_that_are_listed() -> None:
     """Without it, a check that Dagster lists but no batch reports would look passed for ever."""
-    assert {each.check for each in audit(orders, DayMetrics(ASKED), {})} == set(check_names(orders))
+    assert {each.check for each in audit_day(orders, DayMetrics(ASKED), {})} == set(check_names(orders))
     hidden = DayMetrics(ASKED, source={"open_seconds": None, "open_transactions": HIDDEN})
-    (found,) = [each for each in audit(orders, hidden, {}) if each.check == "commit_lag"]
+    (found,) = [each for each in audit_day(orders, hidden, {}) if each.check == "commit_lag"]
     assert "GRANT pg_read_all_stats" in found.message
 
 
@@ -325,7 +329,7 @@ def test_a_database_whose_clock_is_wrong_is_named() -> None:
     assert apart == {"clock_ahead_seconds": 300.0, "clock_within_seconds": 1.0}
     for ahead, passed in ((300.0, False), (61.1, False), (61.0, True), (-61.1, False), (-61.0, True), (0.0, True)):
         metrics = DayMetrics(ASKED, source=apart | {"clock_ahead_seconds": ahead})
-        (found,) = [each for each in audit(orders, metrics, {}) if each.check == "database_clock"]
+        (found,) = [each for each in audit_day(orders, metrics, {}) if each.check == "database_clock"]
         assert (found.passed, found.blocking) == (passed, False), ahead
         assert ("have it set" in found.message) != passed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakehouse.build.build import build
-from lakehouse.build.late import accept, accepted_through, waiting
+from lakehouse.build.late import accept, accepted_through, late_rows
 from lakehouse.build.touched import stale_days
 from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
@@ -37,7 +37,7 @@ def test_rows_beyond_the_allowed_lateness_wait_until_they_are_taken_in(lake: Lak
         ("late", "not_too_late"),
         ("later", "not_too_late"),
     }
-    assert waiting(shop, silver) == {DAYS[0]: (2, DAYS[4])}
+    assert late_rows(shop, silver) == {DAYS[0]: (2, DAYS[4])}
     assert not any(link.differing for link in reconcile(shop, [silver]))
 
     accept(shop, silver, {DAYS[0]: DAYS[3]}, WHY)
@@ -47,7 +47,7 @@ def test_rows_beyond_the_allowed_lateness_wait_until_they_are_taken_in(lake: Lak
     assert (result.with_status("published"), len(result.with_status("unchanged"))) == (DAYS[:1], 4)
     run(shop, DAYS[:1])
     assert sums(shop)[0] == 111, "the row that came after what was accepted still waits"
-    assert waiting(shop, silver) == {DAYS[0]: (1, DAYS[4])}
+    assert late_rows(shop, silver) == {DAYS[0]: (1, DAYS[4])}
 
     accept(shop, silver, {DAYS[0]: DAYS[4]}, WHY)
     run(shop, DAYS[:5])
@@ -112,7 +112,7 @@ def test_a_late_row_without_anything_else_wrong_is_a_late_row(lake: LakeFactory)
     land(shop, DAYS[3], [("late and broken", DAYS[0], -1), ("late", DAYS[0], 1)])
     run(shop, DAYS[:4])
     silver = shop.table("silver.readings")
-    assert waiting(shop, silver) == {DAYS[0]: (1, DAYS[3])}
+    assert late_rows(shop, silver) == {DAYS[0]: (1, DAYS[3])}
     accept(shop, silver, {DAYS[0]: DAYS[3]}, WHY)
     run(shop, DAYS[:4])
     (left,) = rows_of(shop.path(silver.quarantine_id))

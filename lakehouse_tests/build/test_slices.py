@@ -17,10 +17,15 @@ import pytest
 from deltalake import DeltaTable
 from filelock import FileLock
 
+from lakehouse.build import build as building
 from lakehouse.build import slices as slicing
-from lakehouse.build.build import build
-from lakehouse.build.publish import BuildResult, DayResult, Job, Publisher
+from lakehouse.build.audit import Audited, audit
+from lakehouse.build.base import open_base
+from lakehouse.build.build import build, carry_through
+from lakehouse.build.result import DayResult
 from lakehouse.build.slices import FanOut, Slices, Slicing
+from lakehouse.build.stage import Staged
+from lakehouse.build.work import Work
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.delta.maintenance import vacuum
 from lakehouse.delta.snapshot import open_snapshot
@@ -48,7 +53,7 @@ class Sliced(Door):
         self.staged: list[int] = []
         self.dies_at: int | None = None
         self.told: list[str] = []
-        patch.setattr(slicing, "stage", self._stage_slice)
+        patch.setattr(slicing, "write_routed", self._stage_slice)
 
     def _stage_slice(self, made: Any, frame: Any, folder: Path, *_: Any) -> None:
         generation, number = frame
@@ -63,14 +68,13 @@ class Sliced(Door):
     def attempt(self, generation: int, mark: int = 0, identity: str = "same", anew: bool = False) -> DayResult:
         """One run; `identity` names what decides its rows, and where it begins `anew`, it is forced."""
         self.staged = []
-        publisher = Publisher(self.lake, self.table)
-        result = BuildResult(self.table, publisher.base.version, {})
+        base, plan = open_base(self.lake, self.table), self.plan(mark or generation)
         named = f"{identity}{generation}"
         fan_out = FanOut(Slicing(N, self.told.append), lambda number: (generation, number), named, anew)  # type: ignore[arg-type, return-value]
-        publisher.publish(Job(None, [MONDAY], (), {MONDAY: mark or generation}, fan_out=fan_out), result, "run")
-        assert result.facts["slices"] == N
-        assert result.facts["slices_taken"] == N - len(self.staged)
-        return result.days[MONDAY]
+        audited = carry_through(Work(base, plan, [MONDAY], "run", fan_out=fan_out)).audited
+        assert audited.staged.facts["slices"] == N
+        assert audited.staged.facts["slices_taken"] == N - len(self.staged)
+        return audited.results[MONDAY]
 
     def die(self, generation: int, at: int) -> None:
         """A run that ends before a slice."""
@@ -214,16 +218,15 @@ def test_a_failed_audit_keeps_nothing_for_later(lake: LakeFactory, monkeypatch: 
 
 def test_a_lost_file_is_refused_at_the_door(door: Sliced, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a file that vanished after its slice was looked at would be named in the log, and no table read."""
-    real = Publisher._audit
 
-    def lose(publisher: Publisher, job: Job, files: Any, *rest: Any) -> Any:
-        next(file.path for file in files if file.route == "valid").unlink()
-        return real(publisher, job, files, *rest)
+    def lose(staged: Staged) -> Audited:
+        next(file.path for file in staged.files if file.route == "valid").unlink()
+        return audit(staged)
 
-    monkeypatch.setattr(Publisher, "_audit", lose)
-    with pytest.raises(StagedFileError, match="is gone"):
-        door.attempt(2)
-    monkeypatch.setattr(Publisher, "_audit", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "audit", lose)
+        with pytest.raises(StagedFileError, match="is gone"):
+            door.attempt(2)
     assert door.seen(door.path) == [f"1-{n}" for n in range(N)]
     door.publish(2)
     assert door.staged == [0]

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.stage import routed, stage
+from lakehouse.build.route import routed, write_routed
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
@@ -85,7 +85,7 @@ def staged(
     made: Table, frame: DataFrame, folder: Path
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[date, DayMetrics]]:
     """Staged rows by route, and figures by day."""
-    stage(made, frame, folder)
+    write_routed(made, frame, folder)
     files = read_staged(folder, made.partition_by)
     rows: dict[str, list[dict[str, Any]]] = {VALID: [], QUARANTINED: []}
     for file in files:

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import PUBLISHED, UNCHANGED, BuildResult
+from lakehouse.build.result import PUBLISHED, UNCHANGED, BuildResult
+from lakehouse.build.route import BEATEN, routed
 from lakehouse.build.slices import Slicing
-from lakehouse.build.stage import BEATEN, routed
 from lakehouse.build.touched import stale_days
 from lakehouse.build.unique import with_marks
 from lakehouse.contracts import Table

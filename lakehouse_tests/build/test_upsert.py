@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.base import open_base
 from lakehouse.build.build import build
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, Publisher
+from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.read import key_index
@@ -249,14 +250,13 @@ def test_any_history_of_runs_ends_in_the_same_table(shop: Shop, number: int, mon
 def test_two_runs_of_different_days_cannot_miss_each_other(shop: Shop) -> None:
     """Without it, an order whose events two runs read apart would be in two days, each with half of its events."""
     shop.sell([bought("shared", 0), cancelled("shared", 3)])
-    first, second = Publisher(shop.lake, orders), Publisher(shop.lake, orders)
-    assert first.base.version == second.base.version
+    early = open_base(shop.lake, orders)
     from lakehouse.build import build as building
 
     result = shop.build([DAYS[0]])
     assert result.with_status(PUBLISHED) == [DAYS[0]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "Publisher", lambda *_: second)  # a run that began before the first had committed
+        patch.setattr(building, "open_base", lambda *_: early)  # a run that began before the first had committed
         with pytest.raises(PublishConflictError, match=r"silver\.orders: another run published"):
             build(shop.lake, orders, [DAYS[3]], run_id="second")
     shop.build([DAYS[3]])

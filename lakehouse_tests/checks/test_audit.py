@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.checks.anomalies import volume
-from lakehouse.checks.audit import audit, check_names
+from lakehouse.checks.audit import audit_day, check_names
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Input, Landing, Table, Volume
 from lakehouse_tests.fixtures.making import model, table
@@ -33,7 +33,7 @@ def sales(**policy: Any) -> Table:
 
 def outcome(made: Table, check: str, history: dict[date, int] | None = None, **figures: Any) -> Outcome:
     """One check on a day with these figures."""
-    (found,) = [o for o in audit(made, DayMetrics(MONDAY, **figures), history or {}) if o.check == check]
+    (found,) = [o for o in audit_day(made, DayMetrics(MONDAY, **figures), history or {}) if o.check == check]
     return found
 
 
@@ -53,7 +53,7 @@ def test_checks_follow_from_the_contract() -> None:
         ["row_count", "null_rates", "row_rules", "row_conservation", "source_readable", "schema_drift"],
     ]
     for made, each in zip(tables, names, strict=True):
-        assert [o.check for o in audit(made, DayMetrics(MONDAY), {})] == each
+        assert [o.check for o in audit_day(made, DayMetrics(MONDAY), {})] == each
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakehouse.build.build import build
 from lakehouse.catalog import tables
-from lakehouse.checks.clocks import ProducerDay, judge_clocks, note_clocks, producer_days, span
+from lakehouse.checks.clocks import ProducerDay, judge_clocks, producer_days, span, with_clocks
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.contracts import Clock
 from lakehouse.lineage.reconcile import reconcile
@@ -245,8 +245,7 @@ def test_figures_equal_a_count_of_the_rows(
     producer = {"web-0001": "events/web", "web-0002": "events/web", "app-0001": "events/app", "part-0000": "events"}
     lines = Counter(producer[name] for name, *_ in drawn)
     files = stage_rows(target_of(tmp_path / "t", table.schema, table.partition_by), rows)
-    metrics = measure(table, files, [DAY])
-    note_clocks(shop, table, files, {DAY: lines}, metrics)
+    metrics = with_clocks(shop, table, files, {DAY: lines}, measure(table, files, [DAY]))
     assert metrics[DAY].clocks.keys() == lines.keys()
     for name, figures in metrics[DAY].clocks.items():
         own = [(late, second) for file, late, second in drawn if producer[file] == name]
@@ -274,8 +273,8 @@ def test_few_rows_accuse_nobody() -> None:
 
 def test_a_table_without_landed_files_or_clock_has_no_producers(lake: LakeFactory) -> None:
     """Its days are nobody's arrival."""
-    shop, metrics = lake(*tables().values()), {DAY: DayMetrics(DAY)}
-    note_clocks(shop, tables()["gold.daily_revenue"], [], {}, metrics)
+    shop = lake(*tables().values())
+    metrics = with_clocks(shop, tables()["gold.daily_revenue"], [], {}, {DAY: DayMetrics(DAY)})
     assert metrics[DAY].clocks == {}
     assert "clocks" not in metrics[DAY].as_json()
 

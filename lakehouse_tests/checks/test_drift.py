@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.checks import drift as arrivals
-from lakehouse.checks.drift import MOST_FIELDS, note_fields, schema_drift
+from lakehouse.checks.drift import MOST_FIELDS, schema_drift, with_fields
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.checks.profile import OTHER
 from lakehouse.contracts import BronzeModel, Input, Landing, Table
@@ -66,8 +66,7 @@ def staged(lake: Lake, days: Mapping[date, Sequence[Mapping[str, Any]]], route: 
 def noted(lake: Lake, *files: StagedFile, made: Table = LINES) -> dict[date, DayMetrics]:
     """The figures of the days of some files."""
     metrics = measure(made, files, {date.fromisoformat(f.partition["_arrival_date"] or "") for f in files})
-    note_fields(made, ensure_table(target_of(lake)), files, metrics)
-    return metrics
+    return with_fields(made, ensure_table(target_of(lake)), files, metrics)
 
 
 def publish(lake: Lake, days: Mapping[date, Sequence[Mapping[str, Any]]]) -> None:
@@ -102,7 +101,7 @@ def test_days_files_and_quarantined_rows_are_told_apart_and_together(shop: Lake)
     files = staged(shop, {TODAY: [{"_rescued": {"a": "1"}}], other: [{"_rescued": {"b": "1"}}, {}]})
     bad = staged(shop, {TODAY: [{"_rescued": {"a": "2", "c": "1"}}]})
     metrics = measure(LINES, files, [TODAY, other])
-    note_fields(
+    metrics = with_fields(
         LINES, ensure_table(target_of(shop)), [*files, *[replace(f, route="quarantined") for f in bad]], metrics
     )
     assert metrics[TODAY].unknown_fields == {"a": 2, "c": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 
-from lakehouse.build.publish import Publisher
+from lakehouse.build.base import open_base
 from lakehouse.catalog import tables
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
@@ -29,8 +29,7 @@ def quarantined(root: Path) -> None:
         raise AssertionError("no engine is needed")
 
     lake = Lake(Settings(root=root), tables(), no_engine)  # type: ignore[arg-type]
-    side = Publisher(lake, tables()[TABLE])._side
-    assert side is not None
+    side = open_base(lake, tables()[TABLE]).stores[1].target
     rows = [
         {"event_id": key, "event_date": DAY, "_failed_rules": [rule], "email_token": "secret", "_source_file": "f"}
         for key, rule in (("a", "currency_known"), ("b", "event_type_known"))

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.build.publish import Publisher
+from lakehouse.build.base import open_base
 from lakehouse.commands.inspect.rows import top_rows
 from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
@@ -276,22 +276,22 @@ def shops(extra: Sequence[str]) -> Table:
 def test_a_killed_run_left_the_quarantine_behind_the_table(lake: LakeFactory) -> None:
     """Without it, a crash between the two commits would leave a table that can never publish again."""
     shop = lake(shops(()))
-    Publisher(shop, shops(()))
+    open_base(shop, shops(()))
     wider = shops(("note",))
     put(shop, wider, MONDAY, [{"id": "a", "note": "x"}])  # the table has it, the quarantine not yet
-    publisher = Publisher(shop, wider)
+    base = open_base(shop, wider)
     assert "note" in columns(shop.path("silver.shops"))
     assert "note" in columns(shop.path("silver.shops_quarantine"))
-    assert publisher.side_base is not None
-    assert publisher.side_base.version == 1
+    assert base.side is not None
+    assert base.side.snapshot.version == 1
 
 
 def test_a_contract_without_the_column_leaves_the_quarantine_alone(lake: LakeFactory) -> None:
     """Without it, the quarantine could change though the table was refused."""
     shop = lake(shops(("note",)))
-    Publisher(shop, shops(("note",)))
+    open_base(shop, shops(("note",)))
     with pytest.raises(SchemaMismatchError, match=r"silver\.shops does not have the columns.*note"):
-        Publisher(shop, shops(("other",)))
+        open_base(shop, shops(("other",)))
     assert columns(shop.path("silver.shops_quarantine"))[:3] == ["id", "day", "note"]
     assert "other" not in columns(shop.path("silver.shops_quarantine"))
 

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.stage import stage
+from lakehouse.build.route import write_routed
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import CONTENT, FAILED_RULES, read_staged
@@ -98,7 +98,7 @@ def awkward(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Aw
     frame = spark.createDataFrame([tuple(row[c] for c in schema.names) for row in rows], schema).repartition(2, "part")
     target = Target(tmp_path_factory.mktemp("awkward") / "t", made.schema, made.partition_by, extra_columns=STAGED_TOO)
     base = ensure_table(target)
-    stage(made, frame, target.path / "staged" / "one")
+    write_routed(made, frame, target.path / "staged" / "one")
     files = read_staged(target.path / "staged" / "one", made.partition_by)
     replace_days(target, base, files, [DAY], Commit())
     return Awkward(target.path, rows, open_snapshot(target.path))
@@ -268,7 +268,7 @@ def test_odd_partition_values_come_back_from_both_engines(spark: SparkSession, t
     wanted = {n: land or None for n, land in enumerate(ODD)}
     for stage_name, days in (("one", [DAY]), ("two", [DAY, DAY + timedelta(days=1)])):
         base = ensure_table(target)
-        stage(made, frame, target.path / "staged" / stage_name)
+        write_routed(made, frame, target.path / "staged" / stage_name)
         files = read_staged(target.path / "staged" / stage_name, made.partition_by)
         replace_days(target, base, files, days, Commit())
         snapshot = open_snapshot(target.path)

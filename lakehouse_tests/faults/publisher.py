@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandera.pyspark as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,13 @@ import pytest
 from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
-from lakehouse.build import publish as publishing
-from lakehouse.build.publish import PUBLISHED, BuildResult, DayResult, Job, Publisher
+from lakehouse.build import stage as staging
+from lakehouse.build.base import open_base
+from lakehouse.build.build import carry_through
+from lakehouse.build.plan import Plan
+from lakehouse.build.result import PUBLISHED, DayResult
+from lakehouse.build.space import said_when_full
+from lakehouse.build.work import Work
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import LakehouseError
@@ -56,7 +61,7 @@ class Door:
         self.lake, self.table = lake, lake.table("silver.sales")
         self.path, self.side = lake.path(self.table.id), lake.path(self.table.quarantine_id)
         self.paused = False
-        patch.setattr(publishing, "stage", self._stage)
+        patch.setattr(staging, "write_routed", self._stage)
 
     def _stage(self, made: Table, frame: Any, folder: Path, *_: Any) -> None:
         self.paused = True  # what the engine does is not under test here
@@ -73,14 +78,18 @@ class Door:
 
     def attempt(self, generation: int, mark: int = 0) -> DayResult:
         """One run of one day; where its fingerprint is not the generation's, it is `mark`."""
-        publisher = Publisher(self.lake, self.table)
-        result = BuildResult(self.table, publisher.base.version, {})
-        publisher.publish(Job(generation, [MONDAY], (), {MONDAY: mark or generation}), result, "run")  # type: ignore[arg-type]
-        return result.days[MONDAY]
+        with said_when_full(self.table.id, self.path):
+            base, plan, frame = open_base(self.lake, self.table), self.plan(mark or generation), cast("Any", generation)
+            work = Work(base, plan, [MONDAY], "run", frame)
+            return carry_through(work).audited.results[MONDAY]
+
+    def plan(self, mark: int) -> Plan:
+        """A plan of the day that gives it a fingerprint."""
+        return Plan(self.table, {}, {}, {MONDAY: mark}, None, frozenset())
 
     def done(self, generation: int) -> bool:
         """Whether a run would leave the day alone."""
-        return Publisher(self.lake, self.table).is_current(MONDAY, generation)
+        return open_base(self.lake, self.table).is_current(MONDAY, generation)
 
     def seen(self, path: Path) -> list[str]:
         """Ids that readers see, by delta-rs and by this project's own reading of the log."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.build import publish as publishing
+from lakehouse.build import stage as staging
 from lakehouse.delta import commit
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import DiskFullError, StagedFileError
@@ -130,7 +130,7 @@ def largest_file(door: Door, size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, free[1]))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publishing, "stage", stage_freely)
+        patch.setattr(staging, "write_routed", stage_freely)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, free[1]))
         try:
             yield

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.build.publish import FAILED
+from lakehouse.build.result import FAILED
 from lakehouse.delta import commit as commit_module
 from lakehouse.delta.log import versions
 from lakehouse.delta.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.build import publish as publishing
+from lakehouse.build import stage as staging
 from lakehouse.delta.commit import append, ensure_table
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DiskFullError
@@ -38,13 +38,13 @@ def test_a_full_disk_publishes_nothing_by_halves(
             real(*args)
             disk.leave(4 * pages)  # noqa: B023
 
-        publishing.stage = stage_then_fill  # type: ignore[assignment]
+        monkeypatch.setattr(staging, "write_routed", stage_then_fill)
         error: Exception | None = None
         try:
             door.publish(generation)
         except EXPECTED as caught:
             error = caught
-        publishing.stage = real  # type: ignore[assignment]
+        monkeypatch.setattr(staging, "write_routed", real)
         door.check(*([generation - 1, generation] if error else [generation]))
         if error:
             failed += 1

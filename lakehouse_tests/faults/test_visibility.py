@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lakehouse.build.publish import FAILED
+from lakehouse.build.result import FAILED
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.publisher import Door, sales

@@ -10,9 +10,9 @@ import pytest
 from dagster import DagsterInstance, DagsterRun
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
+from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.catalog import tables
-from lakehouse.checks.audit import Outcome, audit
+from lakehouse.checks.audit import Outcome, audit_day
 from lakehouse.checks.metrics import DayMetrics, failed_checks, judged_days
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
@@ -65,16 +65,16 @@ def committed(made: BuildResult, run_id: str, *, force: bool = False) -> BuildRe
 
 def result(table: Table, fates: Fates) -> BuildResult:
     """A build with those ends, as the engine reports it; the checks are audited by the real rules."""
-    made = BuildResult(table, 7, {})
+    days: dict[date, DayResult] = {}
     for day, fate in fates.items():
         figures = DayMetrics(day, rows=10, rows_in=12 if fate == BAD else 10)
-        outcomes = [] if fate == SAME else audit(table, figures, {})
+        outcomes = [] if fate == SAME else audit_day(table, figures, {})
         if fate == ODD:
             outcomes = [o for o in outcomes if o.check != "volume"]
             outcomes.append(Outcome("volume", day, passed=False, message="10 rows are unusual", blocking=False))
         status = {SAME: UNCHANGED, BAD: FAILED}.get(fate, PUBLISHED)
-        made.days[day] = DayResult(status, figures, outcomes)
-    return made
+        days[day] = DayResult(status, figures, outcomes)
+    return BuildResult(table, 7, {}, days)
 
 
 class Foretold:

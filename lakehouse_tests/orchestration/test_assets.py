@@ -11,10 +11,10 @@ from dagster import AssetCheckSeverity, AssetsDefinition, BackfillPolicy, TimeWi
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from pyspark.errors import PySparkException
 
-from lakehouse.build.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
+from lakehouse.build.result import PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.verdicts import Verdict, table_verdicts
 from lakehouse.catalog import tables
-from lakehouse.checks.audit import audit, blocking_checks, check_names
+from lakehouse.checks.audit import audit_day, blocking_checks, check_names
 from lakehouse.checks.clocks import ProducerDay, judge_clocks
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
@@ -69,9 +69,9 @@ def test_everything_follows_from_the_contract(table: Table) -> None:
 @pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     """A check that Dagster lists but the audit never reports would look passed for ever."""
-    outcomes = audit(table, DayMetrics(DAY), {})
-    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), outcomes)})
-    result.quarantine = Depth(datetime(2011, 1, 6, tzinfo=UTC))
+    outcomes = audit_day(table, DayMetrics(DAY), {})
+    depth = Depth(datetime(2011, 1, 6, tzinfo=UTC))
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), outcomes)}, quarantine=depth)
     assert {outcome.check for outcome in outcomes} == set(check_names(table)) - set(JUDGED_AFTER)
     assert blocking_checks(table) <= {outcome.check for outcome in outcomes}
     assert {each.check_name for each in evaluations(table, [], result)} == set(check_names(table))
@@ -90,9 +90,9 @@ def test_a_check_that_keeps_days_back_says_so(table: Table) -> None:
 def test_a_full_quarantine_warns_and_is_shown_on_the_asset(tmp_path: Path) -> None:
     """A depth beyond the bound that failed as an error would make a good day look as if it was not published."""
     table = tables()["silver.transactions"]
-    result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))})
     now = datetime(2011, 3, 6, tzinfo=UTC)
-    result.quarantine = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
+    depth = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
+    result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))}, quarantine=depth)
     lake = LakeOfNow(Settings(root=tmp_path), tables())
     standing = table_verdicts(lake, table, depth=result.quarantine)
     (found,) = [each for each in evaluations(table, standing, result) if each.check_name == DEPTH_CHECK]
@@ -110,12 +110,12 @@ def test_a_full_quarantine_warns_and_is_shown_on_the_asset(tmp_path: Path) -> No
 def test_a_producer_with_a_wrong_clock_is_named_and_plotted() -> None:
     """As an error it would make good rows look unpublished; unnamed, nobody would know whose clock to set."""
     table = tables()["silver.transactions"]
-    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY))})
-    result.producers = [
+    producers = [
         ProducerDay(DAY, "events/app", {"rows": 900, "ahead": 40, "ahead_p50": 600, "ahead_most": 1200, "number": 9}),
         ProducerDay(DAY, "events/web", {"rows": 900}),
         ProducerDay(DAY + timedelta(days=1), "events/app", {"rows": 900}),
     ]
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY))}, producers=producers)
     assert table.clock is not None
     passed, text = judge_clocks(table.clock, result.producers)
     standing = [Verdict(CLOCKS_CHECK, None, blocking=False, found=text)]
@@ -250,7 +250,8 @@ def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> N
     """Without it, a plot would have a line for single days and another for backfills, or a name cover its value."""
     days = [DAY, DAY + timedelta(days=1)]
     made = {
-        day: DayResult(PUBLISHED, DayMetrics(day, rows=3), audit(table, DayMetrics(day, rows=3), {})) for day in days
+        day: DayResult(PUBLISHED, DayMetrics(day, rows=3), audit_day(table, DayMetrics(day, rows=3), {}))
+        for day in days
     }
     one = BuildResult(table, 1, {each.table: 7 for each in table.upstream.values()}, {DAY: made[DAY]})
     many = BuildResult(table, 1, one.inputs, made)
@@ -265,7 +266,9 @@ def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> N
 def test_a_day_without_a_file_says_so_and_links_to_none() -> None:
     """Without it, the page of an empty day would lead to a file that is not there, and say that all is well."""
     table = tables()["bronze.online_retail"]
-    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), audit(table, DayMetrics(DAY), {}))})
+    result = BuildResult(
+        table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY), audit_day(table, DayMetrics(DAY), {}))}
+    )
     shown = day_metadata(table, result, DAY, "uri", 0, {})
     assert "reads/landing" not in shown
     assert (shown["landed_files"], shown["checks"][:18]) == (0, "no file has landed")

@@ -11,7 +11,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRun
 
 from lakehouse.build import publish
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table

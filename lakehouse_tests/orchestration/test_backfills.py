@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.commands import daemon
 from lakehouse.commands.command import INTERRUPTED, OK
 from lakehouse.commands.watch import Watch
@@ -75,9 +76,7 @@ def _run(instance: DagsterInstance, backfill_id: str, first: date, last: date) -
 
 
 def _built(table: Table, fates: Fates) -> BuildResult:
-    made = result(table, fates)
-    made.quarantine = Depth(datetime(2011, 3, 6, tzinfo=UTC)) if table.rules else None
-    return made
+    return replace(result(table, fates), quarantine=Depth(datetime(2011, 3, 6, tzinfo=UTC)) if table.rules else None)
 
 
 def _kept(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:

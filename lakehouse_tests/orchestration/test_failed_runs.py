@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dagster import DagsterEvent, DagsterInstance, DagsterRun, PathMetadataValue
 
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.orchestration.instance import unfinished_days
 from lakehouse.orchestration.report import asset_key

@@ -13,9 +13,9 @@ from dagster import AssetCheckEvaluation, DagsterInstance
 from typer.testing import CliRunner, Result
 
 from lakehouse import catalog
-from lakehouse.build.publish import BuildResult
 from lakehouse.build.ready import MISSING, READY, STALE, readiness
-from lakehouse.build.touched import behind
+from lakehouse.build.result import BuildResult
+from lakehouse.build.touched import waiting_days
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
@@ -51,7 +51,7 @@ def test_a_day_is_ready_when_all_that_it_is_made_from_is(world: World) -> None:
     world.settle()
     assert states() == [READY, READY, STALE]
     lake = world.lake()
-    assert behind(lake, lake.table(GOLD), DAYS[:3]) == dict.fromkeys(
+    assert waiting_days(lake, lake.table(GOLD), DAYS[:3]) == dict.fromkeys(
         DAYS[:2], f"{SILVER} {DAYS[0]} is not published from its newest input"
     )
     world.failing.clear()
@@ -66,7 +66,7 @@ def test_days_before_the_first_are_not_waited_for(world: World) -> None:
     world.land(DAYS[4])
     world.settle()
     lake = world.lake()
-    assert behind(lake, lake.table(GOLD), DAYS[4:6]) == {}
+    assert waiting_days(lake, lake.table(GOLD), DAYS[4:6]) == {}
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from dagster import AssetKey, DagsterInstance
 
-from lakehouse.build.publish import DayResult
+from lakehouse.build.result import DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
@@ -111,8 +112,7 @@ def test_a_build_observes_its_quarantine_once(
 
     def built(table: Table, days: list[date], **_: Any) -> Any:
         made = result(table, dict.fromkeys(days, fate))
-        made.quarantine = depth_of(failures(settings.root, table), datetime.now(UTC))
-        return made
+        return replace(made, quarantine=depth_of(failures(settings.root, table), datetime.now(UTC)))
 
     fate = GOOD
     runs.run_with(built, DAYS, TABLE)

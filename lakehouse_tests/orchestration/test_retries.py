@@ -10,7 +10,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.errors import PySparkException
 
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import DecidedMeanwhileError, EngineError, PublishConflictError, SourceError
 from lakehouse.orchestration import assets

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
 
-from lakehouse.build.publish import BuildResult
+from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
 from lakehouse.commands.inspect.status import table_states
 from lakehouse.contracts import Table

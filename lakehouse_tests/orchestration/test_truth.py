@@ -13,8 +13,8 @@ import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.publish import BuildResult
 from lakehouse.build.ready import READY, readiness
+from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.commands.inspect.status import table_states

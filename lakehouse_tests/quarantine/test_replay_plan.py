@@ -10,9 +10,9 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
+from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.plan import make_plan
-from lakehouse.build.publish import Publisher
 from lakehouse.build.touched import stale_days
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -47,16 +47,14 @@ def tables(code: str = "v1") -> list[Table]:
 def publish(lake: Lake, day: date, good: Keys, bad: Keys, *, held_back: bool = False) -> None:
     """Make these rows the content of a day, as a build from the inputs of now would."""
     made = lake.table("silver.sales")
-    publisher = Publisher(lake, made)
+    main, side = (each.target for each in open_base(lake, made).stores)
     print_ = {day_transaction(day): make_plan(lake, made, [day]).fingerprints[day]}
     facts = {"lakehouse.run_id": "run", "lakehouse.code_version": made.code_version}
-    side = publisher._side
-    assert side is not None
     rows = [{"id": key, "day": day, "_failed_rules": [RULE]} for key in bad]
     replace_days(side, ensure_table(side), stage_rows(side, rows, "quarantined"), [day], Commit(print_, facts))
     if not held_back:
-        files = stage_rows(publisher.target, [{"id": key, "day": day} for key in good])
-        replace_days(publisher.target, publisher.base, files, [day], Commit(print_, facts))
+        files = stage_rows(main, [{"id": key, "day": day} for key in good])
+        replace_days(main, ensure_table(main), files, [day], Commit(print_, facts))
 
 
 @pytest.fixture
@@ -165,8 +163,7 @@ def test_a_landed_day_with_nothing_but_quarantined_rows_is_not_emptied(lake: Lak
     landing = {"lines": Landing("events", "jsonl", ("id",))}
     made = lake(table("bronze.raw", model("Raw", **columns), lambda lines: lines, landing))
     raw = made.table("bronze.raw")
-    side = Publisher(made, raw)._side
-    assert side is not None
+    side = open_base(made, raw).stores[1].target
     rows = [{"id": "x", "day": DAYS[0], "_failed_rules": ["id_present"], "_source_file": "f", "_source_row": 1}]
     facts = {"lakehouse.run_id": "r"}
     replace_days(side, ensure_table(side), stage_rows(side, rows, "quarantined"), [DAYS[0]], Commit({}, facts))

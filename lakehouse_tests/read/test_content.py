@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import PUBLISHED, UNCHANGED
+from lakehouse.build.result import PUBLISHED, UNCHANGED
 from lakehouse.contracts import Input
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.read.content import content_of_row

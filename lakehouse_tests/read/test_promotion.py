@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.publish import FAILED, PUBLISHED, BuildResult
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.build.touched import stale_days
 from lakehouse.contracts import BronzeModel, Input, Landing, Table, versions
 from lakehouse.delta.maintenance import Layout, compact

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.build.publish import Publisher
+from lakehouse.build.base import open_base
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -67,8 +67,7 @@ def set_aside(store: Lake) -> SetAside:
     numbers = count()
 
     def put(day: date, rows: Sequence[Row], code: str = "v1") -> int:
-        made = Publisher(store, store.table("silver.sales"))._side
-        assert made is not None
+        made = open_base(store, store.table("silver.sales")).stores[1].target
         files = stage_rows(made, [{"day": day, **row} for row in rows], "quarantined")
         facts = {"lakehouse.run_id": f"run {next(numbers)}", "lakehouse.code_version": code}
         return replace_days(made, ensure_table(made), files, [day], Commit({}, facts))
@@ -179,8 +178,7 @@ def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
     """Without it, tidying up would count as if every row had failed again."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a", _source_file="f")])
-    side = Publisher(store, made)._side
-    assert side is not None
+    side = open_base(store, made).stores[1].target
     files = [*stage_rows(side, [{"day": MONDAY, **bad("a")}]), *stage_rows(side, [{"day": MONDAY, **bad("b")}])]
     replace_days(side, ensure_table(side), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
     before = failures(root, made)
@@ -266,8 +264,7 @@ def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_p
     assert "quarantine_depth" in check_names(strict)
     assert "quarantine_depth" not in check_names(sales())
     store = lake(strict)
-    made = Publisher(store, strict)._side
-    assert made is not None
+    made = open_base(store, strict).stores[1].target
     files = stage_rows(made, [{"day": MONDAY, **bad("a")}, {"day": MONDAY, **bad("b")}], "quarantined")
     replace_days(made, ensure_table(made), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
     found = failures(tmp_path / "root", strict)

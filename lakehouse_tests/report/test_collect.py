@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import behind, waiting
+from lakehouse.build.touched import all_waiting_days, waiting_days
 from lakehouse.checks.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Input, Landing, Sum, Table, Volume
@@ -136,7 +136,9 @@ def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
     assert found.days[DAYS[1]].sign is State.WAITING
     assert found.days[DAYS[1]].why == "silver.raw 2026-03-03 is not published from its newest input"
     lake = LakeOfNow(shop.settings, shop.tables)
-    assert waiting(lake)["gold.sales"] == behind(lake, sales(), DAYS) == {DAYS[1]: found.days[DAYS[1]].why}
+    assert (
+        all_waiting_days(lake)["gold.sales"] == waiting_days(lake, sales(), DAYS) == {DAYS[1]: found.days[DAYS[1]].why}
+    )
     _, fresh = found.checks["inputs_fresh"]
     assert {day: cell.sign for day, cell in fresh.items()} == {DAYS[0]: Verdict.PASSED, DAYS[1]: Verdict.WARNED}
 

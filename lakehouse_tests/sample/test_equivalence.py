@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.build import publish
+from lakehouse.build import publish, stage
 from lakehouse.build.build import build
 from lakehouse.build.slices import Slicing
 from lakehouse.build.touched import stale_days
@@ -215,7 +215,8 @@ def test_after_crashes_everywhere(
             died[f"{table} {name}"] += 1
             raise CrashError(f"{table} {name}")
 
-    monkeypatch.setattr(publish, "failpoint", failpoint)
+    for step in (stage, publish):
+        monkeypatch.setattr(step, "failpoint", failpoint)
     pieces = [DAYS[:2], DAYS[1:4], DAYS[3:]]
     for days in pieces * 3:
         try:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import online_retail
-from lakehouse.build.stage import routed
+from lakehouse.build.route import routed
 from lakehouse.silver.transactions import transactions
 
 DAY = date(2011, 1, 5)

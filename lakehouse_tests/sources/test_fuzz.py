@@ -24,7 +24,7 @@ from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import COLUMNS as RETAIL
 from lakehouse.bronze.online_retail import online_retail
 from lakehouse.build.build import build
-from lakehouse.build.publish import PUBLISHED
+from lakehouse.build.result import PUBLISHED
 from lakehouse.read.lake import Lake
 from lakehouse.silver.transactions import transactions
 from lakehouse.sources.reader import MOST_LINES

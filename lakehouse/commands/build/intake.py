@@ -24,7 +24,7 @@ from lakehouse.commands.console import (
 from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
-    from lakehouse.build.publish import BuildResult
+    from lakehouse.build.result import BuildResult
     from lakehouse.contracts import Table
     from lakehouse.read.lake import Lake
 

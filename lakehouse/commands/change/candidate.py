@@ -31,7 +31,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.users import operator
 
 if TYPE_CHECKING:
-    from lakehouse.build.publish import BuildResult
+    from lakehouse.build.result import BuildResult
     from lakehouse.contracts import Table
     from lakehouse.read.lake import Lake
     from lakehouse.versions.compare import Comparison

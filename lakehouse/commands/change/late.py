@@ -52,13 +52,13 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
     Read from the figures that commits keep and from quarantine; days of `--from` and `--to` are arrival days of landed
     tables, event days of the others.
     """
-    from lakehouse.build.late import waiting
+    from lakehouse.build.late import late_rows
     from lakehouse.commands.plans import lake_without_engine
 
     lake = lake_without_engine(get_settings())
     found = [_lateness(lake, each, first, last) for each in lake.tables.values() if each.landing]
     late = {
-        each.id: {day: n for day, (n, _) in waiting(lake, each).items() if _inside(day, first, last)}
+        each.id: {day: n for day, (n, _) in late_rows(lake, each).items() if _inside(day, first, last)}
         for each in lake.tables.values()
         if each.allowed_lateness is not None and not each.landing
     }
@@ -87,7 +87,7 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
-    from lakehouse.build.late import accept, waiting
+    from lakehouse.build.late import accept, late_rows
     from lakehouse.catalog import get_table
     from lakehouse.commands.plans import lake_without_engine
     from lakehouse.commands.runs import run_stale
@@ -101,7 +101,7 @@ def apply(
     if not reason.strip():
         raise UsageError("A reason is needed: reported numbers will change.")
     lake = lake_without_engine(settings)
-    late = {day: each for day, each in waiting(lake, contract).items() if _inside(day, first, last)}
+    late = {day: each for day, each in late_rows(lake, contract).items() if _inside(day, first, last)}
     rows = counted(sum(n for n, _ in late.values()), "late row")
     if not late or dry_run:
         say(f"{rows} of {contract.id} would be taken in." if late else f"No row of {contract.id} waits for being late.")

@@ -17,7 +17,7 @@ from dagster import (
 from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.events import RunFailureReason
 
-from lakehouse.build.publish import PUBLISHED
+from lakehouse.build.result import PUBLISHED
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed

@@ -1,0 +1,81 @@
+"""What a build starts from: its table and the quarantine beside it, each at one version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date
+
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import ensure_table
+from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.target import Target
+from lakehouse.read.lake import Lake, table_path
+from lakehouse.read.targets import targets
+from lakehouse.records.history import fold
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A Delta table as the door sees it, at one version."""
+
+    target: Target
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True)
+class Base:
+    """One table at the version that a build starts from; commits go on that version or not at all.
+
+    Attributes:
+        main: the table itself.
+        side: its quarantine; None where the table has no row rules, or is taken from a database.
+    """
+
+    lake: Lake
+    table: Table
+    main: Pinned
+    side: Pinned | None = None
+
+    @property
+    def stores(self) -> list[Pinned]:
+        """The table and, where there is one, its quarantine."""
+        return [self.main, *([self.side] if self.side else [])]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether readers know the table by name: a candidate, built beside it, has no part in its history."""
+        return self.main.target.path == table_path(self.lake.settings.root, self.table.id)
+
+    def is_current(self, day: date, fingerprint: int) -> bool:
+        """Whether the day was published, quarantine included, from these very inputs and code."""
+        return all(each.snapshot.transaction(day_transaction(day)) == fingerprint for each in self.stores)
+
+    def rows_kept(self) -> dict[date, int]:
+        """Rows by day that are published or in quarantine."""
+        kept: Counter[date] = Counter()
+        for each in self.stores:
+            kept.update(each.snapshot.rows_by_day(self.table.day_column))
+        return dict(kept)
+
+
+def open_base(lake: Lake, table: Table) -> Base:
+    """The table and its quarantine as they are now; what does not exist yet is made, without rows.
+
+    The table comes first. Where its contract is refused, the quarantine is left alone; where a kill leaves the
+    quarantine behind the table, the next build brings it up.
+
+    Raises:
+        SchemaMismatchError, UnsupportedTableError: the table on the disk is not one that the contract can write to.
+    """
+    target, side = targets(lake, table)
+    main = Pinned(target, ensure_table(target))
+    if side is None or table.extract is not None:  # a batch from a database is taken as it is
+        return Base(lake, table, main)
+    return Base(lake, table, main, Pinned(side, ensure_table(side)))
+
+
+def keep_history(base: Base) -> None:
+    """Bring the history up to the log of the base's table."""
+    fold(base.lake.settings.root, open_snapshot(base.main.target.path), base.table.id)

@@ -1,0 +1,63 @@
+"""What a build tells: its days, figures and checks, for people, Dagster and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from lakehouse.checks.clocks import ProducerDay
+from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.contracts import Table
+from lakehouse.records.failures import Depth
+
+PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
+
+
+@dataclass(frozen=True)
+class DayResult:
+    """What happened to one day: its status, its figures, every check's outcome, and a sample file to preview."""
+
+    status: str
+    metrics: DayMetrics
+    outcomes: Sequence[Outcome] = ()
+    sample: Path | None = None
+
+    @property
+    def reason(self) -> str:
+        """The blocking checks that failed, in words; empty where none did."""
+        return "; ".join(f"{o.check}: {o.message}" for o in self.outcomes if o.blocking and not o.passed)
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """One build, when it is over.
+
+    Attributes:
+        version: of the table afterwards.
+        inputs: version read of each upstream table.
+        days: a result by asked day.
+        also_replaced: further days whose rows an upsert replaced.
+        seconds: by phase.
+        quarantine: the whole table's after the build; None where the table has no row rules.
+        producers: those of the asked days, of a table with a clock.
+        facts: figures of a batch from a database, or of slices, to show.
+        outcomes: the checks of a batch from a database.
+    """
+
+    table: Table
+    version: int
+    inputs: Mapping[str, int]
+    days: Mapping[date, DayResult] = field(default_factory=dict)
+    also_replaced: Sequence[date] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    quarantine: Depth | None = None
+    producers: Sequence[ProducerDay] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    outcomes: Sequence[Outcome] = ()
+
+    def with_status(self, status: str) -> list[date]:
+        """The asked days of that status, in order."""
+        return sorted(day for day, result in self.days.items() if result.status == status)

@@ -1,0 +1,214 @@
+"""What there is to stage: the transform's rows of the days to build, and what is known of these days beforehand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.build.base import Base
+from lakehouse.build.laps import Laps
+from lakehouse.build.plan import Plan, window
+from lakehouse.build.slices import FanOut, Slicing
+from lakehouse.build.unique import with_marks, with_neighbours
+from lakehouse.build.upsert import upsert_frame
+from lakehouse.contracts import Landing, Table
+from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.delta.snapshot import fingerprint
+from lakehouse.read.lake import Lake, in_days
+from lakehouse.sources.reader import Probe, probe, read_lines
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What landed files told of some days before they were read.
+
+    Attributes:
+        rows: lines by day; a file that cannot be read counts as one.
+        problems: by day, why its source could not be read.
+        lines: by day and producer, lines of landed files.
+    """
+
+    rows: Mapping[date, int] = field(default_factory=dict)
+    problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
+    lines: Mapping[date, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The rows of one build and what is known of them; they are computed when they are staged.
+
+    Attributes:
+        base: the table, at the version that the build starts from.
+        plan: the inputs, pinned.
+        days: the days to build, in order.
+        run_id: recorded in the commits.
+        frame: the transform's rows; None where there is no input and so no row, or where they come in slices.
+        fan_out: the transform's rows in slices.
+        also: further days whose full content the frame holds (an upsert's).
+        arrived: of a landed table, what its files told.
+        laps: the seconds so far.
+    """
+
+    base: Base
+    plan: Plan
+    days: Sequence[date]
+    run_id: str
+    frame: DataFrame | None = None
+    fan_out: FanOut | None = None
+    also: Sequence[date] = ()
+    arrived: Arrived | None = None
+    laps: Laps = field(default_factory=Laps)
+
+    @property
+    def replaced(self) -> list[date]:
+        """Every day whose rows are staged."""
+        return [*self.days, *self.also]
+
+    def rows_in(self, day: date) -> int | None:
+        """Rows of the day, counted at the input; None where a row of the output is no row of the input."""
+        counted = self.plan.rows_in if self.arrived is None else self.arrived.rows
+        return None if counted is None else counted.get(day, 0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one build is to be done.
+
+    Attributes:
+        run_id: recorded in the commits.
+        force: nothing that is there counts: neither rows whose landed files are gone, nor slices staged before.
+        slicing: how the rows are cut; None: staged as a whole.
+    """
+
+    run_id: str
+    force: bool = False
+    slicing: Slicing | None = None
+
+
+def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps) -> Work:
+    """Read what is needed of the inputs, and say how the rows of some days are computed from them.
+
+    Args:
+        base: the table.
+        plan: its inputs, pinned for these days at least.
+        days: the days to build, in order.
+        run: how it is to be done.
+        laps: the seconds so far.
+    """
+    if plan.table.landing:
+        work = _from_landing(base, plan, days, run)
+    elif plan.table.upsert:
+        frame, replaced = upsert_frame(base.lake, plan, [each.snapshot for each in base.stores], days)
+        work = Work(base, plan, days, run.run_id, frame, also=sorted(set(replaced) - set(days)))
+    else:
+        work = _from_tables(base, plan, days, run)
+    return replace(work, laps=laps.lap("read"))
+
+
+def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
+    ((parameter, landing),) = plan.table.inputs.items()
+    assert isinstance(landing, Landing)
+    later = added_later(plan.table, read_lock().get(plan.table.id, ())) or ()  # old files know nothing of these
+    probes = probe([file for day in days for file in plan.landed[day]], landing, later)
+    arrived = _arrived(probes, landing, days, {} if run.force else base.rows_kept())
+    if not probes:
+        return Work(base, plan, days, run.run_id, arrived=arrived)
+    lake = base.lake
+    lines = read_lines(lake.spark, probes, landing, lake.settings.root, run.run_id, plan.table.code_version)
+    return Work(base, plan, days, run.run_id, plan.table.transform(**{parameter: lines}), arrived=arrived)
+
+
+def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date], kept: Mapping[date, int]) -> Arrived:
+    rows = dict.fromkeys(days, 0)
+    problems: dict[date, list[str]] = {}
+    lines: dict[date, Counter[str]] = {day: Counter() for day in days}
+    for found in probes:
+        day = found.file.arrival_date
+        lines[day][landing.producer_of(found.file.path.name)] += found.lines
+        # A file that cannot be read gives one row, which says so; its lines cannot be counted.
+        rows[day] += 1 if found.problem else found.lines
+        if found.problem:
+            problems.setdefault(day, []).append(found.problem)
+    for day in days:
+        if kept.get(day) and not rows[day]:
+            # A landing zone that was tidied up, or an export that came out empty, must not empty the lake.
+            what = f"{kept[day]} rows of this day are kept, but no line of it is in the landing zone any more"
+            problems[day] = [f"{what}; land its file again, or force the build to publish it empty"]
+    return Arrived(rows, problems, lines)
+
+
+def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
+    if not plan.has_input & set(days):
+        return Work(base, plan, days, run.run_id)
+    frames = _frames(base.lake, plan, days)
+    # Neighbours are read only where the plan knows that they have rows: most days have no key beyond their own.
+    beside = _frames(base.lake, plan, with_neighbours(plan.table, days)) if plan.beside & set(days) else None
+    if run.slicing is None:
+        return Work(base, plan, days, run.run_id, _rows(plan.table, frames, days, beside))
+    identity = _identity(base.lake, plan, days, run.slicing.number)
+    fan_out = FanOut(run.slicing, _slices(plan, days, run.slicing, frames, beside), identity, run.force)
+    return Work(base, plan, days, run.run_id, fan_out=fan_out)
+
+
+def _frames(lake: Lake, plan: Plan, days: Iterable[date]) -> dict[str, DataFrame]:
+    """What the transform reads for some days, by parameter."""
+    days = list(days)
+    return {
+        name: lake.read(lake.table(each.table), _read_days(plan, name, days), plan.inputs[name])
+        for name, each in plan.table.upstream.items()
+    }
+
+
+def _read_days(plan: Plan, parameter: str, days: Iterable[date]) -> list[date]:
+    return sorted({read for day in days for read in window(plan.table.upstream[parameter], day)})
+
+
+def _rows(
+    table: Table, frames: Mapping[str, DataFrame], days: Sequence[date], beside: Mapping[str, DataFrame] | None = None
+) -> DataFrame:
+    """The rows of some days, and marks for those that rows of other days come before (`beside`: what these read)."""
+    if beside is not None:
+        return with_marks(table, _rows(table, frames, days), table.transform(**beside), days)
+    frame = table.transform(**frames)
+    if any(each.days_before for each in table.upstream.values()):
+        # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
+        frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
+    return frame
+
+
+def _slices(
+    plan: Plan,
+    days: Sequence[date],
+    slicing: Slicing,
+    frames: Mapping[str, DataFrame],
+    beside: Mapping[str, DataFrame] | None,
+) -> Callable[[int], DataFrame]:
+    """The rows of a slice by its number: all inputs are cut by the key, then only the slice's own rows are kept."""
+    cut, of = plan.table.slice_by, slicing.number
+    assert cut is not None
+
+    def slice_of(number: int) -> DataFrame:
+        near = cut.cut(beside, number, of) if beside is not None else None
+        return _rows(plan.table, cut.cut(frames, number, of), days, near).where(cut.mine(number, of))
+
+    return slice_of
+
+
+def _identity(lake: Lake, plan: Plan, days: Sequence[date], number: int) -> str:
+    """A name of all that decides the rows of a build in slices: these very files of the inputs, and the code."""
+    table = plan.table
+    # By the files' first names, beside the fingerprints: where a person was forgotten, only the files tell.
+    parts = [table.code_version, f"{number} slices", repr(table.slice_by)]
+    parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
+    for name, each in table.upstream.items():
+        source = lake.table(each.table)
+        files = plan.inputs[name].by_day(source.content_day_column)
+        parts += [f"{name} {source.code_version}"]
+        read = _read_days(plan, name, with_neighbours(table, days))
+        parts += sorted({file.first_name for day in read for file in files.get(day, [])})
+    return f"{fingerprint(parts):016x}"
