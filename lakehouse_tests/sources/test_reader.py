@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.bronze.events import events
 from lakehouse.contracts import Landing
 from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
@@ -23,6 +22,7 @@ from lakehouse.sources.reader import Probe, probe, read_lines
 from lakehouse.transforms.addresses import SIGNS
 from lakehouse.transforms.columns import PERSONAL
 from lakehouse_tests.fixtures.landed import EVENTS
+from lakehouse_tests.fixtures.shop.bronze.events import events
 
 CSV = {
     "plain": b"a,b\n1,2\n3,4\n",
