@@ -195,9 +195,7 @@ def killed(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
 setattr(module, at, killed)
-upkeep.BATCH_BYTES = 1
-upkeep.CHECKPOINT_AFTER = 2
-for each in upkeep.tidy(root, [sales()], upkeep.Limits(600, 1e9), undo_days=7):
+for each in upkeep.tidy(root, [sales()], upkeep.Limits(600, 1e9, batch_bytes=1, entries=2), undo_days=7):
     pass
 """
 
