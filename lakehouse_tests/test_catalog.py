@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 import lakehouse_tests.fixtures.shop.gold as gold_layer
 from lakehouse.catalog import _upstream_first, declared, forget_tables, get_table, tables
 from lakehouse.contracts import Input, Table
-from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse_tests.fixtures import shop
 from lakehouse_tests.fixtures.making import model, table
 
@@ -74,6 +74,14 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         get_table("silver.order")
     with pytest.raises(UnknownTableError, match=r"no table 'xyzzy'\. Tables: bronze\."):
         get_table("xyzzy")
+
+
+def test_a_package_without_tables_is_named() -> None:
+    """Without it, a misspelt package would be an import error with no hint of the setting."""
+    with pytest.raises(SettingsError, match="LAKEHOUSE_TABLES=nowhere.lake: expected a package .* got no nowhere;"):
+        declared("nowhere.lake")
+    with pytest.raises(SettingsError, match="LAKEHOUSE_TABLES=lakehouse.spark: .* got no lakehouse.spark.bronze;"):
+        declared("lakehouse.spark")
 
 
 @pytest.fixture

@@ -106,6 +106,39 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph.prepare()  # raises CycleError, which names the circle
 
 
+def test_the_engine_knows_nothing_of_the_sample() -> None:
+    """Without it, a new source would need lines of the engine, and a project without the sample's tables would break."""
+    sources = {each.landing.source for each in declared("lakehouse").values() if each.landing}
+    wrong = []
+    for module, path in modules():
+        top = module.split(".")[0]
+        if top in {*LAYERS, "sample"}:
+            continue
+        if module != "cli":  # which lists the commands, the demonstration among them
+            wrong += [f"{module} imports {name}" for name in imports(module, path) if name.split(".")[0] == "sample"]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in sources:
+                wrong.append(f"{module} names {node.value}")
+    assert not wrong
+
+
+def test_tests_of_the_engine_use_tables_of_their_own() -> None:
+    """Without it, who deletes the sample's tables would be left without tests of the engine."""
+    wrong = []
+    for path in sorted(TESTS.rglob("*.py")):
+        room = path.relative_to(TESTS).parts[0]
+        if room in {*LAYERS, "sample", "benchmarks"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(getattr(node, "module", ""))]
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                ours = re.compile(
+                    rf"lakehouse\.({'|'.join(LAYERS)})\b|lakehouse_tests\.({'|'.join([*LAYERS, 'sample'])})\b"
+                )
+                wrong += [f"{path.relative_to(TESTS)} imports {name}" for name in names if ours.match(name)]
+    assert not wrong
+
+
 def below_the_interface(source: str) -> list[str]:
     """Names in a source text that Spark Connect does not have."""
     found = []

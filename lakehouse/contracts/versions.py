@@ -1,7 +1,7 @@
 """Versions of a table's columns, kept in a lock file, and what a contract may change from one to the next.
 
 `schema_version` of `@table` numbers the columns: names, types and nullability. The columns of every version are kept in
-`schemas.json` beside this module, so that a change is seen where it is made and not by the readers of the table.
+`schemas.json` beside the layers, so that a change is seen where it is made and not by the readers of the table.
 
 A *reader* is code with a contract, *data* are rows written under one. The table's `compatibility` says who must get
 along with whom, as in schema registries:
@@ -22,6 +22,7 @@ one that lost a column has to be built anew (`lakehouse.delta.evolve`).
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.contracts.table import COMPATIBILITY, Table
-from lakehouse.errors import ContractError
+from lakehouse.errors import ContractError, SettingsError
+from lakehouse.settings import get_settings
 
-LOCK = Path(__file__).with_name("schemas.json")
 NEVER_NULL = " not null"
 NONE = "none"
 
@@ -158,13 +159,29 @@ def added_later(table: Table, versions: Sequence[Version]) -> tuple[str, ...] | 
     return tuple(c for c in table.columns if any(c not in version.columns for version in earlier))
 
 
+def lock_file() -> Path:
+    """Where the versions of the tables in use are kept: in the package of LAKEHOUSE_TABLES.
+
+    Raises:
+        SettingsError: where there is no such package.
+    """
+    home = get_settings().tables
+    try:
+        found = importlib.util.find_spec(home)
+    except ModuleNotFoundError:
+        found = None
+    if found is None or not found.submodule_search_locations:
+        raise SettingsError(f"LAKEHOUSE_TABLES={home}: expected a package, found none; install it, or name another.")
+    return Path(found.submodule_search_locations[0]) / "schemas.json"
+
+
 def read_lock(path: Path | None = None) -> Lock:
     """The locked versions by table, oldest first; none where there is no file.
 
     Raises:
         ContractError: for a file that is not what `write_lock` writes.
     """
-    return _read(path or LOCK)
+    return _read(path or lock_file())
 
 
 @lru_cache(maxsize=4)
@@ -190,7 +207,7 @@ def write_lock(lock: Lock, path: Path | None = None) -> None:
         name: [{"version": v.number, "compatibility": v.compatibility, "columns": dict(v.columns)} for v in versions]
         for name, versions in sorted(lock.items())
     }
-    path = path or LOCK
+    path = path or lock_file()
     fresh = path.with_suffix(".json.new")
     fresh.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
     fresh.replace(path)

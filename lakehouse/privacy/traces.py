@@ -120,8 +120,13 @@ def _texts(name: str, values: pa.Array, person: Person) -> Iterator[tuple[str, s
             yield from _texts(kind.field(position).name, values.field(position), person)
 
 
-def without_person(path: Path, person: Person) -> bool:
+def without_person(path: Path, person: Person, patience: float = PATIENCE) -> bool:
     """Take the person out of a log, an event store or another file that is no table's; True where anything changed.
+
+    Args:
+        path: of the file.
+        person: who is forgotten.
+        patience: seconds to wait for an event store that is in use.
 
     Raises:
         TraceError: the event store is in use.
@@ -130,7 +135,7 @@ def without_person(path: Path, person: Person) -> bool:
         return False
     with path.open("rb") as file:
         if file.read(len(_SQLITE)) == _SQLITE:
-            return _out_of_database(path, person)
+            return _out_of_database(path, person, patience)
     content = path.read_bytes()
     lines = content.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     left = "".join(_line_without(line, person) for line in lines).encode("utf-8", "surrogateescape")
@@ -158,9 +163,9 @@ def _in_database(path: Path, person: Person) -> bool:
     return person.in_bytes(path.read_bytes())
 
 
-def _out_of_database(path: Path, person: Person) -> bool:
+def _out_of_database(path: Path, person: Person, patience: float) -> bool:
     try:
-        with closing(_opened(path)) as database:
+        with closing(_opened(path, patience)) as database:
             database.execute("PRAGMA secure_delete = ON")
             for table, column, row, value in list(_cells(database, person)):
                 database.execute(
@@ -175,8 +180,8 @@ def _out_of_database(path: Path, person: Person) -> bool:
     return True
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=PATIENCE)
+def _opened(path: Path, patience: float = PATIENCE) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=patience)
 
 
 def _cells(database: sqlite3.Connection, person: Person) -> Iterator[tuple[str, str, int, str]]:

@@ -35,10 +35,10 @@ _HEADERS = {
 
 
 class Page:
-    """The newest page and the state of the tables it was made from."""
+    """The newest page and the state of the tables it was made from; after `oldest` seconds it is made anew."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, oldest: float = OLDEST) -> None:
+        self._root, self._oldest = root, oldest
         self._lock = threading.Lock()
         self._made: tuple[tuple[int, ...], float, bytes] | None = None
 
@@ -46,7 +46,7 @@ class Page:
         """The page, made anew where a table has a newer commit or the page is old; None where it cannot be made."""
         with self._lock:
             state = self._state()
-            if self._made is None or self._made[0] != state or time.monotonic() - self._made[1] > OLDEST:
+            if self._made is None or self._made[0] != state or time.monotonic() - self._made[1] > self._oldest:
                 page = self._make()
                 if page is None:
                     return None

@@ -72,26 +72,29 @@ class Probe:
     signs: bool = True
 
 
-def probe(files: Iterable[LandingFile], landing: Landing, optional: Collection[str] = ()) -> list[Probe]:
+def probe(
+    files: Iterable[LandingFile], landing: Landing, optional: Collection[str] = (), chunk: int = _CHUNK
+) -> list[Probe]:
     """Look at every file once, in threads; never raises for what a file holds.
 
     Args:
         files: landed files.
         landing: what they should be.
         optional: columns that a CSV file may lack, since they were added after it was written.
+        chunk: bytes that are looked at at once.
     """
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-        return list(pool.map(lambda file: _probe(file, landing, optional), files))
+        return list(pool.map(lambda file: _probe(file, landing, optional, chunk), files))
 
 
-def _probe(file: LandingFile, landing: Landing, optional: Collection[str]) -> Probe:
+def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_of_chunk: int) -> Probe:
     if problem := unfit(file):
         return Probe(file, 0, (), problem)
     lines, first, size, ended, before, signs = 0, b"", 0, True, b"", False
     opened = gzip.open if file.path.suffix == ".gz" else open
     try:
         with opened(file.path, "rb") as stream:
-            while chunk := stream.read(_CHUNK):
+            while chunk := stream.read(size_of_chunk):
                 if b"\n" not in first:
                     first += chunk
                 lines += chunk.count(b"\n")

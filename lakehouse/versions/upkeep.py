@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -42,10 +42,19 @@ _NEXT = "upkeep.next"
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is done at once: seconds, and bytes of files that are merged."""
+    """How much is done in a night.
+
+    Attributes:
+        seconds: after which no further table is begun.
+        bytes: of files that are merged.
+        batch_bytes: of them, in one commit.
+        entries: of a log since its last checkpoint, from which on there is another.
+    """
 
     seconds: float
     bytes: float
+    batch_bytes: float = BATCH_BYTES
+    entries: int = CHECKPOINT_AFTER
 
 
 @dataclass(frozen=True)
@@ -157,8 +166,8 @@ def tidy(
             if held():
                 done.busy = True
             else:
-                spare -= _merge(all_of[name], done, ends, spare, held)
-                _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, done)
+                spare -= _merge(all_of[name], done, ends, replace(limits, bytes=spare), held)
+                _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, limits.entries, done)
                 if not held():
                     gone = vacuum(all_of[name].path, undo_days * 24.0)
                     done.removed, done.bytes_freed = len(gone.files), gone.size
@@ -176,7 +185,7 @@ def _from(names: list[str], marker: Path) -> list[str]:
     return names
 
 
-def _merge(layout: Layout, done: Tidied, ends: float, spare: float, held: Callable[[], bool]) -> float:
+def _merge(layout: Layout, done: Tidied, ends: float, limits: Limits, held: Callable[[], bool]) -> float:
     """Merge small files, a batch of partitions in one commit; returns the bytes that were merged."""
     found = untidy(layout.path)
     merged = 0.0
@@ -185,7 +194,7 @@ def _merge(layout: Layout, done: Tidied, ends: float, spare: float, held: Callab
     while waiting and time.monotonic() < ends and not held():
         batch: list[str] = []
         size = 0.0
-        while waiting and (not batch or size + waiting[0][1] <= BATCH_BYTES) and merged + size < spare:
+        while waiting and (not batch or size + waiting[0][1] <= limits.batch_bytes) and merged + size < limits.bytes:
             value, number = waiting.pop(0)
             batch.append(value)
             size += number
@@ -197,11 +206,11 @@ def _merge(layout: Layout, done: Tidied, ends: float, spare: float, held: Callab
     return merged
 
 
-def _sum_up(root: Path, path: Path, contract: Table | None, name: str, done: Tidied) -> None:
+def _sum_up(root: Path, path: Path, contract: Table | None, name: str, most_entries: int, done: Tidied) -> None:
     """Write a checkpoint where there are many entries since the last, and remove entries that nobody needs."""
     newest = max(_checkpoints(path), default=-1)
     snapshot = fresh_snapshot(path)
-    if snapshot.delta is not None and snapshot.version - newest >= CHECKPOINT_AFTER:
+    if snapshot.delta is not None and snapshot.version - newest >= most_entries:
         snapshot.delta.create_checkpoint()
         log = path / "_delta_log"
         settle([log / f"{snapshot.version:020}.checkpoint.parquet", log / "_last_checkpoint"], log)

@@ -14,7 +14,6 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakehouse.bronze.orders import orders
 from lakehouse.build import intake
 from lakehouse.build.base import open_base
 from lakehouse.build.batch import clock_apart
@@ -30,13 +29,14 @@ from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, marks_key, note
-from lakehouse.silver.order_status import order_status
 from lakehouse.sources.people import person_mark
 from lakehouse.sources.postgres import Database, Moment, micros
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.postgres import Server, Shop
+from lakehouse_tests.fixtures.shop.bronze.orders import orders
+from lakehouse_tests.fixtures.shop.silver.order_status import order_status
 
 ASKED = date(2026, 1, 1)
 assert orders.extract is not None

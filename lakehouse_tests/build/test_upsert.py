@@ -22,10 +22,10 @@ from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.read import key_index
 from lakehouse.read.lake import Lake
-from lakehouse.silver.orders import orders
-from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.shop.silver.orders import orders
+from lakehouse_tests.fixtures.shop.silver.transactions import transactions
 
 SEED = random.Random().randrange(1 << 30)
 FIRST = date(2026, 3, 2)

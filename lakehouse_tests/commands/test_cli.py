@@ -12,10 +12,12 @@ from lakehouse.errors import EngineError
 from lakehouse_tests.commands.conftest import Cli
 
 COMMANDS = [
-    ("demo",), ("land", "online_retail"), ("land", "events"), ("intake",), ("materialize",), ("backfill",), ("sql",), ("status",),
+    ("demo",), ("land",), ("intake",), ("materialize",), ("backfill",), ("sql",), ("status",),
     ("quarantine", "list"), ("quarantine", "show"), ("tables",), ("describe",), ("history",), ("restore",), ("candidate", "build"), ("candidate", "compare"), ("candidate", "swap"), ("candidate", "drop"), ("vacuum",), ("compact",),
     ("doctor",), ("dev",), ("backfills", "list"), ("backfills", "show"), ("backfills", "pause"), ("backfills", "resume"), ("backfills", "cancel"), ("backfills", "retry"), ("schema", "check"), ("schema", "lock"), ("schema", "history"),
 ]  # fmt: skip
+
+MADE_UP = ["--days", "1", "--rows", "1", "--seed", "1"]
 
 
 def test_starting_imports_nothing_heavy() -> None:
@@ -64,6 +66,17 @@ def test_version() -> None:
         (["quarantine", "show", "silver.transactions", "--rule", "currency_unknown"], "Did you mean currency_known"),
         (["vacuum", "--hours", "1"], "at least 24 h"),
         (["history", "gold.user_features"], "was never built"),
+        (
+            ["land", "event", "."],
+            "No table reads landed files of 'event'. Did you mean events? Sources: events, online_retail.",
+        ),
+        (["land", "events"], "give the folder of its files; or, made-up files need --days and --rows and --seed"),
+        (["land", "events", ".", "--rows", "3"], "--rows is for made-up files"),
+        (
+            ["land", "online_retail", *MADE_UP, "--faults", "all"],
+            "the sample of online_retail has no --faults; of such options",
+        ),
+        (["land", "events", *MADE_UP, "--files", "0"], "expected 1 file a day or more, got 0"),
         (["nonsense"], "No such command"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -21,7 +21,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (now,) = held["silver.orders"][-1:]
     older = Version(now.number, now.compatibility, {k: v for k, v in now.columns.items() if k != "country"})
     write_lock({**held, "silver.orders": [*held["silver.orders"][:-1], older]}, tmp_path / "schemas.json")
-    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
     return tmp_path / "schemas.json"
 
 

@@ -52,6 +52,13 @@ def test_exports_are_landed_by_day(cli: Cli, root: Path, tmp_path: Path) -> None
     assert [each["path"] for each in said.json] == [f"landing/online_retail/2011-03-0{n}.csv.gz" for n in (2, 3)]
     assert cli("land", "online_retail", str(folder), "--from", "2012-01-01").code == 2
     assert cli("land", "online_retail", str(root / "nowhere")).code == 2
+    for name in ("2011-03-01", "sales.csv"):
+        (tmp_path / "empty" / name).mkdir(parents=True)
+    (tmp_path / "empty" / "sales.csv" / "a.txt").touch()
+    said = cli("land", "online_retail", str(tmp_path / "empty"))
+    assert said.code == 2
+    assert f"expected {{day}}.csv.gz files in {tmp_path / 'empty'}" in said.err
+    assert "got none of any day, but sales.csv/a.txt; choose another" in said.err
 
 
 @pytest.mark.parametrize("answers", [False, True])

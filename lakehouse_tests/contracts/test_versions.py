@@ -13,10 +13,10 @@ from pyspark.sql import types as T
 from lakehouse.catalog import declared
 from lakehouse.contracts import Input, Table
 from lakehouse.contracts.versions import (
-    LOCK,
     Version,
     added_later,
     changes,
+    lock_file,
     locked,
     problems,
     read_lock,
@@ -65,7 +65,7 @@ def test_every_version_is_locked() -> None:
 def test_the_lock_is_as_the_command_writes_it(tmp_path: Path) -> None:
     """Without it, a lock mended by hand would be rewritten by the next one who only adds a version."""
     write_lock(read_lock(), tmp_path / "schemas.json")
-    assert (tmp_path / "schemas.json").read_text() == LOCK.read_text()
+    assert (tmp_path / "schemas.json").read_text() == lock_file().read_text()
 
 
 # What a change does, and the modes under which a new version may make it.

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakehouse.bronze.orders import orders
 from lakehouse.build.build import build
 from lakehouse.build.touched import stale_days
 from lakehouse.read.lake import Lake
-from lakehouse.silver.order_status import order_status
 from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.fixtures.shop.bronze.orders import orders
+from lakehouse_tests.fixtures.shop.silver.order_status import order_status
 
 
 def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:

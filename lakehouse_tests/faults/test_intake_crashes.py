@@ -16,13 +16,13 @@ from typing import Self
 
 import pytest
 
-from lakehouse.bronze.orders import orders
 from lakehouse.delta.failpoints import POINTS
 from lakehouse.read.lake import table_path
-from lakehouse.silver.order_status import order_status
 from lakehouse_tests.faults.laboratory import KILLED, EngineProcess, Laboratory
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.postgres import Server, Session, Shop
+from lakehouse_tests.fixtures.shop.bronze.orders import orders
+from lakehouse_tests.fixtures.shop.silver.order_status import order_status
 from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]

@@ -142,16 +142,15 @@ def test_a_step_is_taken_in_whole_or_not_at_all(tmp_path: Path) -> None:
         assert store.pending() == [Pending(MESSAGE, "webhook")]
 
 
-def test_only_old_messages_that_everybody_has_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_old_messages_that_everybody_has_are_forgotten(tmp_path: Path) -> None:
     """Without it, the file would grow for ever, or an outage of days would lose alerts."""
-    monkeypatch.setattr("lakehouse.orchestration.alerts.store.MOST_KEPT", 2)
     messages = [Message(FAILED, ERROR, "a.b", "c", "", (), str(n), "", float(n)) for n in range(6)]
     with opened_store(tmp_path / "alerts.db") as store:
         with store.transaction():
             store.take(News([], [], messages), ["log"])
         for n in (0, 1, 2, 4):
             store.delivered(Pending(messages[n], "log"))
-        store.tidy()
+        store.tidy(most_kept=2)
         assert [each["text"] for each in store.recent(9)] == ["5", "4", "3"]
         assert [each.message.text for each in store.pending()] == ["3", "5"]
 

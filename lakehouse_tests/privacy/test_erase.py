@@ -177,16 +177,15 @@ def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> Non
     assert log.read_text() == f"first\nuser {FORGOTTEN} failed\nlast"
 
 
-def test_an_event_store_in_use_is_said(tmp_path: Path, person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_store_in_use_is_said(tmp_path: Path, person: Person) -> None:
     """Without it, the erasure would end in a traceback of the database's."""
     store = tmp_path / "event_log.db"
     with sqlite3.connect(store, isolation_level=None) as database:
         database.execute("CREATE TABLE events (event TEXT)")
         database.execute("INSERT INTO events VALUES ('user 17841')")
         database.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr("lakehouse.privacy.traces.PATIENCE", 0.05)
         with pytest.raises(TraceError, match=r"event_log\.db is in use.*lakehouse dev"):
-            without_person(store, person)
+            without_person(store, person, patience=0.05)
         database.execute("ROLLBACK")
     database.close()
     assert issubclass(TraceError, LakehouseError)

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from lakehouse.read import key_index
 from lakehouse.read.key_index import days_of_keys, index_folder
 from lakehouse.read.lake import Lake
-from lakehouse.silver.orders import orders
-from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import put
+from lakehouse_tests.fixtures.shop.silver.orders import orders
+from lakehouse_tests.fixtures.shop.silver.transactions import transactions
 
 DAYS = [date(2026, 3, day) for day in range(2, 8)]
 

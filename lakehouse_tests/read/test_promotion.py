@@ -274,7 +274,7 @@ def test_a_csv_column_is_promoted_and_older_files_lack_it(lake: LakeFactory, mon
         os.utime(path, ns=(10**18 + len(header),) * 2)
         return path
 
-    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
     versions.write_lock(versions.locked(shops(1, "csv"), {}))
     shop = lake(*shops(1, "csv")[:2])
     export(shop, DAYS[0], "id,at", f"a0,{DAYS[0]}T10:00:00Z")

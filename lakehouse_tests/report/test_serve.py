@@ -100,5 +100,5 @@ def test_the_page_is_made_anew_only_after_a_commit(tmp_path: Path, monkeypatch: 
     assert [page.html(), page.html()] == [b"xx", b"xx"]
     os.utime(log, (1, 1))
     assert page.html() == b"xxx"
-    monkeypatch.setattr(serve, "OLDEST", -1.0)
-    assert page.html() == b"xxxx"
+    always = serve.Page(tmp_path, oldest=-1.0)
+    assert [always.html(), always.html()] == [b"xxxx", b"xxxxx"]

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lakehouse.bronze.events import events
-from lakehouse.bronze.online_retail import COLUMNS as RETAIL
-from lakehouse.bronze.online_retail import online_retail
 from lakehouse.build.build import build
 from lakehouse.build.result import PUBLISHED
 from lakehouse.read.lake import Lake
-from lakehouse.silver.transactions import transactions
 from lakehouse.sources.reader import MOST_LINES
 from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.shop.bronze.events import events
+from lakehouse_tests.fixtures.shop.bronze.online_retail import COLUMNS as RETAIL
+from lakehouse_tests.fixtures.shop.bronze.online_retail import online_retail
+from lakehouse_tests.fixtures.shop.silver.transactions import transactions
 from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.sources import hostile
 

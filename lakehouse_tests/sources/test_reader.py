@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.bronze.events import events
 from lakehouse.contracts import Landing
-from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import Probe, probe, read_lines
 from lakehouse.transforms.addresses import SIGNS
 from lakehouse.transforms.columns import PERSONAL
 from lakehouse_tests.fixtures.landed import EVENTS
+from lakehouse_tests.fixtures.shop.bronze.events import events
 
 CSV = {
     "plain": b"a,b\n1,2\n3,4\n",
@@ -306,18 +305,15 @@ def test_files_of_any_name_are_read(jsons: Read, name: str) -> None:
 
 
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_sign_of_an_address_is_seen_wherever_a_file_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
-) -> None:
+def test_a_sign_of_an_address_is_seen_wherever_a_file_is_cut(tmp_path: Path, sign: str) -> None:
     """Without it, a file's columns would be taken for free of addresses, and one be stored as it came."""
     assert events.landing is not None
-    monkeypatch.setattr(reader, "_CHUNK", 8)
     folder = tmp_path / "landing" / "events" / "2026-03-02"
     folder.mkdir(parents=True)
     for before in range(9):
         (folder / f"{before}.jsonl").write_text("x" * before + sign + "y" * 9)
     (folder / "none.jsonl").write_text("x" * 30 + "&%#\\4")
-    found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, EVENTS), events.landing)}
+    found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, EVENTS), EVENTS, chunk=8)}
     assert found == {str(n): True for n in range(9)} | {"none": False}
 
 

@@ -74,12 +74,11 @@ def test_small_files_are_merged_and_nothing_else_changes(store: Lake) -> None:
     assert not night(store)["silver.sales"].changed
 
 
-def test_a_night_is_bounded_and_the_next_goes_on(store: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_night_is_bounded_and_the_next_goes_on(store: Lake) -> None:
     """Without it, the first night after years of small files would go on until the morning's runs."""
-    monkeypatch.setattr(upkeep, "BATCH_BYTES", 1)
-    done = night(store, Limits(600, 1))["silver.sales"]
+    done = night(store, Limits(600, 1, batch_bytes=1))["silver.sales"]
     assert (done.files_after, done.left) == (6, 1)
-    assert night(store)["silver.sales"].left == 0
+    assert night(store, Limits(600, 1e9, batch_bytes=1))["silver.sales"].left == 0
     assert night(store, Limits(0, 1e9)) == {}
 
 
@@ -173,12 +172,11 @@ def test_log_entries_go_once_nobody_needs_them(store: Lake) -> None:
     assert clean_up_log(target.path, now) == 0, "entries are all that is left where a checkpoint is broken"
 
 
-def test_a_checkpoint_is_written_where_entries_have_piled_up(store: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_written_where_entries_have_piled_up(store: Lake) -> None:
     """Without it, each process would read all entries since the last checkpoint of a table."""
     path = store.path("silver.sales")
-    monkeypatch.setattr(upkeep, "CHECKPOINT_AFTER", 5)
     assert untidy(path).entries > 5
-    assert night(store)["silver.sales"].checkpoint
+    assert night(store, Limits(600, 1e9, entries=5))["silver.sales"].checkpoint
     assert untidy(path).entries <= 2
     assert fresh_snapshot(path).transaction("batch") == 5
 
@@ -197,9 +195,7 @@ def killed(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
 setattr(module, at, killed)
-upkeep.BATCH_BYTES = 1
-upkeep.CHECKPOINT_AFTER = 2
-for each in upkeep.tidy(root, [sales()], upkeep.Limits(600, 1e9), undo_days=7):
+for each in upkeep.tidy(root, [sales()], upkeep.Limits(600, 1e9, batch_bytes=1, entries=2), undo_days=7):
     pass
 """
 

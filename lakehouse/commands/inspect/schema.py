@@ -68,7 +68,7 @@ def check(*, as_json: AsJson = False) -> None:
 def lock() -> None:
     """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
     from lakehouse.catalog import declared
-    from lakehouse.contracts.versions import LOCK, changes, locked, read_lock, write_lock
+    from lakehouse.contracts.versions import changes, lock_file, locked, read_lock, write_lock
     from lakehouse.errors import ContractError
 
     held = read_lock()
@@ -88,7 +88,7 @@ def lock() -> None:
             told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
             say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
     write_lock(made)
-    say(f"Commit {LOCK.name} together with the contracts.")
+    say(f"Commit {lock_file().name} together with the contracts.")
 
 
 def history(name: Name, *, as_json: AsJson = False) -> None:

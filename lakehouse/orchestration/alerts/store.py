@@ -108,13 +108,13 @@ class Store:
         """There is no such sink any more."""
         self._db.execute("DELETE FROM deliveries WHERE id=? AND sink=?", (each.message.id, each.sink))
 
-    def tidy(self) -> None:
-        """Forget old messages that every sink has."""
+    def tidy(self, most_kept: int = MOST_KEPT) -> None:
+        """Forget messages that every sink has, but the newest."""
         with self.transaction():
             self._db.execute(
                 "DELETE FROM messages WHERE number <= (SELECT max(number) FROM messages) - ? "
                 "AND id NOT IN (SELECT id FROM deliveries WHERE NOT delivered)",
-                (MOST_KEPT,),
+                (most_kept,),
             )
             self._db.execute("DELETE FROM deliveries WHERE id NOT IN (SELECT id FROM messages)")
 
