@@ -128,10 +128,11 @@ def _set_aside(audited: Audited, side: Pinned, facts: Facts) -> int:
     First, so that no row can get lost: were the table first, a kill in between would leave a day that looks published
     while its bad rows are nowhere. Failed days leave their rows too: there the reasons can be read.
 
-    Killed before it: the old rows stand on both sides. Killed after it: the quarantine has the fingerprint, the table
-    has not, so the day is stale and is built again; the same rows then replace these. That holds only as long as the
-    two differ. Of a failed day of a forced build they do not, as its rows are not the published ones' though they have
-    the same inputs; it keeps no fingerprint here, and so is built again even if its inputs change back.
+    Killed before it: the old rows stand on both sides. Killed after it: the quarantine has the new fingerprint and the
+    table the old one, so the day is stale; the next build puts the same rows here once more, in place of these.
+
+    A failed day stays so on purpose: its rows here are not those of the published ones, and are replaced even if its
+    inputs change back. In a forced build that fails, both fingerprints would be the same; then none is kept here.
     """
     work = audited.staged.work
     table, good = work.base.table, audited.good
