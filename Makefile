@@ -22,7 +22,7 @@ UV = UV_PYTHON_DOWNLOADS=never \
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMPS)/jars ## Make .venv from requirements.lock and fetch the engine's jars
@@ -54,6 +54,10 @@ else
 	$(call PYTEST,tables) lakehouse_tests/tables; ended=$$?; \
 	wait $$commands || ended=$$?; wait $$others || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/others.log; exit $$ended
 endif
+
+.PHONY: screenshots
+screenshots: setup $(STAMPS)/archive browser ## Make the pictures of the documentation anew, by the tests of the interface
+	@LAKEHOUSE_PICTURES=docs/images $(BIN)/python -m pytest lakehouse_tests/ui -m ui
 
 .PHONY: crash
 crash: setup $(STAMPS)/archive ## Kill, break and fuzz, and count what is lost; longer: ARGS="--cases 100"
