@@ -22,7 +22,7 @@ UV = UV_PYTHON_DOWNLOADS=never \
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMPS)/jars ## Make .venv from requirements.lock and fetch the engine's jars
@@ -57,6 +57,10 @@ endif
 quick: setup ## Check style and types and run the tests that need no engine, browser or patience
 	@$(MAKE) --no-print-directory lint
 	@JAVA_HOME=/no/engine/here $(PYTEST) -q -m "not spark and not ui and not slow" $(ARGS)
+
+.PHONY: screenshots
+screenshots: setup $(STAMPS)/archive browser ## Make the pictures of the documentation anew, by the tests of the interface
+	@LAKEHOUSE_PICTURES=docs/images $(UI)
 
 .PHONY: crash
 crash: setup $(STAMPS)/archive ## Kill, break and fuzz, and count what is lost; longer: ARGS="--cases 100"

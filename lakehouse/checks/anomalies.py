@@ -39,7 +39,7 @@ class Band:
 def usual_count(values: Sequence[float], z: float) -> Band:
     """What `volume` takes for usual after such counts, all above 0, up to a robust z."""
     centre, sigma = _log_scale(values)
-    return Band(math.exp(centre - z * sigma), statistics.median(values), math.exp(centre + z * sigma))
+    return Band(math.exp(centre - z * sigma), _median(values), math.exp(centre + z * sigma))
 
 
 def usual_share(shares: Sequence[float], rows: float, z: float) -> Band:
@@ -52,18 +52,18 @@ def usual_sum(values: Sequence[float], z: float) -> Band:
     """As `usual_count` where all values are above 0; else by the plain median and spread."""
     if all(value > 0 for value in values):
         return usual_count(values, z)
-    usual = statistics.median(values)
+    usual = _median(values)
     sigma = max(_spread(values), SMALLEST_SIGMA * abs(usual))
     return Band(usual - z * sigma, usual, usual + z * sigma)
 
 
 def _log_scale(counts: Sequence[float]) -> tuple[float, float]:
     logs = [math.log(n) for n in counts]
-    return statistics.median(logs), max(_spread(logs), SMALLEST_SIGMA)
+    return _median(logs), max(_spread(logs), SMALLEST_SIGMA)
 
 
 def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
-    usual = statistics.median(shares)
+    usual = _median(shares)
     chance = math.sqrt(usual * (1 - usual) / rows)
     return usual, max(_spread(shares), chance, SMALLEST_NULL_SIGMA)
 
@@ -244,5 +244,12 @@ def _apart(one: Mapping[str, int], other: Mapping[str, int]) -> float:
 
 
 def _spread(values: Sequence[float]) -> float:
-    centre = statistics.median(values)
-    return MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in values)
+    centre = _median(values)
+    return MAD_TO_SIGMA * _median([abs(value - centre) for value in values])
+
+
+def _median(values: Sequence[float]) -> float:
+    """As `statistics.median`, which takes five times as long of eight values; a report asks for it a million times."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

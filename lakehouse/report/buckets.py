@@ -60,7 +60,9 @@ def _mean(bands: Iterable[Band | None]) -> Band | None:
     known = [band for band in bands if band]
     if not known:
         return None
-    return Band(*(statistics.fmean(getattr(band, side) for band in known) for side in ("low", "usual", "high")))
+    total = len(known)
+    low, usual, high = (sum(side) for side in zip(*((band.low, band.usual, band.high) for band in known), strict=True))
+    return Band(low / total, usual / total, high / total)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from lakehouse.report.verdicts import check_cells
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+FIGURES = ("rows", "bytes", "seconds", "nulls", "figures")  # of a record; there is much more that is not shown
 MOST_NULL_RATES = 4  # columns of a table whose null rates are plotted
 
 
@@ -72,7 +73,7 @@ def _table(
     def within(day: date) -> bool:
         return (between[0] or day) <= day <= (between[1] or day)
 
-    everything = records(lake.settings.root, table.id)
+    everything = records(lake.settings.root, table.id, figures=FIGURES)
     standing = {each.day: each for each in everything}
     kept = {day: record for day, record in standing.items() if within(day)}
     failing = verdicts(lake, table)

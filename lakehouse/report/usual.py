@@ -25,18 +25,23 @@ def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Se
     """Null rates of the columns that have nulls and values, those that vary most first."""
     bounds = table.anomalies or Anomalies()
     full = {day: record for day, record in kept.items() if record.rows}
-    found: list[tuple[float, Series]] = []
+    by_column: dict[str, dict[date, float]] = {}
     for name in table.columns:
         rates = {day: each.figures.get("nulls", {}).get(name, 0) / each.rows for day, each in full.items()}
-        if not rates or name in table.pii or not any(rates.values()) or min(rates.values()) == 1:
-            continue
+        if name not in table.pii and any(rates.values()) and min(rates.values()) < 1:
+            by_column[name] = rates
 
-        def usual(day: date, past: Sequence[float]) -> Band:
-            return usual_share(past, full[day].rows, bounds.warn_z)
+    def usual(day: date, past: Sequence[float]) -> Band:
+        return usual_share(past, full[day].rows, bounds.warn_z)
 
-        series = _judged(f"{name} is null", "share", table, rates, rates, bounds, usual)
-        found.append((max(rates.values()) - min(rates.values()), series))
-    return [series for _, series in sorted(found, key=lambda pair: -pair[0])[:most]]
+    def varies(name: str) -> float:
+        return max(by_column[name].values()) - min(by_column[name].values())
+
+    # What was usual takes long to find out, so it is not for columns that are not shown.
+    shown = sorted(by_column, key=varies, reverse=True)[:most]
+    return [
+        _judged(f"{name} is null", "share", table, by_column[name], by_column[name], bounds, usual) for name in shown
+    ]
 
 
 def business_series(table: Table, kept: Mapping[date, Record]) -> list[Series]:

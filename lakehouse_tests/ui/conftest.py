@@ -6,9 +6,9 @@ import os
 import re
 import shutil
 from collections.abc import Generator, Iterator
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FIRST_DAY = date(2011, 1, 3)
 DAYS = 10
+DAY, *_GOOD = [str(FIRST_DAY + timedelta(days=n)) for n in range(DAYS)]
+GOOD, SPAN = _GOOD[:3], _GOOD[3:6]
+BAD, OTHERS = SPAN[1], [SPAN[0], SPAN[2]]
 PATIENCE = 90_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_APPS = (
@@ -52,7 +55,7 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`lakehouse dev` on a root where ten small days of both sources have landed."""
     root = tmp_path_factory.mktemp("ui")
@@ -67,7 +70,7 @@ def land(root: Path) -> None:
     land_events(root, FIRST_DAY, DAYS, rows=80, seed=7)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def page(chromium: str, server: Server) -> Iterator[Page]:
     """The one page that all tests look at; each of them goes where it needs to."""
     from playwright.sync_api import expect, sync_playwright
@@ -88,6 +91,54 @@ def page(chromium: str, server: Server) -> Iterator[Page]:
         opened.add_locator_handler(invitation, lambda shown: shown.get_by_role("button", name="Skip").click())
         yield opened
         browser.close()
+
+
+class Backfill(NamedTuple):
+    """A backfill that is over: its id, status, runs, and by table (targeted, materialized, failed)."""
+
+    id: str
+    status: str
+    runs: list[dict[str, str]]
+    counts: dict[str, tuple[int, int, int]]
+
+
+def finished(server: Server, backfill_id: str) -> Backfill:
+    """The backfill once it is over."""
+    found = server.finished_backfill(backfill_id)
+    return Backfill(backfill_id, found["status"], found["runs"], found["counts"])
+
+
+@pytest.fixture(scope="session")
+def table_run(page: Page, server: Server) -> str:
+    """The run of one day of one table, launched from the table's page."""
+    from lakehouse_tests.ui.pages import asset_page, launch
+
+    page.goto(asset_page("bronze.events"))
+    run = launch(page, DAY)
+    server.finished_run(run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def job_run(page: Page, server: Server, table_run: str) -> str:
+    """The run of the same day of every table, launched from the job's page."""
+    from lakehouse_tests.ui.pages import JOB_PAGE, launch
+
+    page.goto(JOB_PAGE)
+    run = launch(page, DAY)
+    server.finished_run(run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def broken(page: Page, server: Server, job_run: str) -> Backfill:
+    """A backfill of a few days, of which one arrived cut short, of the tables that revenue is made of."""
+    from lakehouse_tests.ui.pages import launch, open_lineage
+
+    (landed,) = (server.root / "landing/events" / BAD).iterdir()
+    landed.write_bytes(landed.read_bytes()[: landed.stat().st_size // 2])
+    open_lineage(page, '+key:"gold/daily_revenue"')
+    return finished(server, launch(page, f"[{SPAN[0]}...{SPAN[-1]}]"))
 
 
 @pytest.hookimpl(wrapper=True)

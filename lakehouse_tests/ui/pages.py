@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from playwright.sync_api import expect
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 JOB_PAGE = "/locations/lakehouse.definitions/jobs/lakehouse"
+PICTURES = Path(os.environ.get("LAKEHOUSE_PICTURES") or Path(__file__).parents[2] / "artifacts" / "ui")
+"""Where the pictures of the documentation go: `make screenshots` says docs/images."""
 
 _GRAPH = """
 () => ({
@@ -34,6 +38,24 @@ class Graph(NamedTuple):
 def asset_page(table: str, view: str = "") -> str:
     """Address of a table's page, on one of its tabs."""
     return f"/assets/{table.replace('.', '/')}" + (f"?view={view}" if view else "")
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep the page as it looks now, for the documentation."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.mouse.move(0, 0)  # no button looks pressed
+    page.screenshot(path=PICTURES / f"{name}.png")
+
+
+def launch_configured(page: Page, job: str, config: str) -> str:
+    """Launch a job with a run configuration, typed into its form; the id of the run."""
+    page.goto(f"/locations/lakehouse.definitions/jobs/{job}/playground")
+    page.locator(".CodeMirror").first.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(config)
+    page.get_by_role("button", name="Launch Run").click()
+    page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
+    return re.findall("/runs/([0-9a-f-]{36})", page.url)[0]
 
 
 def open_lineage(page: Page, selection: str = "") -> None:
@@ -107,6 +129,12 @@ def metadata_of(page: Page) -> dict[str, Locator]:
     rows = page.locator("tr").filter(has=page.locator("td"))
     expect(rows.filter(has_text="dagster/partition_row_count")).to_be_visible()
     return {row.locator("td").first.inner_text().strip(): row.locator("td").nth(1) for row in rows.all()}
+
+
+def shown_metadata(page: Page, key: str) -> Locator:
+    """The value of a key in the metadata of an open Overview tab, which lists key, time and value."""
+    named = page.locator("td:first-child").get_by_text(key, exact=True)
+    return page.locator("tr").filter(has=named).first.locator("td").last
 
 
 def listed_check(page: Page, name: str, state: str) -> Locator:
