@@ -9,8 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from lakehouse.commands.console import UsageError, say
-from lakehouse.errors import HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
+from lakehouse.commands.console import say
+from lakehouse.errors import HistoryGoneError, LakehouseError, SettingsError, UnknownTableError, UsageError
 from lakehouse.orchestration.why import because
 
 OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130

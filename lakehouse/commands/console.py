@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakehouse.days import contiguous
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.pieces import contiguous
 from lakehouse.settings import Settings
 
 _WIDE = 100_000  # columns; what is piped to another program is never cut

@@ -19,12 +19,12 @@ from rich.text import Text
 from lakehouse.catalog import tables
 from lakehouse.commands import console
 from lakehouse.commands.operate import dev, doctor
-from lakehouse.commands.reports import Report
 from lakehouse.delta.commit import append
 from lakehouse.delta.target import Commit
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.records.erasures import BEGUN, Erasure, note
 from lakehouse.records.ops import add_rows, ops_target
+from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
@@ -113,8 +113,8 @@ def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.Mon
         asked.append(tags_of_new_runs())
         return Report()
 
-    monkeypatch.setattr("lakehouse.commands.runs.run_pieces", recorded)
-    monkeypatch.setattr("lakehouse.commands.runs.run_stale", recorded)
+    monkeypatch.setattr("lakehouse.runs.running.run_pieces", recorded)
+    monkeypatch.setattr("lakehouse.runs.running.run_stale", recorded)
     cli("backfill", *RANGE, "--slices", "8")
     cli("backfill", "--touched", "--slices", "4", "--select", "gold.user_features")
     cli("backfill", *RANGE)

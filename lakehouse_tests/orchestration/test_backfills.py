@@ -11,11 +11,9 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from lakehouse.build.publish import BuildResult
-from lakehouse.commands import daemon
-from lakehouse.commands.command import INTERRUPTED, OK
-from lakehouse.commands.watch import Watch
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
+from lakehouse.errors import INTERRUPTED, OK
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration import instance as instance_module
 from lakehouse.orchestration.backfills import (
@@ -33,7 +31,9 @@ from lakehouse.orchestration.backfills import (
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.report import asset_key
 from lakehouse.records.failures import Depth
+from lakehouse.runs import daemon
 from lakehouse.runs.executing import asset_graph, create_run, execute
+from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.making import Clock

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
+from lakehouse.report.states import table_states
 
 from lakehouse.build.publish import BuildResult
 from lakehouse.catalog import tables
-from lakehouse.commands.inspect.status import table_states
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.orchestration import automation

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
+from lakehouse.report.states import table_states
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.publish import BuildResult
 from lakehouse.build.ready import READY, readiness
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
-from lakehouse.commands.inspect.status import table_states
 from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction

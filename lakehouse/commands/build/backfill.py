@@ -15,20 +15,20 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
+    Selection,
     ToDay,
-    UsageError,
     console,
-    counted,
-    days_text,
     print_json,
     quiet_warnings,
     say,
     table,
 )
-from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
+from lakehouse.errors import UsageError
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.runs.selection import check_days, in_order, last_partition, select_tables
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text
 
 if TYPE_CHECKING:
     from lakehouse.build.lookback import Rewritten
@@ -151,8 +151,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     before it is published.
     """
     from lakehouse.catalog import tables
-    from lakehouse.commands.daemon import launch
-    from lakehouse.commands.plans import forecast, plan_days
+    from lakehouse.commands.build.following import launch
+    from lakehouse.runs.plans import forecast, plan_days
 
     settings = get_settings()
     quiet_warnings()
@@ -219,10 +219,11 @@ def _run_stale(
     daemon_wait: bool | None,
 ) -> None:
     from lakehouse.build.lookback import versions, would_write, written_since
-    from lakehouse.commands.daemon import launch
-    from lakehouse.commands.plans import lake_without_engine, stale_by_table
-    from lakehouse.commands.runs import run_stale
+    from lakehouse.catalog import lake_without_engine
+    from lakehouse.commands.build.following import launch
     from lakehouse.commands.summary import print_summary
+    from lakehouse.runs.plans import stale_by_table
+    from lakehouse.runs.running import run_stale
 
     in_order(*within)
     lake = lake_without_engine(settings)
@@ -259,9 +260,9 @@ def _run(
     *,
     backfill: bool = False,
 ) -> None:
-    from lakehouse.commands.build.at_once import run_chunks
-    from lakehouse.commands.runs import run_pieces
     from lakehouse.commands.summary import print_summary
+    from lakehouse.runs.at_once import run_chunks
+    from lakehouse.runs.running import run_pieces
 
     if at_once > 1 and len(chunks) > 1:
         report = run_chunks(settings, chunks, at_once, force=force, verbose=verbose)
@@ -280,8 +281,8 @@ def _unfinished(
     in_order(first, last)
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
-    from lakehouse.commands.runs import close_abandoned
     from lakehouse.orchestration.instance import opened_instance, unfinished_days
+    from lakehouse.runs.running import close_abandoned
 
     with opened_instance(settings) as instance:
         close_abandoned(instance)
@@ -297,7 +298,7 @@ def _print_plan(
     as_json: bool,
     would: Rewritten | None = None,
 ) -> None:
-    from lakehouse.commands.plans import plan_days
+    from lakehouse.runs.plans import plan_days
 
     plans = plan_days(settings, names, wanted, force=force, pieces=pieces)
     if as_json:

@@ -8,26 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    near,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
+from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, near, program
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
     from dagster._core.execution.backfill import PartitionBackfill
 
-    from lakehouse.commands.watch import Watch
+    from lakehouse.runs.watch import Watch
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `backfills list` and the interface name it.")]
 Daemon = Annotated[
@@ -99,9 +89,9 @@ def show(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """How far a backfill is, table by table; its runs; its failed days with their reasons."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.commands.watch import Watch
     from lakehouse.orchestration.backfills import is_over
     from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.watch import Watch
 
     with opened_instance(settings) as instance:
         watch = Watch(instance, _chosen(instance, backfill_id).backfill_id)
@@ -149,9 +139,10 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
     """Build what a backfill that is over was to build and has not: failed days, what waits for them, cancelled ones."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.commands.daemon import DaemonClient, started
+    from lakehouse.commands.build.following import started
     from lakehouse.orchestration.backfills import is_over, state_of
     from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.daemon import DaemonClient
 
     with opened_instance(settings) as instance:
         chosen = _chosen(instance, backfill_id)

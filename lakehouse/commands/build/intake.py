@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    days_text,
-    engine_output_aside,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, quiet_warnings, say, table
+from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.settings import get_settings
+from lakehouse.texts import days_text, program
 
 if TYPE_CHECKING:
     from lakehouse.build.publish import BuildResult

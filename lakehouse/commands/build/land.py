@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    counted,
-    parse_day,
-    print_json,
-    program,
-    say,
-)
-from lakehouse.commands.selection import fit_days
-from lakehouse.errors import SourceError
+from lakehouse.commands.console import AsJson, FromDay, ToDay, parse_day, print_json, say
+from lakehouse.errors import SourceError, UsageError
+from lakehouse.runs.selection import fit_days
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, program
 
 if TYPE_CHECKING:
     from lakehouse.sources.landing import Landed

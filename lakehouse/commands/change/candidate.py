@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse.commands.change.undo import Name, Reason, say_stale, stale_downstream
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.change.undo import Name, Reason, say_stale
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
     ToDay,
-    UsageError,
     console,
-    counted,
-    days_text,
     engine_output_aside,
     print_json,
-    program,
     quiet_warnings,
     say,
     table,
 )
 from lakehouse.days import days_between
+from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.runs.plans import stale_downstream
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
 
 if TYPE_CHECKING:
@@ -207,8 +206,7 @@ def swap(
 
     The candidate stays until it is dropped, and the table's version before can be restored: that swaps back.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import get_table, lake_without_engine
     from lakehouse.versions.candidate import swap as swap_tables
 
     settings = get_settings()
@@ -235,8 +233,7 @@ def swap(
 
 def drop(name: Name) -> None:
     """Remove the candidate's folders; the live table is not touched, whatever was swapped."""
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import get_table, lake_without_engine
     from lakehouse.versions.candidate import drop_candidate
 
     contract = get_table(name)
@@ -255,7 +252,7 @@ def _lake(settings: Settings) -> Lake:
 def _days(settings: Settings, lake: Lake, contract: Table, first: date | None, last: date | None) -> Sequence[date]:
     """The range asked for; by default from the first to the last day that has input or was published."""
     from lakehouse.build.touched import known_days
-    from lakehouse.commands.selection import check_days, last_partition
+    from lakehouse.runs.selection import check_days, last_partition
 
     if first is None and last is None:
         known = [day for day in known_days(lake, contract) if settings.first_day <= day <= last_partition()]

@@ -10,18 +10,7 @@ import typer
 
 from lakehouse.commands.build.backfill import Verbose
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
 from lakehouse.commands.inspect.quarantined import (
     CodeOption,
     DayOption,
@@ -30,8 +19,10 @@ from lakehouse.commands.inspect.quarantined import (
     chosen_table,
     wanted_rows,
 )
-from lakehouse.commands.reports import Report
+from lakehouse.errors import UsageError
+from lakehouse.runs.reports import Report
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
 
 if TYPE_CHECKING:
@@ -109,8 +100,8 @@ def replay(
 
     def execute(days: Collection[date]) -> Sequence[str] | None:
         from lakehouse.build.touched import stale_days
-        from lakehouse.commands.runs import run_pieces, run_stale
         from lakehouse.orchestration.pieces import bridged, pieces_of
+        from lakehouse.runs.running import run_pieces, run_stale
 
         if days:
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.

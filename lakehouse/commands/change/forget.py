@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, counted, print_json, quiet_warnings, say
-from lakehouse.errors import LakehouseError
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, print_json, quiet_warnings, say
+from lakehouse.errors import CHECKS_FAILED, LakehouseError, UsageError
 from lakehouse.settings import Settings, get_settings, token_of
 from lakehouse.store.disk import sync
+from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
@@ -125,13 +126,13 @@ def _erase(
     emails: Collection[str],
     verbose: bool,
 ) -> tuple[dict[str, int], list[str]]:
-    from lakehouse.commands.runs import run_stale
     from lakehouse.delta.snapshot import open_snapshot
     from lakehouse.privacy.erase import clean_landing, delta_tables, erase_rows, purge, table_of
     from lakehouse.privacy.scan import clean_rest, scan
     from lakehouse.read.key_index import index_folder
     from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, marks_key, note
     from lakehouse.records.history import fold
+    from lakehouse.runs.running import run_stale
     from lakehouse.sources.people import person_mark
 
     root, key = settings.root, marks_key(settings)
@@ -265,8 +266,8 @@ def _refuse_runs(settings: Settings) -> None:
     """A run that has read a day before could publish the person again, and its staged files would be removed."""
     from dagster import DagsterRunStatus, RunsFilter
 
-    from lakehouse.commands.runs import close_abandoned
     from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.running import close_abandoned
 
     on = [
         DagsterRunStatus.QUEUED,

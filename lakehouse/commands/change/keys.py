@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, say, table
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted
 
 NO_KEY = "none"  # tokens of before keys had ids
 
@@ -101,8 +103,8 @@ def tokens_by_key(settings: Settings) -> Counter[str]:
     import pyarrow.compute as pc
 
     from lakehouse.catalog import tables
-    from lakehouse.commands.inspect.rows import files_of
     from lakehouse.read.lake import table_path
+    from lakehouse.read.rows import files_of
 
     counted_rows: Counter[str] = Counter()
     for contract in tables().values():

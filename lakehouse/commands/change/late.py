@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
+from lakehouse.errors import UsageError
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, days_text
 from lakehouse.users import operator
 
 if TYPE_CHECKING:
@@ -53,7 +43,7 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
     tables, event days of the others.
     """
     from lakehouse.build.late import waiting
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import lake_without_engine
 
     lake = lake_without_engine(get_settings())
     found = [_lateness(lake, each, first, last) for each in lake.tables.values() if each.landing]
@@ -88,11 +78,10 @@ def apply(
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
     from lakehouse.build.late import accept, waiting
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.commands.runs import run_stale
-    from lakehouse.commands.selection import select_tables
+    from lakehouse.catalog import get_table, lake_without_engine
     from lakehouse.commands.summary import print_summary
+    from lakehouse.runs.running import run_stale
+    from lakehouse.runs.selection import select_tables
 
     settings, contract = get_settings(), get_table(name)
     quiet_warnings()

@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
-from lakehouse.commands.selection import in_order
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
+from lakehouse.errors import UsageError
+from lakehouse.runs.selection import in_order
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
 
 if TYPE_CHECKING:
@@ -141,8 +130,7 @@ def restore(
     One commit a table; nothing is copied and nothing is lost: the version before can be restored in turn. Starts no
     engine. Says which days of which tables are stale afterwards.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import get_table, lake_without_engine
     from lakehouse.versions.restore import plan_restore
     from lakehouse.versions.restore import restore as carry_out
 
@@ -260,9 +248,9 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
 
 def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
     """By table that depends on this one, directly or not: the days that a run would build again now."""
-    from lakehouse.catalog import below, tables
-    from lakehouse.commands.plans import lake_without_engine, stale_by_table
-    from lakehouse.commands.selection import last_partition
+    from lakehouse.catalog import below, lake_without_engine, tables
+    from lakehouse.runs.plans import stale_by_table
+    from lakehouse.runs.selection import last_partition
 
     found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
     return {each: sorted(days) for each, days in found.items() if days}

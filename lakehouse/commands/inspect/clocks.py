@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
+from lakehouse.errors import CHECKS_FAILED
 from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def clocks(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False
     Read from the figures that commits keep. Days are arrival days, by default the newest 30 of those with figures. Exit
     code 1 where a producer's clock is wrong.
     """
+    from lakehouse.catalog import lake_without_engine
     from lakehouse.checks.clocks import producer_days
-    from lakehouse.commands.plans import lake_without_engine
 
     lake = lake_without_engine(get_settings())
     found: list[dict[str, Any]] = []

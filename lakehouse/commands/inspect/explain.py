@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, OK, Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    engine_output_aside,
-    iso,
-    near,
-    print_json,
-    program,
-    table,
-)
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, engine_output_aside, iso, print_json, table
 from lakehouse.commands.inspect.report import write_page
+from lakehouse.errors import CHECKS_FAILED, OK, UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, near, program
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T
@@ -96,8 +86,8 @@ def _proven(step: Step) -> bool:
 
 def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Sequence[str]) -> Mapping[str, Any]:
     """The one row that the filters name."""
-    from lakehouse.commands.inspect.rows import column_names, matching_rows
     from lakehouse.read.lake import table_path
+    from lakehouse.read.rows import column_names, matching_rows
 
     name = contract.quarantine_id if quarantined else contract.id
     path = table_path(settings.root, name)
@@ -134,8 +124,8 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
 def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, Any]) -> str:
     """Where a row's key is on a day beside its own, a row there came first: how to see that row."""
     from lakehouse.build.plan import neighbours
-    from lakehouse.commands.inspect.rows import column_names, matching_rows
     from lakehouse.read.lake import table_path
+    from lakehouse.read.rows import column_names, matching_rows
 
     near = neighbours(contract, wanted[contract.day_column])
     key = {name: wanted[name] for name in contract.key}

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, console, days_text, print_json, say, table
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
+from lakehouse.errors import CHECKS_FAILED
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import get_settings
+from lakehouse.texts import days_text
 
 if TYPE_CHECKING:
     from lakehouse.checks.freshness import Freshness

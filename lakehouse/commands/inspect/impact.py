@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, near, print_json, say, table
-from lakehouse.errors import UnknownTableError
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import UnknownTableError, UsageError
+from lakehouse.texts import counted, near
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table

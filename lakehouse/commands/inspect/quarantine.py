@@ -11,9 +11,10 @@ import typer
 
 from lakehouse.commands.change import decisions
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
+from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import age_text, counted, program
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table

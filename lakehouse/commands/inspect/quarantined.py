@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.commands.console import UsageError, near, parse_day
+from lakehouse.commands.console import parse_day
+from lakehouse.errors import UsageError
+from lakehouse.texts import near
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table

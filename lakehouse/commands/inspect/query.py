@@ -13,19 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    engine_output_aside,
-    json_value,
-    near,
-    program,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, console, engine_output_aside, json_value, say, table
+from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, near, program
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.commands.inspect.checked_query import CheckedQuery, TableUse
+    from lakehouse.query.checked_query import CheckedQuery, TableUse
 
 
 def add_to(app: typer.Typer) -> None:
@@ -75,8 +66,8 @@ def sql(
     With --json a list of objects: decimals as strings, so that no digit is lost; dates and times in ISO 8601, UTC.
     """
     from lakehouse.catalog import tables
-    from lakehouse.commands.inspect.checked_query import QueryError, check_query
     from lakehouse.contracts.table import LAYERS
+    from lakehouse.query.checked_query import QueryError, check_query
     from lakehouse.records.ops import OPS, ops_tables
 
     settings = get_settings()
@@ -129,9 +120,9 @@ def _pinned(
         UsageError: for what is neither a time nor a table's version, or was before the table's first commit.
         HistoryGoneError: where a vacuum has removed files of the version.
     """
-    from lakehouse.commands.change.undo import parse_moment, version_at
     from lakehouse.delta.log import readable_at
     from lakehouse.read.lake import table_path
+    from lakehouse.versions.moments import parse_moment, version_at
 
     moment: datetime | None = None
     versions: dict[str, int] = {}

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, OK, Command, examples
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, iso, parse_day, print_json, table
+from lakehouse.errors import CHECKS_FAILED, OK
 from lakehouse.settings import get_settings
 
 POLL = 5.0  # seconds

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
+    Selection,
     ToDay,
     console,
-    counted,
-    days_text,
     engine_output_aside,
     print_json,
-    program,
     quiet_warnings,
     say,
     table,
 )
-from lakehouse.commands.selection import Selection, in_order, select_tables
+from lakehouse.errors import CHECKS_FAILED
+from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, program
 
 if TYPE_CHECKING:
     from lakehouse.lineage.reconcile import Link
@@ -55,7 +55,7 @@ def reconcile(
 
     Reads landed files, logs and kept figures, no table. Exit code 1 where a day does not add up.
     """
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import lake_without_engine
     from lakehouse.lineage.reconcile import reconcile as links_of
 
     settings = get_settings()

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, program, say, table
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.texts import counted, program
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 

@@ -11,21 +11,11 @@ import typer
 from rich.text import Text
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    age_text,
-    console,
-    counted,
-    days_text,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.commands.console import AsJson, Selection, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import age_text, counted, days_text, program
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -110,7 +100,7 @@ def status(
 
 def table_states(settings: Settings, names: Sequence[str], now: datetime | None = None) -> list[Status]:
     """The state of each table, from its log and from Dagster's instance."""
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import lake_without_engine
 
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
     if not (settings.dagster_home / "dagster.yaml").exists():

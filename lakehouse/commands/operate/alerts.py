@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import BROKEN, Command, examples
-from lakehouse.commands.console import AsJson, console, counted, print_json, say, table
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import BROKEN
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     from lakehouse.orchestration.alerts.message import Message
@@ -101,8 +103,8 @@ def _recent(settings: Settings, limit: int) -> list[dict[str, Any]]:
 def _failing(settings: Settings) -> list[dict[str, Any]]:
     """What fails now: of the tables' checks by their own logs, of all else what the sensor has seen."""
     from lakehouse.build.verdicts import table_verdicts, verdicts
+    from lakehouse.catalog import lake_without_engine
     from lakehouse.checks.audit import check_names
-    from lakehouse.commands.plans import lake_without_engine
     from lakehouse.orchestration.alerts.sensor import store_path
     from lakehouse.orchestration.alerts.standing import failure_of, key_of
     from lakehouse.orchestration.alerts.store import opened_store

@@ -16,7 +16,8 @@ import typer
 from dotenv import dotenv_values
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import UsageError, say
+from lakehouse.commands.console import say
+from lakehouse.errors import UsageError
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"

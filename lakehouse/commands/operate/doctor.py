@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.dev import HOST, is_free
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.settings import Settings, get_settings
 
 MIN_PYTHON = (3, 11)

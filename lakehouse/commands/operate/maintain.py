@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.commands.command import BROKEN, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, quiet_warnings, say, table
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, Selection, console, print_json, quiet_warnings, say, table
+from lakehouse.errors import BROKEN, UsageError
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     from lakehouse.delta.maintenance import Layout

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.commands.console import UsageError, near, say
-from lakehouse.errors import UnknownTableError
+from lakehouse.commands.console import say
+from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import near
 
 ENDED_AFTER_DAYS = 7
 """Days without a new file after which a lake's data counts as ended, when it is set up."""

@@ -84,7 +84,7 @@ def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimat
 
 def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
     """What a backfill is about to build and will take, in one line."""
-    from lakehouse.commands.console import counted
+    from lakehouse.texts import counted
 
     told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
     told += [f"{at_once} at once"] if at_once > 1 else []

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from lakehouse.commands.console import console, counted, days_text, print_json, program, say
+from lakehouse.commands.console import console, print_json, say
 from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report
-from lakehouse.commands.watch import Watch
+from lakehouse.days import contiguous
 from lakehouse.errors import DaemonError
-from lakehouse.orchestration.pieces import contiguous
+from lakehouse.runs.reports import Report
+from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings
+from lakehouse.texts import counted, days_text, program
 
 if TYPE_CHECKING:
     pass
@@ -141,7 +142,7 @@ def launch(
     Raises:
         DaemonError: where `lakehouse dev` is not on, or refuses.
     """
-    from lakehouse.commands.plans import plan_days
+    from lakehouse.runs.plans import plan_days
 
     plans = plan_days(settings, names, {name: set(days) for name, days in wanted.items()}, force=force)
     total, same = sum(len(p.build) for p in plans), sum(len(p.unchanged) for p in plans)
@@ -178,7 +179,7 @@ def started(settings: Settings, backfill_id: str, *, wait: bool, as_json: bool) 
 def _say_what_is_behind(settings: Settings, report: Report) -> None:
     """Days that a run has read from other days, which runs after it have published again: late rows, windows."""
     from lakehouse.build.touched import stale_days
-    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.catalog import lake_without_engine
 
     lake = lake_without_engine(settings)
     behind = {

@@ -15,12 +15,14 @@ from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
 
-from lakehouse.commands.console import days_text, quiet_warnings, room_in_log, say
+from lakehouse.commands.console import quiet_warnings, room_in_log, say
 from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.commands.runs import Follower, close_abandoned
 from lakehouse.orchestration.chunks import Chunk, next_of
+from lakehouse.runs.follower import Follower
+from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.running import close_abandoned
 from lakehouse.settings import Settings
+from lakehouse.texts import days_text
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING
 
-from lakehouse.commands.console import program
-from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.commands.runs import Follower, close_abandoned
 from lakehouse.errors import DaemonError
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.runs.follower import Follower
+from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.running import close_abandoned
+from lakehouse.texts import program
 
 if TYPE_CHECKING:
     from dagster import DagsterEventType, DagsterInstance, DagsterRun

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
 from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report, RunReport, TableReport
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.runs.reports import Report, RunReport, TableReport
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def run_stale(
         verbose: show the log instead of the progress bar.
     """
     from lakehouse.build.touched import stale_days
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.commands.selection import last_partition
+    from lakehouse.catalog import lake_without_engine
     from lakehouse.orchestration.pieces import bridged, pieces_of
+    from lakehouse.runs.selection import last_partition
 
     first, last = within or (settings.first_day, last_partition())
     report = Report()
