@@ -10,10 +10,17 @@ import typer
 from typer.core import TyperCommand
 
 from lakehouse.commands.console import say
-from lakehouse.errors import HistoryGoneError, LakehouseError, SettingsError, UnknownTableError, UsageError
+from lakehouse.errors import (
+    BROKEN,
+    INTERRUPTED,
+    USAGE,
+    HistoryGoneError,
+    LakehouseError,
+    SettingsError,
+    UnknownTableError,
+    UsageError,
+)
 from lakehouse.orchestration.why import because
-
-OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Command(TyperCommand):

@@ -11,6 +11,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from lakehouse.build.publish import BuildResult
+from lakehouse.commands.progress import Terminal
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.errors import INTERRUPTED, OK
@@ -225,7 +226,7 @@ def test_whoever_stops_following_stops_nothing_else(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(daemon, "time", Clock(interrupted))
-    report = daemon.follow(settings, backfill)
+    report = daemon.follow(settings, backfill, Terminal(settings))
     assert report.exit_code == INTERRUPTED
     assert f"No longer following; backfill {backfill} goes on" in capsys.readouterr().err
     assert state_of(_kept(instance, backfill)) == "running"

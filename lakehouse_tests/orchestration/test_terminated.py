@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
-from lakehouse.report.states import table_states
 
 from lakehouse.build.publish import BuildResult
 from lakehouse.catalog import tables
@@ -20,6 +19,7 @@ from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
 from lakehouse.orchestration.ended import Ended, ended_days
+from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import land_events

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
-from lakehouse.report.states import table_states
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.publish import BuildResult
@@ -27,7 +26,8 @@ from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import LakeOfNow
-from lakehouse.runs.executing import create_run, execute
+from lakehouse.report.states import table_states
+from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result
@@ -85,7 +85,7 @@ class Shop:
             return result(table, fates)
 
         self.runs._build = build
-        run = create_run(self.instance, [TABLE], first, last, force=force)
+        run = create_run(self.instance, [TABLE], first, last, Asked(force=force))
         for _ in execute(self.instance, run):
             pass
         self.at_version[self.lake.snapshot(TABLE).version] = dict(self.published)

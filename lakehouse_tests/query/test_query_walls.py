@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from lakehouse.query.engine import run_query, walls
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.query.checked_query import check_query
+from lakehouse.query.engine import run_query, walls
 from lakehouse.query.sql_allowed import FUNCTIONS
 from lakehouse_tests.query.queries import HONEST
 

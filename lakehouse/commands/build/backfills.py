@@ -153,7 +153,7 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
             )
         if state_of(chosen) == "done":
             raise UsageError(f"Backfill {backfill_id} is done: there is nothing left to build.")
-    again = DaemonClient(settings).again(backfill_id)
+    again = DaemonClient(settings, say).again(backfill_id)
     say(f"Backfill {again} builds what {backfill_id} has not.")
     started(settings, again, wait=not no_wait, as_json=as_json)
 

@@ -53,17 +53,19 @@ def demo(
     settings = get_settings()
     quiet_warnings()
     first, last = _land(settings, source, first, last)
-    settings = fit_days(settings)
+    settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
     say(f"Building every table for {first} … {last} through Dagster (the engine needs some seconds to start).")
     from lakehouse.catalog import tables
+    from lakehouse.commands.progress import Terminal
     from lakehouse.commands.summary import print_summary
     from lakehouse.runs.running import run_pieces, run_stale
 
-    report = run_pieces(settings, [Piece(tuple(tables()), first, last)])
+    terminal = Terminal(settings)
+    report = run_pieces(settings, [Piece(tuple(tables()), first, last)], listener=terminal)
     if report.exit_code == 0:
         # Days outside of the range that its rows belong to: nothing is left for the sensor of `make dev`.
-        report.add(run_stale(settings, list(tables())))
+        report.add(run_stale(settings, list(tables()), listener=terminal))
     print_summary(report, settings)
     if report.exit_code in (0, 1):
         _show_gold(settings, first, last)

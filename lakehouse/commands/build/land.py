@@ -105,7 +105,7 @@ def _report(landed: Iterable[Landed], as_json: bool) -> None:
     files = list(landed)
     settings = get_settings()
     if settings.own_file.exists():  # a lake whose days are those of its files
-        fit_days(settings)
+        fit_days(settings, say)
     root = settings.root
     if as_json:
         print_json(

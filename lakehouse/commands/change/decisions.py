@@ -19,7 +19,9 @@ from lakehouse.commands.inspect.quarantined import (
     chosen_table,
     wanted_rows,
 )
+from lakehouse.commands.progress import Terminal
 from lakehouse.errors import UsageError
+from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text, program
@@ -90,7 +92,7 @@ def replay(
     wanted = wanted_rows(contract, rule, day, code)
     lake = Lake(settings, tables(), _no_engine)
     plan = plan_replay(lake, contract, wanted, force=force)
-    report = Report()
+    report, terminal = Report(), Terminal(settings, verbose=verbose)
     if plan.nothing_to_do or dry_run:
         _tell(plan, [], report, as_json, dry_run=dry_run)
         return
@@ -107,10 +109,10 @@ def replay(
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
             whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
             pieces = pieces_of({contract.id: whole}, [contract.id])
-            report.add(run_pieces(settings, pieces, force=force, verbose=verbose))
+            report.add(run_pieces(settings, pieces, asked=Asked(force=force), listener=terminal))
         readers = below(tables(), contract.id)
         if not _broke(report):
-            report.add(run_stale(settings, readers, verbose=verbose))
+            report.add(run_stale(settings, readers, listener=terminal))
         return None if _broke(report) else [run.run_id for run in report.runs]
 
     ended = carry_out(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))

@@ -126,6 +126,7 @@ def _erase(
     emails: Collection[str],
     verbose: bool,
 ) -> tuple[dict[str, int], list[str]]:
+    from lakehouse.commands.progress import Terminal
     from lakehouse.delta.snapshot import open_snapshot
     from lakehouse.privacy.erase import clean_landing, delta_tables, erase_rows, purge, table_of
     from lakehouse.privacy.scan import clean_rest, scan
@@ -147,13 +148,14 @@ def _erase(
     only = _touched(settings, contracts, person, _read_journal(journal))
     _write_journal(journal, only)
     landed = clean_landing(root, contracts, person)
-    report = run_stale(settings, list(contracts), only=only, verbose=verbose)
+    terminal = Terminal(settings, verbose=verbose)
+    report = run_stale(settings, list(contracts), only=only, listener=terminal)
     reports = [report]
     if report.interrupted:
         raise KeyboardInterrupt
     rows = sum(erase_rows(root, p, table_of(root, p, contracts), person, name) for p in delta_tables(root))
     if rows:  # what no landed file could give again was written from itself, and what depends on it is stale now
-        reports.append(run_stale(settings, list(contracts), only=only, verbose=verbose))
+        reports.append(run_stale(settings, list(contracts), only=only, listener=terminal))
         rows += sum(erase_rows(root, p, table_of(root, p, contracts), person, name) for p in delta_tables(root))
 
     _refuse_runs(settings)
@@ -277,7 +279,7 @@ def _refuse_runs(settings: Settings) -> None:
         DagsterRunStatus.CANCELING,
     ]
     with opened_instance(settings) as instance:
-        close_abandoned(instance)
+        close_abandoned(instance, say)
         runs = [run.run_id[:8] for run in instance.get_runs(filters=RunsFilter(statuses=on))]
     if runs:
         raise BusyError(f"The run(s) {', '.join(runs)} are on. Wait for their end or cancel them, then run it again.")

@@ -79,6 +79,7 @@ def apply(
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
     from lakehouse.build.late import accept, waiting
     from lakehouse.catalog import get_table, lake_without_engine
+    from lakehouse.commands.progress import Terminal
     from lakehouse.commands.summary import print_summary
     from lakehouse.runs.running import run_stale
     from lakehouse.runs.selection import select_tables
@@ -97,11 +98,11 @@ def apply(
         if as_json:
             print_json([{"day": day, "rows": n, "last_arrival": arrival} for day, (n, arrival) in late.items()])
         return
-    facts = {"lakehouse.reason": reason, "lakehouse.who": operator()}
+    facts = {"lakehouse.reason": reason, "lakehouse.by": operator()}
     accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
     say(f"{rows} of {contract.id} are taken in.")
     names = select_tables(f"{contract.id}+")
-    report = run_stale(settings, names, only={contract.id: set(late)})
+    report = run_stale(settings, names, only={contract.id: set(late)}, listener=Terminal(settings))
     if as_json:
         print_json(report.as_json())
     else:

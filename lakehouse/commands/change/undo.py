@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,14 +13,14 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
 from lakehouse.errors import UsageError
+from lakehouse.runs.plans import stale_downstream
 from lakehouse.runs.selection import in_order
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
+from lakehouse.versions.moments import parse_moment, version_at
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakehouse.delta.log import Version
     from lakehouse.read.lake import Lake
     from lakehouse.versions.restore import Restore
@@ -107,7 +107,7 @@ def _as_json(version: Version) -> dict[str, Any]:
         "readable": version.readable,
         "files_gone": version.gone,
         "restored_version": None if restored is None else int(restored),
-        "by": facts.get("lakehouse.by"),
+        "by": facts.get("lakehouse.by") or facts.get("lakehouse.who"),  # as the first commits of late rows have it
         "reason": facts.get("lakehouse.reason"),
     }
 
@@ -154,37 +154,6 @@ def restore(
     _say_restored(done, dry_run=dry_run)
     if not dry_run:
         say_stale(contract.id, stale)
-
-
-def parse_moment(text: str) -> datetime:
-    """A time of the command line; without a zone it is UTC.
-
-    Raises:
-        UsageError: where it is none.
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time; expected such as 2026-11-20T10:00 (UTC)") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def version_at(path: Path, name: str, moment: datetime) -> int:
-    """The version of a table that readers saw at a time.
-
-    Raises:
-        UsageError: where it did not exist yet.
-    """
-    from lakehouse.delta.log import oldest_entry, read_entry, version_before
-
-    found = version_before(path, moment)
-    if found is None:
-        oldest = oldest_entry(path)
-        began = read_entry(path, oldest, ()).time
-        raise UsageError(
-            f"{name} cannot be read as of {moment:%Y-%m-%dT%H:%M:%SZ}: its log begins at {began:%Y-%m-%dT%H:%M:%SZ}."
-        )
-    return found
 
 
 def _chosen(lake: Lake, name: str, version: int | None, as_of: str | None) -> int:
@@ -244,16 +213,6 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
             f"These rows were made by code {', '.join(other)}; today's is {done.table.code_version}, and a run over "
             "these days would build them again with it. Put the code back first, or leave the days out."
         )
-
-
-def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
-    """By table that depends on this one, directly or not: the days that a run would build again now."""
-    from lakehouse.catalog import below, lake_without_engine, tables
-    from lakehouse.runs.plans import stale_by_table
-    from lakehouse.runs.selection import last_partition
-
-    found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
-    return {each: sorted(days) for each, days in found.items() if days}
 
 
 def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:

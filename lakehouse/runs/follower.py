@@ -1,0 +1,169 @@
+"""What happened to each day of each table in a run, told from the run's own events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Any
+
+from dagster import DagsterEvent, DagsterEventType, DagsterInstance
+
+from lakehouse.contracts import Table
+from lakehouse.orchestration.checks import JUDGED_AFTER
+from lakehouse.orchestration.instance import table_of_step
+from lakehouse.runs.reports import RunReport, TableReport
+
+_STORED = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION}
+
+
+class Follower:
+    """Collects a run's events into the report."""
+
+    def __init__(
+        self,
+        run: RunReport,
+        reports: Mapping[str, TableReport],
+        contracts: Mapping[str, Table],
+        on_step: Callable[[str, str, int], None],
+    ) -> None:
+        self.run = run
+        self._reports = reports
+        self._contracts = contracts
+        self._on_step = on_step
+        self._began: dict[str, float] = {}
+        self._done: dict[str, set[date]] = {name: set() for name in run.piece.tables}
+        self._work: dict[str, float] = {}
+        self._bad: dict[str, dict[date, list[str]]] = {name: {} for name in run.piece.tables}
+        self._warned: dict[tuple[str, str], dict[str, str]] = {}
+        self._ended: dict[str, str] = {}
+        self._broke: set[str] = set()
+        self._now = 0.0
+
+    def see(self, event: DagsterEvent, at: float | None = None) -> None:
+        """Take note of one event, which happened just now or at a time in seconds of any clock."""
+        self._now = time.perf_counter() if at is None else at
+        match event.event_type_value:
+            case "STEP_START":
+                self._began[self._table(event)] = self._now
+                self._on_step(self._table(event), "start", 0)
+            case "ASSET_MATERIALIZATION":
+                self._materialized(event)
+            case "ASSET_CHECK_EVALUATION":
+                self._checked(event)
+            case "STEP_UP_FOR_RETRY":
+                self._on_step(self._table(event), "retry", 0)
+            case "STEP_SUCCESS" | "STEP_FAILURE" | "STEP_SKIPPED":
+                self._ended_step(event)
+            case "PIPELINE_FAILURE":
+                # A run that another process closed as failed says nothing of its own.
+                error = event.job_failure_data.error if event.event_specific_data else None
+                if not self._ended and error is not None:
+                    self.run.error = _first_line(error.message)
+
+    def finish(self, instance: DagsterInstance) -> None:
+        """Sort the days without a materialization into failed and skipped, once the run is over."""
+        if any(ended == "STEP_FAILURE" for ended in self._ended.values()):
+            # What a failing step logged is stored, but not handed over while the run is on.
+            for entry in instance.all_logs(self.run.run_id, of_type=_STORED):
+                if entry.dagster_event is not None:
+                    self.see(entry.dagster_event)
+        for (name, check), days in self._warned.items():
+            first = min(days)
+            when = f"{len(days)} days, first {first}: " if len(days) > 1 else f"{first} " if first else ""
+            self._reports[name].warnings.append(f"{check}: {when}{days[first]}")
+        self._warned.clear()
+        for name in (n for n in self._contracts if n in self.run.piece.tables):
+            report = self._reports[name]
+            work = self._work.get(name)
+            report.work_seconds += report.seconds if work is None and name in self._began else work or 0.0
+            for day in self.run.piece.days:
+                if day in self._done[name]:
+                    report.failed.pop(day, None)
+                    report.skipped.pop(day, None)
+                elif reasons := self._bad[name].get(day):
+                    report.failed[day] = "; ".join(reasons)
+                else:
+                    report.skipped[day] = self._why_skipped(name, day)
+
+    def _table(self, event: DagsterEvent) -> str:
+        return table_of_step(event.step_key or "")
+
+    def _materialized(self, event: DagsterEvent) -> None:
+        materialization = event.step_materialization_data.materialization
+        name = ".".join(materialization.asset_key.path)
+        if name not in self._done or materialization.partition is None:
+            return
+        values = {key: value.value for key, value in materialization.metadata.items()}
+        day, report = date.fromisoformat(materialization.partition), self._reports[name]
+        if day in self._done[name]:
+            return
+        into = report.unchanged if values.get("status") == "unchanged" else report.published
+        into[day] = int(_number(values.get("dagster/partition_row_count")))
+        report.quarantined += int(_number(values.get("quarantined")))
+        self._done[name].add(day)
+        self._work.setdefault(name, _number(values.get("duration_seconds")))
+        self._on_step(name, "day", 1)
+
+    def _checked(self, event: DagsterEvent) -> None:
+        checked = event.asset_check_evaluation_data
+        name, partition = ".".join(checked.asset_key.path), checked.partition
+        if checked.passed or name not in self._bad:
+            return
+        if checked.severity.value == "WARN" and (partition is not None or checked.check_name in JUDGED_AFTER):
+            days = self._warned.setdefault((name, checked.check_name), {})
+            days.setdefault(partition or "", checked.description or "warns")
+        if partition is None or checked.severity.value != "ERROR":
+            return  # an evaluation over all days of the table, of which some are not this run's
+        text = f"{checked.check_name}: {checked.description or 'failed'}"
+        found = self._bad[name].setdefault(date.fromisoformat(partition), [])
+        if text not in found:
+            found.append(text)
+
+    def _ended_step(self, event: DagsterEvent) -> None:
+        name, report = self._table(event), self._reports.get(self._table(event))
+        if report is None:
+            return
+        self._ended[name] = event.event_type_value
+        report.seconds += self._now - self._began.get(name, self._now)
+        if event.is_step_failure:
+            data = event.step_failure_data
+            told = data.user_failure_data
+            kind = told.metadata.get("error") if told else None
+            interrupted = data.error_source.name == "INTERRUPT"
+            if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
+                report.broken = (told.description if told else None) or _cause(data.error)
+                self._broke.add(name)
+        self._on_step(name, "failed" if event.is_step_failure or name in self._broke else "end", 0)
+
+    def _why_skipped(self, name: str, day: date) -> str:
+        if name in self._broke:
+            return "the table's step broke"
+        for each in self._contracts[name].upstream.values():
+            upstream = self._reports.get(each.table)
+            if upstream is None:
+                continue
+            if each.table in self._broke:
+                return f"{each.table} broke"
+            if day in upstream.failed:
+                return f"waits for {each.table}, whose day failed"
+            if day in upstream.skipped:
+                return f"waits for {each.table}"
+        return self.run.error or "the run ended before"
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0.0
+
+
+def _cause(error: Any) -> str:
+    """The innermost error of a step failure, in one line."""
+    if error is None:
+        return "failed without a message"
+    while error.cause is not None:
+        error = error.cause
+    return _first_line(error.message)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
