@@ -21,6 +21,7 @@ from lakehouse.errors import (
     UsageError,
 )
 from lakehouse.orchestration.why import because
+from lakehouse.sources.faults import GeneratorError
 
 
 class Command(TyperCommand):
@@ -56,8 +57,6 @@ class Command(TyperCommand):
 
 def exit_code(error: LakehouseError) -> int:
     """2 where the command line or the settings have to change, else 3."""
-    from lakehouse.sources.faults import GeneratorError
-
     usage = UsageError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
     return USAGE if isinstance(error, usage) else BROKEN
 

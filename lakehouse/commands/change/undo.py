@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
+from lakehouse.delta.log import Version, versions
 from lakehouse.errors import UsageError
+from lakehouse.read.lake import Lake, table_path
 from lakehouse.runs.plans import stale_downstream
 from lakehouse.runs.selection import in_order
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
 from lakehouse.versions.moments import parse_moment, version_at
-
-if TYPE_CHECKING:
-    from lakehouse.delta.log import Version
-    from lakehouse.read.lake import Lake
-    from lakehouse.versions.restore import Restore
+from lakehouse.versions.restore import Restore, plan_restore
+from lakehouse.versions.restore import restore as carry_out
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
@@ -57,10 +57,6 @@ def history(
 
     A version whose files a vacuum has removed can neither be read nor restored whole.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.delta.log import versions
-    from lakehouse.read.lake import table_path
-
     source = get_table(name.removesuffix("_quarantine"))
     settings = get_settings()
     found = versions(table_path(settings.root, name if name.endswith("_quarantine") else source.id), limit)
@@ -130,10 +126,6 @@ def restore(
     One commit a table; nothing is copied and nothing is lost: the version before can be restored in turn. Starts no
     engine. Says which days of which tables are stale afterwards.
     """
-    from lakehouse.catalog import get_table, lake_without_engine
-    from lakehouse.versions.restore import plan_restore
-    from lakehouse.versions.restore import restore as carry_out
-
     settings = get_settings()
     quiet_warnings()
     contract = get_table(name)

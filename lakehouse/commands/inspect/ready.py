@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from lakehouse.build.ready import MISSING, READY, readiness
+from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, iso, parse_day, print_json, table
 from lakehouse.errors import CHECKS_FAILED, OK
@@ -43,13 +45,9 @@ def ready(
 
     It asks the table's own log, in the same commit as the rows, so there is no marker that could be wrong.
     """
-    from lakehouse.build.ready import MISSING, READY, readiness
-    from lakehouse.catalog import get_table, tables
-    from lakehouse.read.lake import LakeOfNow
-
     contract, until = get_table(name), time.monotonic() + wait
     while True:
-        found = readiness(LakeOfNow(get_settings(), tables()), contract, day)
+        found = readiness(lake_without_engine(get_settings()), contract, day)
         good = found.status == READY or (stale_ok and found.status != MISSING)
         left = until - time.monotonic()
         if good or left <= 0:
