@@ -13,8 +13,9 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.slices import check_slices
 from lakehouse.contracts.table import LAYERS
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
-from lakehouse.read.lake import table_path
-from lakehouse.settings import get_settings
+from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.settings import Settings, get_settings
+from lakehouse.spark.session import start
 
 
 @lru_cache(maxsize=1)
@@ -122,6 +123,16 @@ def get_table(name: str) -> Table:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
+
+
+def lake_with_engine(settings: Settings) -> Lake:
+    """The lake for computing; its engine starts at first use."""
+    return Lake(settings, tables(), lambda: start(settings))
+
+
+def lake_without_engine(settings: Settings) -> Lake:
+    """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
+    return LakeOfNow(settings, tables())
 
 
 def above(known: Mapping[str, Table], name: str) -> set[str]:

@@ -5,72 +5,65 @@ Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted
 
 from __future__ import annotations
 
+import copy
+import importlib
 import os
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from lakehouse import __doc__ as about
-from lakehouse.commands.build import backfill, backfills, intake, land
-from lakehouse.commands.change import candidate, forget, keys, late, undo
-from lakehouse.commands.inspect import (
-    clocks,
-    describe,
-    explain,
-    freshness,
-    impact,
-    quarantine,
-    query,
-    ready,
-    reconcile,
-    report,
-    schema,
-    status,
-)
-from lakehouse.commands.operate import alerts, dev, doctor, maintain
-from lakehouse.errors import SettingsError
-from lakehouse.sample import demo
-from lakehouse.settings import get_settings
-from lakehouse.store.disk import keep_private
+from lakehouse.commands.listed import COMMANDS
+
+
+class _Commands(dict[str, Any]):
+    """The commands by name; a command's module is imported when somebody asks for the command, not for its name."""
+
+    def __getitem__(self, name: str) -> Any:
+        if (made := super().__getitem__(name)) is None:
+            family = typer.Typer(rich_markup_mode="rich")
+            importlib.import_module(f"lakehouse.{COMMANDS[name].module}").add_to(family)
+            made = self[name] = typer.main.get_group(family).commands[name]
+        return made
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in COMMANDS else default
+
+    def items(self) -> Any:
+        return {name: self[name] for name in self}.items()
+
+    def values(self) -> Any:
+        return {name: self[name] for name in self}.values()
+
+
+class _Group(TyperGroup):
+    """All commands, imported one by one as they are used; their list is written from kept sentences."""
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**{**attrs, "commands": _Commands(dict.fromkeys(COMMANDS))})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as Typer calls it
+        """Their names, in the order of the list."""
+        return list(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the whole program."""
+        listed = copy.copy(self)
+        listed.commands = {name: TyperCommand(name, help=each.about) for name, each in COMMANDS.items()}
+        TyperGroup.format_help(listed, ctx, formatter)
+
 
 app = typer.Typer(
     name="lakehouse",
+    cls=_Group,
     help=f"{about}\n\nSettings are LAKEHOUSE_* environment variables or a .env file (see .env.example).",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 1 checks failed, 2 usage, 3 execution error, 130 interrupted.",
 )
-FAMILIES = (
-    demo,
-    land,
-    intake,
-    backfill,
-    backfills,
-    query,
-    ready,
-    status,
-    report,
-    freshness,
-    reconcile,
-    quarantine,
-    late,
-    clocks,
-    alerts,
-    describe,
-    explain,
-    impact,
-    schema,
-    undo,
-    candidate,
-    maintain,
-    keys,
-    forget,
-    doctor,
-    dev,
-)
-for family in FAMILIES:
-    family.add_to(app)
 
 
 def _version(wanted: bool) -> None:
@@ -95,11 +88,20 @@ def _options(
 
 def main() -> None:
     """Run the command line; what it writes is for its owner alone, or for the group that the root is open to."""
+    if sys.argv[1:2] not in ([], ["--help"], ["--version"]):  # these write nothing, and settings take time to load
+        _keep_private()
+    app()
+
+
+def _keep_private() -> None:
+    from lakehouse.errors import SettingsError
+    from lakehouse.settings import get_settings
+    from lakehouse.store.disk import keep_private
+
     try:
         keep_private(get_settings().root)
     except SettingsError:  # the command says so
         os.umask(0o077)
-    app()
 
 
 if __name__ == "__main__":

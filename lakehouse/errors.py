@@ -7,9 +7,16 @@ from datetime import date
 
 MOST_DAYS = 50  # named in one message
 
+# How a command ends; scripts and schedulers go by these numbers.
+OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+
 
 class LakehouseError(Exception):
     """Base of every error this project raises on purpose."""
+
+
+class UsageError(LakehouseError):
+    """What was asked for does not exist or does not fit together; the asking has to change."""
 
 
 class SettingsError(LakehouseError):

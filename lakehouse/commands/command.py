@@ -9,11 +9,19 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from lakehouse.commands.console import UsageError, say
-from lakehouse.errors import GeneratorError, HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
+from lakehouse.commands.console import say
+from lakehouse.errors import (
+    BROKEN,
+    INTERRUPTED,
+    USAGE,
+    GeneratorError,
+    HistoryGoneError,
+    LakehouseError,
+    SettingsError,
+    UnknownTableError,
+    UsageError,
+)
 from lakehouse.orchestration.why import because
-
-OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Command(TyperCommand):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
@@ -21,17 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.pieces import contiguous
+from lakehouse.runs.engine_log import engine_log
 from lakehouse.settings import Settings
 
 _WIDE = 100_000  # columns; what is piped to another program is never cut
 _ROOMY = 100
-_LARGEST_LOG = 10_000_000  # bytes; then a new one is begun and the last one kept
-
-
-class UsageError(LakehouseError):
-    """The command line asks for something that does not exist or does not fit together."""
 
 
 def parse_day(text: str | date) -> date:
@@ -47,6 +38,16 @@ def parse_day(text: str | date) -> date:
 FromDay = Annotated[date | None, typer.Option("--from", parser=parse_day, metavar="DAY", help="First day, YYYY-MM-DD.")]
 ToDay = Annotated[
     date | None, typer.Option("--to", parser=parse_day, metavar="DAY", help="Last day, inclusive, YYYY-MM-DD.")
+]
+Selection = Annotated[
+    str | None,
+    typer.Option(
+        "--select",
+        "-s",
+        metavar="SELECTION",
+        help='Tables, in Dagster\'s grammar: key:"gold/*"+, group:silver, tag:pii; or a name: gold.user_features. '
+        "Default: all.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -129,40 +130,6 @@ def cell(value: Any) -> Text:
     return Text(str(value))
 
 
-def days_text(days: Iterable[date], most: int = 4) -> str:
-    """Days as ranges: `2011-01-04 … 2011-01-07, 2011-01-09`."""
-    spans = contiguous(days)
-    shown = [str(a) if a == b else f"{a} … {b}" for a, b in spans[:most]]
-    return ", ".join(shown) + (f", … ({len(spans) - most} more ranges)" if len(spans) > most else "")
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint at the names most like one that does not exist; empty where none is."""
-    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(found)}?" if found else ""
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 day`, `2 days`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def age_text(age: timedelta) -> str:
-    """An age as people say it: minutes, hours or days."""
-    hours = age // timedelta(hours=1)
-    if age < timedelta(hours=2):
-        return f"{age // timedelta(minutes=1)} min"
-    return f"{hours} h" if age < timedelta(days=3) else f"{age.days} days"
-
-
-def program() -> str:
-    """How the reader of a hint can call this program."""
-    if shutil.which("lakehouse"):
-        return "lakehouse"
-    called = Path(sys.argv[0])
-    return os.path.relpath(called) if called.name == "lakehouse" else "python -m lakehouse.cli"
-
-
 def quiet_warnings() -> None:
     """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
     warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
@@ -195,7 +162,7 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
     saved_out, saved_err = os.dup(1), os.dup(2)
     try:
         if not verbose:
-            log = os.open(room_in_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+            log = os.open(engine_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
             os.dup2(log, 2)
             os.close(log)
         os.dup2(2, 1)
@@ -209,12 +176,3 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
             os.close(descriptor)
         if own:
             own.close()
-
-
-def room_in_log(settings: Settings) -> Path:
-    """The file for what engines and Dagster print; a full one is put aside."""
-    path = settings.root / "logs" / "engine.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > _LARGEST_LOG:
-        path.replace(path.with_suffix(".log.1"))
-    return path

@@ -1,12 +1,18 @@
-"""The progress bar of a run: a line a table, on the terminal only."""
+"""What people see while runs are on: a line a table on a terminal, and messages on standard error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from lakehouse.commands.console import engine_output_aside, say
+from lakehouse.runs.listener import Listener
+from lakehouse.settings import Settings
 
 _STATES = {"start": "running", "retry": "trying again", "failed": "[red]failed[/red]", "end": "done"}
 
@@ -64,3 +70,55 @@ class Bars(NoBars):
             self._progress.stop_task(task)
         if days:
             self._progress.advance(task, days)
+
+
+class Terminal(Listener):
+    """Shows runs on standard error: bars where it is a terminal, else a line where one of several runs is over.
+
+    Args:
+        settings: where the engine's log is.
+        verbose: show the log instead of the bars.
+    """
+
+    def __init__(self, settings: Settings, *, verbose: bool = False) -> None:
+        self.verbose = verbose
+        self._settings = settings
+        self._bars = NoBars()
+
+    @contextmanager
+    def here(self, days: Mapping[str, int]) -> Iterator[None]:
+        """Bars, while what the engine prints is led aside."""
+        with (
+            engine_output_aside(self._settings, verbose=self.verbose) as terminal,
+            self._shown(Bars(terminal.progress, days) if terminal.progress else NoBars()),
+        ):
+            yield
+
+    @contextmanager
+    def elsewhere(self, days: Mapping[str, int]) -> Iterator[None]:
+        """Bars alone."""
+        shown = sys.stderr.isatty() and not self.verbose
+        with self._shown(Bars(Console(file=sys.stderr), days) if shown else NoBars()):
+            yield
+
+    @contextmanager
+    def _shown(self, bars: NoBars) -> Iterator[None]:
+        self._bars = bars
+        try:
+            with bars:
+                yield
+        finally:
+            self._bars = NoBars()
+
+    def step(self, table: str, state: str, days: int) -> None:
+        """Move the table's bar."""
+        self._bars.step(table, state, days)
+
+    def say(self, text: str) -> None:
+        """Say it on standard error."""
+        say(text)
+
+    def run_over(self, text: str) -> None:
+        """Say it where no bar shows it."""
+        if not isinstance(self._bars, Bars):
+            say(text)

@@ -7,9 +7,10 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from lakehouse.commands.console import console, counted, days_text, program, say, table
-from lakehouse.commands.reports import Report
+from lakehouse.commands.console import console, say, table
+from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
+from lakehouse.texts import counted, days_text, program
 
 MOST_REASONS = 20
 

@@ -34,6 +34,7 @@ from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
+from lakehouse.days import contiguous
 from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
@@ -47,7 +48,7 @@ from lakehouse.orchestration.instance import (
     table_of,
 )
 from lakehouse.orchestration.partitions import daily_partitions
-from lakehouse.orchestration.pieces import Piece, bridged, contiguous, pieces_of
+from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
 from lakehouse.read.lake import Lake, LakeOfNow

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 
-from lakehouse.days import days_between
+from lakehouse.days import contiguous, days_between
 
 WIDEST_BRIDGE = 7  # days; a longer gap is two runs
 
@@ -57,14 +57,3 @@ def bridged(days: Collection[date], leave: Collection[date]) -> set[date]:
         if len(between) <= WIDEST_BRIDGE and not between & set(leave):
             whole |= between
     return whole
-
-
-def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:
-    """Gapless ranges, first and last day included, that together are the days."""
-    spans: list[tuple[date, date]] = []
-    for day in sorted(set(days)):
-        if spans and day - spans[-1][1] == timedelta(days=1):
-            spans[-1] = (spans[-1][0], day)
-        else:
-            spans.append((day, day))
-    return spans

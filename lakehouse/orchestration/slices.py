@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 
 from lakehouse.build.slices import Slicing
 from lakehouse.errors import LakehouseError
 
 SLICES_TAG = "lakehouse/slices"
-_OF_NEW_RUNS: ContextVar[int] = ContextVar(SLICES_TAG, default=1)
 
 
 class SlicesTagError(LakehouseError):
     """A run asks for a number of slices that is none."""
 
 
-@contextmanager
-def new_runs_in_slices(number: int) -> Iterator[None]:
-    """Every run that is recorded meanwhile, by whatever way, asks for that many slices."""
-    token = _OF_NEW_RUNS.set(number)
-    try:
-        yield
-    finally:
-        _OF_NEW_RUNS.reset(token)
-
-
-def tags_of_new_runs() -> dict[str, str]:
-    """The tag of the runs that are recorded now; none where they are not to be sliced."""
-    number = _OF_NEW_RUNS.get()
-    return {SLICES_TAG: str(number)} if number > 1 else {}
+def tags_for(slices: int) -> dict[str, str]:
+    """The tag of a run that asks for so many slices; none where it builds tables whole."""
+    return {SLICES_TAG: str(slices)} if slices > 1 else {}
 
 
 def slicing_of(tags: Mapping[str, str], tell: Callable[[str], None]) -> Slicing | None:

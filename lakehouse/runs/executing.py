@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -23,10 +24,30 @@ from dagster._core.snap import snapshot_from_execution_plan
 
 from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, partition_tags, this_process
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.slices import tags_of_new_runs
+from lakehouse.orchestration.slices import tags_for
 from lakehouse.orchestration.why import DAYS_TAG, days_text, why_now
 
 CODE_LOCATION = "lakehouse.definitions"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How runs are to build.
+
+    Attributes:
+        force: build days again whose inputs and code have not changed.
+        backfill: they are part of a backfill and no live runs, which decides their engine.
+        slices: heavy tables are staged in so many slices, one after the other; 1: whole.
+        verbose: Dagster prints what a run logs to the standard error of its process.
+    """
+
+    force: bool = False
+    backfill: bool = False
+    slices: int = 1
+    verbose: bool = False
+
+
+PLAIN = Asked()
 
 
 def lake_job() -> JobDefinition:
@@ -46,11 +67,9 @@ def create_run(
     tables: Sequence[str],
     first: date,
     last: date,
+    asked: Asked = PLAIN,
     *,
-    force: bool = False,
-    backfill: bool = False,
     not_published: Mapping[str, Mapping[date, str]] | None = None,
-    log_level: str = "CRITICAL",
 ) -> DagsterRun:
     """Record one run over a gapless range of days; nothing is executed yet.
 
@@ -59,11 +78,9 @@ def create_run(
         tables: what to materialize, by `layer.name`.
         first: first partition.
         last: last partition, inclusive.
-        force: build days again whose inputs and code have not changed.
-        backfill: it is part of a backfill and no live run, which decides its engine.
+        asked: how it is to build.
         not_published: by table that an earlier run was to build, the days it did not publish, and why: in this run they
             are held back from what reads them, as if it had been one run.
-        log_level: what Dagster prints to this process's standard error while the run is on.
     """
     job, run_id = lake_job(), str(uuid.uuid4())
     keys, checks = frozenset(asset_key(table) for table in tables), checks_of(job.asset_layer.asset_graph, tables)
@@ -72,10 +89,12 @@ def create_run(
         job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
     # A run that is executed again inherits its tags: the run's own id says whose process this is.
     tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{this_process()}/{run_id}"}
-    tags |= {BACKFILL_TAG: "true"} if backfill else {}
-    tags |= tags_of_new_runs() | {DAYS_TAG: days_text(first, last)} | why_now()
-    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
-    lake: dict[str, Any] = {"force": True} if force else {}
+    tags |= {BACKFILL_TAG: "true"} if asked.backfill else {}
+    tags |= tags_for(asked.slices) | {DAYS_TAG: days_text(first, last)} | why_now()
+    config: dict[str, Any] = {
+        "loggers": {"console": {"config": {"log_level": "INFO" if asked.verbose else "CRITICAL"}}}
+    }
+    lake: dict[str, Any] = {"force": True} if asked.force else {}
     if not_published:
         texts = {name: {day.isoformat(): why for day, why in days.items()} for name, days in not_published.items()}
         lake["not_published"] = texts

@@ -11,21 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
-from lakehouse.commands.selection import check_days, fit_days, in_order
-from lakehouse.errors import SourceError
-from lakehouse.orchestration.pieces import Piece, contiguous
+from lakehouse.commands.console import FromDay, ToDay, console, quiet_warnings, say, table
+from lakehouse.days import contiguous
+from lakehouse.errors import SourceError, UsageError
+from lakehouse.orchestration.pieces import Piece
+from lakehouse.runs.selection import check_days, fit_days, in_order
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, program
 
 DAYS = 14  # that end yesterday
 RETAIL_ROWS, EVENT_ROWS, SEED = 400, 300, 7
@@ -61,17 +53,19 @@ def demo(
     settings = get_settings()
     quiet_warnings()
     first, last = _land(settings, source, first, last)
-    settings = fit_days(settings)
+    settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
     say(f"Building every table for {first} … {last} through Dagster (the engine needs some seconds to start).")
     from lakehouse.catalog import tables
-    from lakehouse.commands.runs import run_pieces, run_stale
+    from lakehouse.commands.progress import Terminal
     from lakehouse.commands.summary import print_summary
+    from lakehouse.runs.running import run_pieces, run_stale
 
-    report = run_pieces(settings, [Piece(tuple(tables()), first, last)])
+    terminal = Terminal(settings)
+    report = run_pieces(settings, [Piece(tuple(tables()), first, last)], listener=terminal)
     if report.exit_code == 0:
         # Days outside of the range that its rows belong to: nothing is left for the sensor of `make dev`.
-        report.add(run_stale(settings, list(tables())))
+        report.add(run_stale(settings, list(tables()), listener=terminal))
     print_summary(report, settings)
     if report.exit_code in (0, 1):
         _show_gold(settings, first, last)
@@ -133,8 +127,8 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
 def _show_gold(settings: Settings, first: date, last: date) -> None:
     import pyarrow.compute as pc
 
-    from lakehouse.commands.inspect.rows import top_rows
     from lakehouse.read.lake import table_path
+    from lakehouse.read.rows import top_rows
 
     columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
     rows = top_rows(

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.catalog import get_table
+from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.checks.anomalies import Figures, drifts, volume
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.profile import profiles
-from lakehouse.commands.plans import lake_without_engine
 from lakehouse.contracts import Table
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
@@ -88,8 +87,8 @@ def main(argv: list[str]) -> int:
 
 
 def _built(root: Path, source: Path | None) -> Path:
-    from lakehouse.commands.runs import run_pieces
     from lakehouse.orchestration.pieces import Piece
+    from lakehouse.runs.running import run_pieces
 
     if source:
         land_online_retail(source, root)

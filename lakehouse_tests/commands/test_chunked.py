@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lakehouse.catalog import tables
-from lakehouse.commands.plans import DayPlan, forecast, plan_days
-from lakehouse.commands.reports import Report, RunReport, TableReport
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.records.estimate import Estimate
+from lakehouse.runs.plans import DayPlan, forecast, plan_days
+from lakehouse.runs.reports import Report, RunReport, TableReport
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
 

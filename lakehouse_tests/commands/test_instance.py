@@ -29,7 +29,7 @@ from lakehouse.orchestration.instance import (
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.why import because, why_now
-from lakehouse.runs.executing import create_run, execute
+from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 4)
@@ -97,7 +97,7 @@ def test_state_stays_under_the_root(instance: DagsterInstance, root: Path, tmp_p
 
 
 def test_a_range_is_one_run_that_plans_every_partition(instance: DagsterInstance) -> None:
-    run = create_run(instance, TABLES, FIRST, LAST, force=True)
+    run = create_run(instance, TABLES, FIRST, LAST, Asked(force=True))
     assert run.tags["dagster/asset_partition_range_start"] == "2011-03-01"
     assert run.tags["dagster/asset_partition_range_end"] == "2011-03-04"
     assert {key.to_user_string() for key in run.asset_selection or ()} == {"bronze/events", "silver/transactions"}

@@ -29,7 +29,7 @@ def bumped(monkeypatch: pytest.MonkeyPatch, **policy: Any) -> None:
     """The catalogue with the next version of silver.orders."""
     made = declared()["silver.orders"]
     changed = replace(made, **{"schema_version": made.schema_version + 1, **policy})
-    monkeypatch.setattr("lakehouse.catalog.declared", lambda: {**declared(), "silver.orders": changed})
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.declared", lambda: {**declared(), "silver.orders": changed})
 
 
 def test_the_project_is_as_locked(cli: Cli) -> None:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.catalog import tables
-from lakehouse.commands.console import days_text
-from lakehouse.commands.selection import select_tables
+from lakehouse.days import contiguous
 from lakehouse.errors import UnknownTableError
-from lakehouse.orchestration.pieces import contiguous, pieces_of
+from lakehouse.orchestration.pieces import pieces_of
+from lakehouse.runs.selection import select_tables
+from lakehouse.texts import days_text
 
 GOLD = ["gold.daily_revenue", "gold.user_features"]
 DAY = date(2011, 3, 1)

@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 import pytest
 
 from lakehouse.catalog import get_table, tables
-from lakehouse.commands.change.undo import parse_moment
-from lakehouse.commands.console import UsageError
 from lakehouse.delta.log import versions
+from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
+from lakehouse.versions.moments import parse_moment
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, Cli, run
 from lakehouse_tests.commands.test_without_engine import tree
 from lakehouse_tests.fixtures.making import put, rows_of

@@ -19,12 +19,12 @@ from rich.text import Text
 from lakehouse.catalog import tables
 from lakehouse.commands import console
 from lakehouse.commands.operate import dev, doctor
-from lakehouse.commands.reports import Report
 from lakehouse.delta.commit import append
 from lakehouse.delta.target import Commit
-from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.records.erasures import BEGUN, Erasure, note
 from lakehouse.records.ops import add_rows, ops_target
+from lakehouse.runs.executing import Asked
+from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
@@ -114,18 +114,18 @@ def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.Mon
     assert (refused.code, "none of gold.daily_revenue can be cut" in refused.err) == (2, True)
     assert cli("backfill", *RANGE, "--slices", "0").code == 2
 
-    asked: list[dict[str, str]] = []
+    slices: list[int] = []
 
-    def recorded(*_: Any, **__: Any) -> Report:
-        asked.append(tags_of_new_runs())
+    def recorded(*_: Any, asked: Asked, **__: Any) -> Report:
+        slices.append(asked.slices)
         return Report()
 
-    monkeypatch.setattr("lakehouse.commands.runs.run_pieces", recorded)
-    monkeypatch.setattr("lakehouse.commands.runs.run_stale", recorded)
+    monkeypatch.setattr("lakehouse.commands.build.backfill.run_pieces", recorded)
+    monkeypatch.setattr("lakehouse.commands.build.backfill.run_stale", recorded)
     cli("backfill", *RANGE, "--slices", "8")
     cli("backfill", "--touched", "--slices", "4", "--select", "gold.user_features")
     cli("backfill", *RANGE)
-    assert asked == [{"lakehouse/slices": "8"}, {"lakehouse/slices": "4"}, {}]
+    assert slices == [8, 4, 1]
 
 
 def test_nothing_failed_is_nothing_to_do(cli: Cli) -> None:

@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.build.base import open_base
-from lakehouse.commands.inspect.rows import top_rows
 from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
 from lakehouse.delta.commit import append, ensure_table, replace_days
@@ -26,6 +25,7 @@ from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError
+from lakehouse.read.rows import top_rows
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 from lakehouse_tests.faults.racers import Racers, Step, target_at, wider_at

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from deltalake import DeltaTable
 
-from lakehouse.commands.inspect.rows import files_of
 from lakehouse.read.lake import table_path
+from lakehouse.read.rows import files_of
 from lakehouse_tests.faults.crashing import COLUMNS, Rows
 
 Reader = Callable[[Path, Sequence[str]], list[tuple[Any, ...]]]

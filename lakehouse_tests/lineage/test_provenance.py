@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.build.build import build
 from lakehouse.catalog import tables
-from lakehouse.commands.console import UsageError
 from lakehouse.commands.inspect.explain import _the_row
+from lakehouse.errors import UsageError
 from lakehouse.lineage.provenance import Step, Tracer
 from lakehouse.read.lake import Lake
 from lakehouse.versions.restore import plan_restore, restore

@@ -18,7 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources
 from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
-from lakehouse.runs.executing import create_run, execute
+from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.making import rows_of
@@ -49,7 +49,7 @@ def test_the_engine_follows_from_what_the_run_is(
         return result(table, dict.fromkeys(days, GOOD))
 
     monkeypatch.setattr(assets, "build", on_an_engine)
-    run = create_run(instance, [TABLE], DAY, DAY, backfill=BACKFILL_TAG in tags)
+    run = create_run(instance, [TABLE], DAY, DAY, Asked(backfill=BACKFILL_TAG in tags))
     instance.add_run_tags(run.run_id, dict(tags))
     assert _executed(instance, run).status.value == "SUCCESS"
     assert [each.spark_memory for each in started] == [memory]
@@ -89,7 +89,7 @@ def test_a_live_run_and_a_backfill_of_one_day_both_end_well(
 
     monkeypatch.setattr(publish, "failpoint", overtaken)
     land_events(settings.root, DAY, 1, rows=40, seed=3)
-    run = _executed(instance, create_run(instance, [TABLE], DAY, DAY, backfill=True))
+    run = _executed(instance, create_run(instance, [TABLE], DAY, DAY, Asked(backfill=True)))
     assert (live[1].status.value, run.status.value) == ("SUCCESS", "SUCCESS")
     kinds = Counter(e.dagster_event.event_type_value for e in instance.all_logs(run.run_id) if e.dagster_event)
     assert (kinds["STEP_UP_FOR_RETRY"], kinds["ASSET_MATERIALIZATION"]) == (1, 1)

@@ -12,11 +12,10 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from lakehouse.build.result import BuildResult
-from lakehouse.commands import daemon
-from lakehouse.commands.command import INTERRUPTED, OK
-from lakehouse.commands.watch import Watch
+from lakehouse.commands.progress import Terminal
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
+from lakehouse.errors import INTERRUPTED, OK
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration import instance as instance_module
 from lakehouse.orchestration.backfills import (
@@ -34,7 +33,9 @@ from lakehouse.orchestration.backfills import (
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.report import asset_key
 from lakehouse.records.failures import Depth
+from lakehouse.runs import daemon
 from lakehouse.runs.executing import asset_graph, create_run, execute
+from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.fixtures.making import Clock
@@ -224,7 +225,7 @@ def test_whoever_stops_following_stops_nothing_else(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(daemon, "time", Clock(interrupted))
-    report = daemon.follow(settings, backfill)
+    report = daemon.follow(settings, backfill, Terminal(settings))
     assert report.exit_code == INTERRUPTED
     assert f"No longer following; backfill {backfill} goes on" in capsys.readouterr().err
     assert state_of(_kept(instance, backfill)) == "running"

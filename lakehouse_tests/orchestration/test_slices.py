@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
-from lakehouse.orchestration.slices import SLICES_TAG, new_runs_in_slices
-from lakehouse.runs.executing import create_run, execute
+from lakehouse.orchestration.slices import SLICES_TAG
+from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse_tests.orchestration.running import GOOD, TABLE, Foretold, result
 
 DAY = date(2011, 1, 4)
@@ -75,6 +75,5 @@ def test_a_tag_that_is_no_number_fails_by_name(runs: Foretold, instance: Dagster
 
 def test_runs_recorded_by_a_command_carry_the_tag(instance: DagsterInstance) -> None:
     """Without it, `backfill --slices` would say that it slices, and build whole; or the next command would slice too."""
-    with new_runs_in_slices(8):
-        assert create_run(instance, [TABLE], DAY, DAY).tags[SLICES_TAG] == "8"
+    assert create_run(instance, [TABLE], DAY, DAY, Asked(slices=8)).tags[SLICES_TAG] == "8"
     assert SLICES_TAG not in create_run(instance, [TABLE], DAY, DAY).tags

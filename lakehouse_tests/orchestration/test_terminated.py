@@ -12,7 +12,6 @@ from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_senso
 
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
-from lakehouse.commands.inspect.status import table_states
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.orchestration import automation
@@ -20,6 +19,7 @@ from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
 from lakehouse.orchestration.ended import Ended, ended_days
+from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings

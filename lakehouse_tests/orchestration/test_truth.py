@@ -17,7 +17,6 @@ from lakehouse.build.ready import READY, readiness
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
-from lakehouse.commands.inspect.status import table_states
 from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction
@@ -27,7 +26,8 @@ from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING, JUDGED_AFTER
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import LakeOfNow
-from lakehouse.runs.executing import create_run, execute
+from lakehouse.report.states import table_states
+from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result
@@ -79,7 +79,7 @@ class Shop:
     def run(self, first: date, last: date, *, force: bool = False) -> DagsterRun:
         """A run over these days; what is not landed comes out empty and well."""
         self.runs._build = self.build
-        run = create_run(self.instance, [self.table], first, last, force=force)
+        run = create_run(self.instance, [self.table], first, last, Asked(force=force))
         for _ in execute(self.instance, run):
             pass
         self.ran()
@@ -280,7 +280,7 @@ class Mall(dict[str, Shop]):
     def run(self, first: date, last: date, *, force: bool) -> None:
         """A run over some days of all tables; what is refused is held back from the tables below."""
         self.runs._build = lambda table, days, **given: self[table.id].build(table, days, **given)
-        for _ in execute(self.instance, create_run(self.instance, list(self), first, last, force=force)):
+        for _ in execute(self.instance, create_run(self.instance, list(self), first, last, Asked(force=force))):
             pass
         for each in self.values():
             each.ran()

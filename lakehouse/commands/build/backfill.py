@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lakehouse.build.lookback import Rewritten, versions, would_write, written_since
+from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.commands.build.backfills import Daemon, NoWait
+from lakehouse.commands.build.following import launch
 from lakehouse.commands.build.lookback import print_rewritten
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    quiet_warnings,
-    say,
-    table,
-)
-from lakehouse.commands.selection import Selection, check_days, in_order, last_partition, select_tables
+from lakehouse.commands.console import AsJson, FromDay, Selection, ToDay, console, print_json, say, table
+from lakehouse.commands.progress import Terminal
+from lakehouse.commands.summary import print_summary
+from lakehouse.errors import UsageError
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
+from lakehouse.orchestration.instance import opened_instance, unfinished_days
 from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.runs.at_once import run_chunks
+from lakehouse.runs.executing import Asked
+from lakehouse.runs.plans import DayPlan, forecast, plan_days, stale_by_table
+from lakehouse.runs.reports import Report
+from lakehouse.runs.running import close_abandoned, run_pieces, run_stale
+from lakehouse.runs.selection import check_days, in_order, last_partition, select_tables
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.build.lookback import Rewritten
+from lakehouse.texts import counted, days_text
 
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
@@ -109,6 +107,20 @@ def add_to(app: typer.Typer) -> None:
     )(backfill)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """How days are built and told of, as the command line says it."""
+
+    asked: Asked
+    days_per_run: int | None = None
+    at_once: int = 1
+    dry_run: bool = False
+    daemon: bool = False
+    wait: bool = True
+    as_json: bool = False
+    verbose: bool = False
+
+
 def materialize(
     selection: Selection = None,
     first: FromDay = None,
@@ -121,12 +133,11 @@ def materialize(
     """Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone."""
     settings = get_settings()
     first, last = check_days(settings, first, last or first)
-    quiet_warnings()
-    _run(settings, [Chunk(Piece(tuple(select_tables(selection)), first, last))], 1, force, as_json, verbose)
+    way = _Way(Asked(force=force), as_json=as_json, verbose=verbose)
+    _run(settings, [Chunk(Piece(tuple(select_tables(selection)), first, last))], way)
 
 
 def backfill(  # noqa: PLR0913 - a command's options
-    context: typer.Context,
     selection: Selection = None,
     first: FromDay = None,
     last: ToDay = None,
@@ -150,95 +161,91 @@ def backfill(  # noqa: PLR0913 - a command's options
     inputs and code are left alone, so the same command again goes on where the last one ended. Every day is audited
     before it is published.
     """
-    from lakehouse.catalog import tables
-    from lakehouse.commands.daemon import launch
-    from lakehouse.commands.plans import forecast, plan_days
-
-    settings = get_settings()
-    quiet_warnings()
+    settings, names = get_settings(), select_tables(selection)
     if slices > 1:
-        context.with_resource(_in_slices(select_tables(selection), slices))
+        _say_slices(names, slices)
     if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
         raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
     if no_wait and not daemon:
         raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
-    if daemon and (days_per_run or at_once > 1):
-        raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS and its queue: no --days-per-run, no --at-once.")
+    asked = Asked(force=force, backfill=True, slices=slices)
+    way = _Way(asked, days_per_run, at_once, dry_run, daemon, not no_wait, as_json, verbose)
+    _check_cuts(way, stale=touched or outdated)
     if touched or outdated:
-        if days_per_run or at_once > 1:
-            raise UsageError("--touched and --outdated decide table by table: no --days-per-run and no --at-once.")
         within = (first or settings.first_day, last or last_partition())
-        wait = not no_wait if daemon else None
-        _run_stale(settings, select_tables(selection), within, outdated, dry_run, as_json, verbose, daemon_wait=wait)
+        _build_stale(settings, names, within, way, outdated=outdated)
         return
     if failed_only:
-        names = select_tables(selection)
         wanted = _unfinished(settings, names, first, last)
     else:
         first, last = check_days(settings, first, last)
-        names = select_tables(selection)
         wanted = {name: set(Piece((), first, last).days) for name in names}
-    chunks = asked_for(wanted, tables(), days_per_run, at_once)
-    if dry_run:
-        _print_plan(settings, names, wanted, one_by_one(chunks), force, as_json)
-        return
-    if not chunks:
-        say("Nothing to do: no day of these tables is left over from a failed or cancelled run.")
-        if as_json:
-            print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
-        return
-    if daemon:
-        launch(settings, names, wanted, force=force, wait=not no_wait, as_json=as_json)
-        return
-    plans = plan_days(settings, names, wanted, force=force, pieces=one_by_one(chunks))
-    say(forecast(plans, len(chunks), at_once))
-    _run(settings, chunks, at_once, force, as_json, verbose, backfill=True)
+    _build_days(settings, names, wanted, way)
 
 
-def _in_slices(names: Sequence[str], slices: int) -> AbstractContextManager[None]:
-    """While it is on, every run that is recorded asks for slices; says which tables that is for."""
-    from lakehouse.catalog import tables
-    from lakehouse.orchestration.slices import new_runs_in_slices
-
+def _say_slices(names: Sequence[str], slices: int) -> None:
+    """Say which tables are cut into slices, and which are built whole all the same."""
     sliced = [name for name in names if tables()[name].slice_by]
     whole = [name for name in names if name not in sliced]
     if not sliced:
         raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no slice_by.")
     say(f"In {slices} slices: {', '.join(sliced)}." + (f" Built whole: {', '.join(whole)}." if whole else ""))
-    return new_runs_in_slices(slices)
 
 
-def _run_stale(
-    settings: Settings,
-    names: Sequence[str],
-    within: tuple[date, date],
-    outdated: bool,
-    dry_run: bool,
-    as_json: bool,
-    verbose: bool,
-    daemon_wait: bool | None,
+def _check_cuts(way: _Way, *, stale: bool) -> None:
+    """Refuse to cut the range where somebody else decides which runs there are."""
+    if not way.days_per_run and way.at_once == 1:
+        return
+    if way.daemon:
+        raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS and its queue: no --days-per-run, no --at-once.")
+    if stale:
+        raise UsageError("--touched and --outdated decide table by table: no --days-per-run and no --at-once.")
+
+
+def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, set[date]], way: _Way) -> None:
+    """Build the days asked for: here, by the daemon, or only list them."""
+    chunks = asked_for(wanted, tables(), way.days_per_run, way.at_once)
+    if way.dry_run:
+        pieces = one_by_one(chunks)
+        _print_plan(plan_days(settings, names, wanted, force=way.asked.force, pieces=pieces), pieces, way)
+    elif not chunks:
+        say("Nothing to do: no day of these tables is left over from a failed or cancelled run.")
+        if way.as_json:
+            print_json({"exit_code": 0, "seconds": 0, "dagster_seconds": 0, "runs": [], "tables": []})
+    elif way.daemon:
+        launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
+    else:
+        plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
+        say(forecast(plans, len(chunks), way.at_once))
+        _run(settings, chunks, way)
+
+
+def _build_stale(
+    settings: Settings, names: Sequence[str], within: tuple[date, date], way: _Way, *, outdated: bool
 ) -> None:
-    from lakehouse.build.lookback import versions, would_write, written_since
-    from lakehouse.commands.daemon import launch
-    from lakehouse.commands.plans import lake_without_engine, stale_by_table
-    from lakehouse.commands.runs import run_stale
-    from lakehouse.commands.summary import print_summary
-
+    """Build the stale days, or those alone that older code built: here, by the daemon, or only list them."""
     in_order(*within)
     lake = lake_without_engine(settings)
     wanted = stale_by_table(lake, names, within, outdated=outdated)
-    if dry_run:
+    if way.dry_run:
+        pieces = pieces_of(wanted, names)
         would = None if outdated else would_write(lake, wanted)
-        _print_plan(settings, names, wanted, pieces_of(wanted, names), False, as_json, would)
+        _print_plan(plan_days(settings, names, wanted, pieces=pieces), pieces, way, would)
         return
-    if daemon_wait is not None and any(wanted.values()):
-        launch(settings, names, wanted, force=False, wait=daemon_wait, as_json=as_json)
+    if way.daemon and any(wanted.values()):
+        launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
         return
     only, before = wanted if outdated else None, versions(lake, names)
-    report = run_stale(settings, names, within=within, only=only, backfill=True, verbose=verbose)
+    terminal = Terminal(settings, verbose=way.verbose)
+    report = run_stale(settings, names, within=within, only=only, asked=way.asked, listener=terminal)
     runs = {run.run_id for run in report.runs}
     written = None if outdated else written_since(lake_without_engine(settings), before, runs)
-    if as_json:
+    _tell_stale(report, written, settings, way)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell_stale(report: Report, written: Rewritten | None, settings: Settings, way: _Way) -> None:
+    if way.as_json:
         print_json(report.as_json() | ({"rewritten": written.as_json()} if written else {}))
     elif not report.runs:
         say("Nothing to do: every day is published from the inputs and the code that are there now.")
@@ -246,28 +253,15 @@ def _run_stale(
         print_summary(report, settings)
         if written:
             print_rewritten(written, "rewritten")
-    raise typer.Exit(report.exit_code)
 
 
-def _run(
-    settings: Settings,
-    chunks: Sequence[Chunk],
-    at_once: int,
-    force: bool,
-    as_json: bool,
-    verbose: bool,
-    *,
-    backfill: bool = False,
-) -> None:
-    from lakehouse.commands.build.at_once import run_chunks
-    from lakehouse.commands.runs import run_pieces
-    from lakehouse.commands.summary import print_summary
-
-    if at_once > 1 and len(chunks) > 1:
-        report = run_chunks(settings, chunks, at_once, force=force, verbose=verbose)
+def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
+    terminal = Terminal(settings, verbose=way.verbose)
+    if way.at_once > 1 and len(chunks) > 1:
+        report = run_chunks(settings, chunks, way.at_once, asked=way.asked, listener=terminal)
     else:
-        report = run_pieces(settings, one_by_one(chunks), force=force, backfill=backfill, verbose=verbose)
-    if as_json:
+        report = run_pieces(settings, one_by_one(chunks), asked=way.asked, listener=terminal)
+    if way.as_json:
         print_json(report.as_json())
     else:
         print_summary(report, settings)
@@ -280,27 +274,13 @@ def _unfinished(
     in_order(first, last)
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
-    from lakehouse.commands.runs import close_abandoned
-    from lakehouse.orchestration.instance import opened_instance, unfinished_days
-
     with opened_instance(settings) as instance:
-        close_abandoned(instance)
+        close_abandoned(instance, say)
         return unfinished_days(instance, names, first=first, last=last)
 
 
-def _print_plan(
-    settings: Settings,
-    names: Sequence[str],
-    wanted: dict[str, set[date]],
-    pieces: Sequence[Piece],
-    force: bool,
-    as_json: bool,
-    would: Rewritten | None = None,
-) -> None:
-    from lakehouse.commands.plans import plan_days
-
-    plans = plan_days(settings, names, wanted, force=force, pieces=pieces)
-    if as_json:
+def _print_plan(plans: Sequence[DayPlan], pieces: Sequence[Piece], way: _Way, would: Rewritten | None = None) -> None:
+    if way.as_json:
         runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
         days = [
             {"table": p.table, "build": p.build, "unchanged": p.unchanged}
@@ -309,19 +289,8 @@ def _print_plan(
         ]
         print_json({"runs": runs, "tables": days} | ({"to_rewrite": would.as_json()} if would else {}))
         return
-    rows = [
-        (
-            p.table,
-            len(p.build),
-            len(p.unchanged),
-            p.estimate.rows or "?",
-            _about(p.estimate.seconds),
-            days_text(p.build),
-        )
-        for p in plans
-    ]
     columns = ("table", "to build", "unchanged", "rows, about", "sec, about", "days to build")
-    console().print(table(columns, rows, right=columns[1:-1]))
+    console().print(table(columns, [_cells(each) for each in plans], right=columns[1:-1]))
     if would:
         print_rewritten(would, "to rewrite")
     total = sum(len(p.build) for p in plans)
@@ -331,5 +300,9 @@ def _print_plan(
     say(f"Dry run: {told}; nothing was written.")
 
 
-def _about(expected: float | None) -> str:
-    return "?" if expected is None else f"{expected:.1f}"
+def _cells(plan: DayPlan) -> tuple[str | int, ...]:
+    seconds = plan.estimate.seconds
+    about = "?" if seconds is None else f"{seconds:.1f}"
+    return (
+        plan.table, len(plan.build), len(plan.unchanged), plan.estimate.rows or "?", about, days_text(plan.build)
+    )  # fmt: skip

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from dagster import DagsterInstance
+from dagster._core.execution.backfill import PartitionBackfill
 
+from lakehouse.commands.build.following import started
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    near,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
+from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
+from lakehouse.errors import UsageError
+from lakehouse.orchestration import backfills
+from lakehouse.orchestration.backfills import (
+    PAUSED_TAG,
+    data_of,
+    holds_paused_runs,
+    is_over,
+    newest_backfills,
+    runs_of,
+    set_paused,
+    state_of,
+    target_of,
 )
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.runs.daemon import DaemonClient
+from lakehouse.runs.executing import asset_graph
+from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
-    from dagster._core.execution.backfill import PartitionBackfill
-
-    from lakehouse.commands.watch import Watch
+from lakehouse.texts import counted, days_text, near, program
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `backfills list` and the interface name it.")]
 Daemon = Annotated[
@@ -64,9 +67,6 @@ def list_(*, as_json: AsJson = False) -> None:
     """The newest backfills: their state, days, and how many of them are done."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.orchestration.backfills import newest_backfills
-    from lakehouse.orchestration.instance import opened_instance
-
     if not _has_state(settings):
         found = []
     else:
@@ -99,10 +99,6 @@ def show(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """How far a backfill is, table by table; its runs; its failed days with their reasons."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.commands.watch import Watch
-    from lakehouse.orchestration.backfills import is_over
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings) as instance:
         watch = Watch(instance, _chosen(instance, backfill_id).backfill_id)
         watch.look()
@@ -132,9 +128,6 @@ def cancel(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """End a backfill for good, together with its runs; what is published stays. The daemon does it within a minute."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.orchestration import backfills
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings) as instance:
         chosen = _unfinished(instance, backfill_id)
         backfills.cancel(instance, chosen.backfill_id)
@@ -149,10 +142,6 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
     """Build what a backfill that is over was to build and has not: failed days, what waits for them, cancelled ones."""
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.commands.daemon import DaemonClient, started
-    from lakehouse.orchestration.backfills import is_over, state_of
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings) as instance:
         chosen = _chosen(instance, backfill_id)
         if not is_over(chosen):
@@ -162,7 +151,7 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
             )
         if state_of(chosen) == "done":
             raise UsageError(f"Backfill {backfill_id} is done: there is nothing left to build.")
-    again = DaemonClient(settings).again(backfill_id)
+    again = DaemonClient(settings, say).again(backfill_id)
     say(f"Backfill {again} builds what {backfill_id} has not.")
     started(settings, again, wait=not no_wait, as_json=as_json)
 
@@ -170,9 +159,6 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
 def _set_paused(backfill_id: str, paused: bool, as_json: bool) -> None:
     settings = get_settings()
     quiet_warnings()
-    from lakehouse.orchestration.backfills import PAUSED_TAG, holds_paused_runs, runs_of, set_paused, state_of
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings) as instance:
         chosen = _unfinished(instance, backfill_id)
         if paused and not holds_paused_runs(instance):
@@ -197,8 +183,6 @@ def _has_state(settings: Settings) -> bool:
 
 
 def _chosen(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
-    from lakehouse.orchestration.backfills import newest_backfills
-
     found = instance.get_backfill(backfill_id)
     if found is None:
         known = [each.backfill_id for each in newest_backfills(instance)]
@@ -209,8 +193,6 @@ def _chosen(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
 
 
 def _unfinished(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
-    from lakehouse.orchestration.backfills import is_over, state_of
-
     found = _chosen(instance, backfill_id)
     if is_over(found):
         raise UsageError(f"Backfill {backfill_id} is over ({state_of(found)}).")
@@ -219,9 +201,6 @@ def _unfinished(instance: DagsterInstance, backfill_id: str) -> PartitionBackfil
 
 def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
     """What the list says of a backfill; `done` and `failed` as of the daemon's last look, None of a job's."""
-    from lakehouse.orchestration.backfills import data_of, state_of, target_of
-    from lakehouse.runs.executing import asset_graph
-
     graph = asset_graph()
     target, data = target_of(backfill, graph), data_of(backfill, graph)
     return {

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import uuid
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    days_text,
-    engine_output_aside,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.build.build import build
+from lakehouse.build.result import BuildResult
+from lakehouse.build.touched import stale_days
+from lakehouse.catalog import get_table, lake_with_engine, tables
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, quiet_warnings, say, table
+from lakehouse.contracts import Table
+from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.build.result import BuildResult
-    from lakehouse.contracts import Table
-    from lakehouse.read.lake import Lake
+from lakehouse.texts import days_text, program
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,8 +47,6 @@ def intake(
 
     Exit code 1: a check failed, such as transactions that take longer than the table's lag.
     """
-    from lakehouse.catalog import get_table, tables
-
     chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
     if wrong := [each.id for each in chosen if not each.extract]:
         raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
@@ -66,11 +56,7 @@ def intake(
     quiet_warnings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
-        from lakehouse.build.build import build
-        from lakehouse.read.lake import Lake
-        from lakehouse.spark.session import start
-
-        lake = Lake(settings, tables(), lambda: start(settings))
+        lake = lake_with_engine(settings)
         run_id = f"intake-{uuid.uuid4().hex[:12]}"
         for each in chosen:
             result = build(lake, each, [], run_id=run_id, force=whole)
@@ -86,9 +72,6 @@ def intake(
 
 def _followers(lake: Lake, source: Table, run_id: str) -> dict[str, list[date]]:
     """Build the stale days of every table that reads the source, directly or not; returns them by table."""
-    from lakehouse.build.build import build
-    from lakehouse.build.touched import stale_days
-
     reached, built = {source.id}, {}
     for each in lake.tables.values():
         if reached.intersection(read.table for read in each.upstream.values()):

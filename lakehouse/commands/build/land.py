@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, FromDay, ToDay, UsageError, counted, print_json, program, say
-from lakehouse.commands.selection import fit_days
-from lakehouse.errors import SourceError
+from lakehouse.commands.console import AsJson, FromDay, ToDay, print_json, say
+from lakehouse.errors import SourceError, UsageError
+from lakehouse.runs.selection import fit_days
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, program
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Landing
@@ -126,7 +127,7 @@ def _made_up(
 def _report(files: Sequence[Landed], as_json: bool) -> None:
     settings = get_settings()
     if settings.own_file.exists():  # a lake whose days are those of its files
-        fit_days(settings)
+        fit_days(settings, say)
     root = settings.root
     if as_json:
         print_json(

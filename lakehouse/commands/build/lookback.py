@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from lakehouse.build.lookback import Rewritten
 from lakehouse.commands.console import console, table
-
-if TYPE_CHECKING:
-    from lakehouse.build.lookback import Rewritten
 
 
 def print_rewritten(found: Rewritten, verb: str) -> None:

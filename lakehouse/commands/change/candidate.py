@@ -5,36 +5,39 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.change.undo import Name, Reason, say_stale, stale_downstream
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.build.result import BuildResult
+from lakehouse.build.touched import known_days
+from lakehouse.catalog import get_table, lake_with_engine, lake_without_engine
+from lakehouse.commands.change.undo import Name, Reason, say_stale
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
     ToDay,
-    UsageError,
     console,
-    counted,
-    days_text,
     engine_output_aside,
     print_json,
-    program,
     quiet_warnings,
     say,
     table,
 )
+from lakehouse.contracts import Table
 from lakehouse.days import days_between
+from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.read.lake import Lake
+from lakehouse.runs.plans import stale_downstream
+from lakehouse.runs.selection import check_days, last_partition
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
-
-if TYPE_CHECKING:
-    from lakehouse.build.result import BuildResult
-    from lakehouse.contracts import Table
-    from lakehouse.read.lake import Lake
-    from lakehouse.versions.compare import Comparison
+from lakehouse.versions.candidate import build_candidate, drop_candidate, open_candidate
+from lakehouse.versions.candidate import swap as swap_tables
+from lakehouse.versions.compare import Comparison
+from lakehouse.versions.compare import compare as compare_tables
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,14 +69,11 @@ def build(name: Name, first: FromDay = None, last: ToDay = None, *, as_json: AsJ
     The same checks apply as for the table itself: days that fail are not part of the candidate, and the command ends
     with 1. Days that are built from the same inputs and code already are left alone.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.versions.candidate import build_candidate
-
     settings = get_settings()
     quiet_warnings()
     contract = get_table(name)
     with engine_output_aside(settings):
-        lake = _lake(settings)
+        lake = lake_with_engine(settings)
         days = _days(settings, lake, contract, first, last)
         result = build_candidate(lake, contract, days, run_id=f"candidate-{uuid.uuid4().hex[:12]}")
     failed = {day: result.days[day].reason for day in result.with_status("failed")}
@@ -120,18 +120,14 @@ def compare(
 
     Ends with 1 if they differ. Personal data is compared, and never shown.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.versions.candidate import open_candidate
-    from lakehouse.versions.compare import compare as compare_tables
-
     settings = get_settings()
     quiet_warnings()
     contract = get_table(name)
-    candidate = open_candidate(_lake(settings), contract)
+    candidate = open_candidate(lake_with_engine(settings), contract)
     if not candidate.days:
         raise UsageError(f"The candidate of {contract.id} has no day that passed its audit.")
     with engine_output_aside(settings):
-        found = compare_tables(_lake(settings), candidate, sample=sample)
+        found = compare_tables(lake_with_engine(settings), candidate, sample=sample)
     if as_json:
         print_json(_compared(found))
     else:
@@ -207,10 +203,6 @@ def swap(
 
     The candidate stays until it is dropped, and the table's version before can be restored: that swaps back.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.versions.candidate import swap as swap_tables
-
     settings = get_settings()
     quiet_warnings()
     contract = get_table(name)
@@ -235,28 +227,13 @@ def swap(
 
 def drop(name: Name) -> None:
     """Remove the candidate's folders; the live table is not touched, whatever was swapped."""
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.versions.candidate import drop_candidate
-
     contract = get_table(name)
     found = drop_candidate(lake_without_engine(get_settings()), contract)
     say(f"The candidate of {contract.id} is removed." if found else f"{contract.id} has no candidate.")
 
 
-def _lake(settings: Settings) -> Lake:
-    from lakehouse.catalog import tables
-    from lakehouse.read.lake import Lake
-    from lakehouse.spark.session import start
-
-    return Lake(settings, tables(), lambda: start(settings))
-
-
 def _days(settings: Settings, lake: Lake, contract: Table, first: date | None, last: date | None) -> Sequence[date]:
     """The range asked for; by default from the first to the last day that has input or was published."""
-    from lakehouse.build.touched import known_days
-    from lakehouse.commands.selection import check_days, last_partition
-
     if first is None and last is None:
         known = [day for day in known_days(lake, contract) if settings.first_day <= day <= last_partition()]
         if not known:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from lakehouse.build.touched import stale_days
+from lakehouse.catalog import below, tables
 from lakehouse.commands.build.backfill import Verbose
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
 from lakehouse.commands.inspect.quarantined import (
     CodeOption,
     DayOption,
@@ -30,15 +21,21 @@ from lakehouse.commands.inspect.quarantined import (
     chosen_table,
     wanted_rows,
 )
-from lakehouse.commands.reports import Report
+from lakehouse.commands.progress import Terminal
+from lakehouse.commands.summary import print_summary
+from lakehouse.contracts import Table
+from lakehouse.errors import UsageError
+from lakehouse.orchestration.pieces import bridged, pieces_of
+from lakehouse.quarantine.replay import ReplayPlan, by_rules, carry_out, plan_replay
+from lakehouse.quarantine.replay import discard as discard_rows
+from lakehouse.read.lake import Lake
+from lakehouse.records.failures import failures
+from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, Entry, entries
+from lakehouse.runs.executing import Asked
+from lakehouse.runs.reports import Report
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.quarantine.replay import ReplayPlan
-    from lakehouse.read.lake import Lake
-    from lakehouse.records.ledger import Entry
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which rows and days are meant; write nothing.")]
 
@@ -90,16 +87,12 @@ def replay(
     Days that hold none of these rows are left alone. A day whose inputs and code are those its rows were judged by
     would come out the same: it is not built, so that a second replay changes nothing.
     """
-    from lakehouse.catalog import below, tables
-    from lakehouse.quarantine.replay import carry_out, plan_replay
-    from lakehouse.read.lake import Lake
-
     settings, contract = get_settings(), chosen_table(name)
     quiet_warnings()
     wanted = wanted_rows(contract, rule, day, code)
     lake = Lake(settings, tables(), _no_engine)
     plan = plan_replay(lake, contract, wanted, force=force)
-    report = Report()
+    report, terminal = Report(), Terminal(settings, verbose=verbose)
     if plan.nothing_to_do or dry_run:
         _tell(plan, [], report, as_json, dry_run=dry_run)
         return
@@ -108,24 +101,20 @@ def replay(
         _say_inputs_behind(lake, contract)
 
     def execute(days: Collection[date]) -> Sequence[str] | None:
-        from lakehouse.build.touched import stale_days
-        from lakehouse.commands.runs import run_pieces, run_stale
-        from lakehouse.orchestration.pieces import bridged, pieces_of
+        from lakehouse.runs.running import run_pieces, run_stale
 
         if days:
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
             whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
             pieces = pieces_of({contract.id: whole}, [contract.id])
-            report.add(run_pieces(settings, pieces, force=force, verbose=verbose))
+            report.add(run_pieces(settings, pieces, asked=Asked(force=force), listener=terminal))
         readers = below(tables(), contract.id)
         if not _broke(report):
-            report.add(run_stale(settings, readers, verbose=verbose))
+            report.add(run_stale(settings, readers, listener=terminal))
         return None if _broke(report) else [run.run_id for run in report.runs]
 
     ended = carry_out(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
     if report.runs and not as_json:
-        from lakehouse.commands.summary import print_summary
-
         print_summary(report, settings)
     _tell(plan, ended, report, as_json)
     raise typer.Exit(report.exit_code)
@@ -147,10 +136,6 @@ def discard(
     The rows stay in the quarantine table as evidence, also when their day is built again. A row that breaks a further
     rule one day counts again, and one that a changed contract finds sound is published.
     """
-    from lakehouse.quarantine.replay import by_rules, discard
-    from lakehouse.records.failures import failures
-    from lakehouse.records.ledger import DISCARD, KEEP, Entry
-
     settings, contract = get_settings(), chosen_table(name)
     wanted = wanted_rows(contract, rule, day, code)
     now = datetime.now(UTC)
@@ -162,7 +147,7 @@ def discard(
     else:
         if not reason.strip():
             raise UsageError("A discard needs a reason that others will understand later: --reason '…'")
-        entry = discard(
+        entry = discard_rows(
             settings.root, contract, wanted, who=operator(), at=now, reason=" ".join(reason.split()), undo=undo
         )
     if as_json:
@@ -187,9 +172,6 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show who replayed or discarded which quarantined rows, when, why, and what came of it."""
-    from lakehouse.catalog import tables
-    from lakehouse.records.ledger import REPLAY, REPLAYED, entries
-
     settings = get_settings()
     names = [chosen_table(name).id] if name else list(tables())
     found = sorted((each for one in names for each in entries(settings.root, one)), key=lambda each: each.at)
@@ -268,8 +250,6 @@ def _say_left_alone(plan: ReplayPlan) -> None:
 
 
 def _say_inputs_behind(lake: Lake, contract: Table) -> None:
-    from lakehouse.build.touched import stale_days
-
     for each in contract.upstream.values():
         if days := stale_days(lake, lake.table(each.table)):
             say(

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, counted, print_json, quiet_warnings, say
-from lakehouse.errors import LakehouseError
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, print_json, quiet_warnings, say
+from lakehouse.errors import CHECKS_FAILED, LakehouseError, UsageError
 from lakehouse.settings import Settings, get_settings, token_of
 from lakehouse.store.disk import sync
+from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
@@ -125,13 +126,14 @@ def _erase(
     emails: Collection[str],
     verbose: bool,
 ) -> tuple[dict[str, int], list[str]]:
-    from lakehouse.commands.runs import run_stale
+    from lakehouse.commands.progress import Terminal
     from lakehouse.delta.snapshot import open_snapshot
     from lakehouse.privacy.erase import clean_landing, delta_tables, erase_rows, purge, table_of
     from lakehouse.privacy.scan import clean_rest, scan
     from lakehouse.read.key_index import index_folder
     from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, marks_key, note
     from lakehouse.records.history import fold
+    from lakehouse.runs.running import run_stale
     from lakehouse.sources.people import person_mark
 
     root, key = settings.root, marks_key(settings)
@@ -146,13 +148,14 @@ def _erase(
     only = _touched(settings, contracts, person, _read_journal(journal))
     _write_journal(journal, only)
     landed = clean_landing(root, contracts, person)
-    report = run_stale(settings, list(contracts), only=only, verbose=verbose)
+    terminal = Terminal(settings, verbose=verbose)
+    report = run_stale(settings, list(contracts), only=only, listener=terminal)
     reports = [report]
     if report.interrupted:
         raise KeyboardInterrupt
     rows = sum(erase_rows(root, p, table_of(root, p, contracts), person, name) for p in delta_tables(root))
     if rows:  # what no landed file could give again was written from itself, and what depends on it is stale now
-        reports.append(run_stale(settings, list(contracts), only=only, verbose=verbose))
+        reports.append(run_stale(settings, list(contracts), only=only, listener=terminal))
         rows += sum(erase_rows(root, p, table_of(root, p, contracts), person, name) for p in delta_tables(root))
 
     _refuse_runs(settings)
@@ -265,8 +268,8 @@ def _refuse_runs(settings: Settings) -> None:
     """A run that has read a day before could publish the person again, and its staged files would be removed."""
     from dagster import DagsterRunStatus, RunsFilter
 
-    from lakehouse.commands.runs import close_abandoned
     from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.running import close_abandoned
 
     on = [
         DagsterRunStatus.QUEUED,
@@ -276,7 +279,7 @@ def _refuse_runs(settings: Settings) -> None:
         DagsterRunStatus.CANCELING,
     ]
     with opened_instance(settings) as instance:
-        close_abandoned(instance)
+        close_abandoned(instance, say)
         runs = [run.run_id[:8] for run in instance.get_runs(filters=RunsFilter(statuses=on))]
     if runs:
         raise BusyError(f"The run(s) {', '.join(runs)} are on. Wait for their end or cancel them, then run it again.")

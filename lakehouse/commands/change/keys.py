@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any
 
+import pyarrow.compute as pc
 import typer
 
+from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, say, table
-from lakehouse.settings import Settings, get_settings
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import UsageError
+from lakehouse.read.lake import table_path
+from lakehouse.read.rows import files_of
+from lakehouse.settings import Settings, get_settings, key_id
+from lakehouse.texts import counted
 
 NO_KEY = "none"  # tokens of before keys had ids
 
@@ -46,8 +52,6 @@ def rotate() -> None:
     Every day of the tables that hold tokens, and what depends on them, is then stale: `lakehouse backfill --touched`
     reads their landed files again. Until it is through, rows of two keys stand side by side.
     """
-    from lakehouse.settings import key_id
-
     settings = get_settings()
     old = key_id(settings.pii_key_bytes())
     new = settings.rotate_pii_key()
@@ -76,8 +80,6 @@ def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old k
 
 
 def _keys(settings: Settings) -> list[dict[str, Any]]:
-    from lakehouse.settings import key_id
-
     rows = tokens_by_key(settings)
     present = key_id(settings.pii_key_bytes())
     kept = {present: "LAKEHOUSE_PII_KEY" if settings.pii_key is not None else settings.pii_key_file.name}
@@ -98,12 +100,6 @@ def _keys(settings: Settings) -> list[dict[str, Any]]:
 
 def tokens_by_key(settings: Settings) -> Counter[str]:
     """Published and quarantined rows by the key of their token; reads the token columns."""
-    import pyarrow.compute as pc
-
-    from lakehouse.catalog import tables
-    from lakehouse.commands.inspect.rows import files_of
-    from lakehouse.read.lake import table_path
-
     counted_rows: Counter[str] = Counter()
     for contract in tables().values():
         for name in (contract.id, contract.quarantine_id) if contract.tokens else ():

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from lakehouse.build.late import accept, late_rows
+from lakehouse.catalog import get_table, lake_without_engine
+from lakehouse.checks.statistics import lateness, percentile
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    quiet_warnings,
-    say,
-    table,
-)
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.progress import Terminal
+from lakehouse.commands.summary import print_summary
+from lakehouse.contracts import Table
+from lakehouse.errors import UsageError
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import standing
+from lakehouse.runs.running import run_stale
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import get_settings
+from lakehouse.texts import counted, days_text
 from lakehouse.users import operator
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.read.lake import Lake
 
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 
@@ -52,9 +48,6 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
     Read from the figures that commits keep and from quarantine; days of `--from` and `--to` are arrival days of landed
     tables, event days of the others.
     """
-    from lakehouse.build.late import late_rows
-    from lakehouse.commands.plans import lake_without_engine
-
     lake = lake_without_engine(get_settings())
     found = [_lateness(lake, each, first, last) for each in lake.tables.values() if each.landing]
     late = {
@@ -87,13 +80,6 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
-    from lakehouse.build.late import accept, late_rows
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.commands.runs import run_stale
-    from lakehouse.commands.selection import select_tables
-    from lakehouse.commands.summary import print_summary
-
     settings, contract = get_settings(), get_table(name)
     quiet_warnings()
     if contract.allowed_lateness is None or contract.landing:
@@ -108,11 +94,11 @@ def apply(
         if as_json:
             print_json([{"day": day, "rows": n, "last_arrival": arrival} for day, (n, arrival) in late.items()])
         return
-    facts = {"lakehouse.reason": reason, "lakehouse.who": operator()}
+    facts = {"lakehouse.reason": reason, "lakehouse.by": operator()}
     accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
     say(f"{rows} of {contract.id} are taken in.")
     names = select_tables(f"{contract.id}+")
-    report = run_stale(settings, names, only={contract.id: set(late)})
+    report = run_stale(settings, names, only={contract.id: set(late)}, listener=Terminal(settings))
     if as_json:
         print_json(report.as_json())
     else:
@@ -121,9 +107,6 @@ def apply(
 
 
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
-    from lakehouse.checks.statistics import lateness, percentile
-    from lakehouse.records.history import standing
-
     together: Counter[int] = Counter()
     for day, record in standing(lake.settings.root, contract.id).items():
         if _inside(day, first, last):

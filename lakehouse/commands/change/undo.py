@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import date
+from typing import Annotated, Any
 
 import typer
 
+from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    print_json,
-    program,
-    quiet_warnings,
-    say,
-    table,
-)
-from lakehouse.commands.selection import in_order
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
+from lakehouse.delta.log import Version, versions
+from lakehouse.errors import UsageError
+from lakehouse.read.lake import Lake, table_path
+from lakehouse.runs.plans import stale_downstream
+from lakehouse.runs.selection import in_order
 from lakehouse.settings import Settings, get_settings
+from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakehouse.delta.log import Version
-    from lakehouse.read.lake import Lake
-    from lakehouse.versions.restore import Restore
+from lakehouse.versions.moments import parse_moment, version_at
+from lakehouse.versions.restore import Restore, plan_restore
+from lakehouse.versions.restore import restore as carry_out
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
@@ -68,10 +57,6 @@ def history(
 
     A version whose files a vacuum has removed can neither be read nor restored whole.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.delta.log import versions
-    from lakehouse.read.lake import table_path
-
     source = get_table(name.removesuffix("_quarantine"))
     settings = get_settings()
     found = versions(table_path(settings.root, name if name.endswith("_quarantine") else source.id), limit)
@@ -118,7 +103,7 @@ def _as_json(version: Version) -> dict[str, Any]:
         "readable": version.readable,
         "files_gone": version.gone,
         "restored_version": None if restored is None else int(restored),
-        "by": facts.get("lakehouse.by"),
+        "by": facts.get("lakehouse.by") or facts.get("lakehouse.who"),  # as the first commits of late rows have it
         "reason": facts.get("lakehouse.reason"),
     }
 
@@ -141,11 +126,6 @@ def restore(
     One commit a table; nothing is copied and nothing is lost: the version before can be restored in turn. Starts no
     engine. Says which days of which tables are stale afterwards.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.versions.restore import plan_restore
-    from lakehouse.versions.restore import restore as carry_out
-
     settings = get_settings()
     quiet_warnings()
     contract = get_table(name)
@@ -166,37 +146,6 @@ def restore(
     _say_restored(done, dry_run=dry_run)
     if not dry_run:
         say_stale(contract.id, stale)
-
-
-def parse_moment(text: str) -> datetime:
-    """A time of the command line; without a zone it is UTC.
-
-    Raises:
-        UsageError: where it is none.
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time; expected such as 2026-11-20T10:00 (UTC)") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def version_at(path: Path, name: str, moment: datetime) -> int:
-    """The version of a table that readers saw at a time.
-
-    Raises:
-        UsageError: where it did not exist yet.
-    """
-    from lakehouse.delta.log import oldest_entry, read_entry, version_before
-
-    found = version_before(path, moment)
-    if found is None:
-        oldest = oldest_entry(path)
-        began = read_entry(path, oldest, ()).time
-        raise UsageError(
-            f"{name} cannot be read as of {moment:%Y-%m-%dT%H:%M:%SZ}: its log begins at {began:%Y-%m-%dT%H:%M:%SZ}."
-        )
-    return found
 
 
 def _chosen(lake: Lake, name: str, version: int | None, as_of: str | None) -> int:
@@ -256,16 +205,6 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
             f"These rows were made by code {', '.join(other)}; today's is {done.table.code_version}, and a run over "
             "these days would build them again with it. Put the code back first, or leave the days out."
         )
-
-
-def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
-    """By table that depends on this one, directly or not: the days that a run would build again now."""
-    from lakehouse.catalog import below, tables
-    from lakehouse.commands.plans import lake_without_engine, stale_by_table
-    from lakehouse.commands.selection import last_partition
-
-    found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
-    return {each: sorted(days) for each, days in found.items() if days}
 
 
 def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.catalog import lake_without_engine
+from lakehouse.checks.clocks import ProducerDay, producer_days, span
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
+from lakehouse.contracts import Clock
+from lakehouse.errors import CHECKS_FAILED
 from lakehouse.settings import get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.checks.clocks import ProducerDay
-    from lakehouse.contracts import Clock
 
 NEWEST = 30  # days
 
@@ -32,9 +32,6 @@ def clocks(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False
     Read from the figures that commits keep. Days are arrival days, by default the newest 30 of those with figures. Exit
     code 1 where a producer's clock is wrong.
     """
-    from lakehouse.checks.clocks import producer_days
-    from lakehouse.commands.plans import lake_without_engine
-
     lake = lake_without_engine(get_settings())
     found: list[dict[str, Any]] = []
     for contract in lake.tables.values():
@@ -79,8 +76,6 @@ def _together(clock: Clock, days: list[ProducerDay]) -> dict[str, Any]:
 
 
 def _print(found: list[dict[str, Any]]) -> None:
-    from lakehouse.checks.clocks import span
-
     columns = ("producer", "days", "rows", "ahead", "median", "most", "impossible", "late", "days late, most", "clock")
     rows = [
         (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from lakehouse.catalog import get_table, tables
+from lakehouse.checks.audit import check_names
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
@@ -13,9 +15,7 @@ from lakehouse.commands.console import (
     print_json,
     table,
 )
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Extract, Input, Landing, Table
+from lakehouse.contracts import Extract, Input, Landing, Table
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
@@ -28,8 +28,6 @@ def add_to(app: typer.Typer) -> None:
 
 def tables_(*, as_json: AsJson = False) -> None:
     """List the tables, inputs before what is computed from them."""
-    from lakehouse.catalog import tables
-
     found = [
         {
             "table": each.id,
@@ -51,9 +49,6 @@ def tables_(*, as_json: AsJson = False) -> None:
 
 def describe(name: Name, *, as_json: AsJson = False) -> None:
     """Show a table's contract: columns, row rules, checks and policy."""
-    from lakehouse.catalog import get_table
-    from lakehouse.checks.audit import check_names
-
     contract = get_table(name)
     facts: dict[str, Any] = {
         "table": contract.id,
@@ -95,8 +90,6 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
 
 
 def _input(source: Input | Landing | Extract) -> str:
-    from lakehouse.contracts import Extract, Input
-
     if isinstance(source, Input):
         return source.table + (f" ({source.days_before} days before)" if source.days_before else "")
     if isinstance(source, Extract):

@@ -6,35 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pyspark.sql import types as T
+from rich.text import Text
+from rich.tree import Tree
 
-from lakehouse.commands.command import CHECKS_FAILED, OK, Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    UsageError,
-    console,
-    counted,
-    days_text,
-    engine_output_aside,
-    iso,
-    near,
-    print_json,
-    program,
-    table,
-)
+from lakehouse.build.plan import neighbours
+from lakehouse.catalog import get_table, lake_with_engine, tables
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, engine_output_aside, iso, print_json, table
 from lakehouse.commands.inspect.report import write_page
+from lakehouse.contracts import Table
+from lakehouse.contracts.lineage import sources
+from lakehouse.errors import CHECKS_FAILED, OK, UsageError
+from lakehouse.lineage.provenance import Step, Tracer
+from lakehouse.quarantine.aside import HIDDEN, shown_row
+from lakehouse.read.lake import table_path
+from lakehouse.read.rows import column_names, matching_rows
+from lakehouse.read.targets import quarantine_schema
+from lakehouse.records.history import Record
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import types as T
-    from rich.text import Text
-    from rich.tree import Tree
-
-    from lakehouse.contracts import Table
-    from lakehouse.lineage.provenance import Step
-    from lakehouse.records.history import Record
+from lakehouse.texts import counted, days_text, near, program
 
 MOST_MATCHES = 20
 
@@ -68,16 +62,11 @@ def explain_row(
 
     Ends with 1 where the row does not come out the same. Personal data is never shown.
     """
-    from lakehouse.catalog import get_table, tables
-    from lakehouse.lineage.provenance import Tracer
-    from lakehouse.read.lake import Lake
-    from lakehouse.spark.session import start
-
     settings, contract = get_settings(), get_table(name.removesuffix("_quarantine"))
     quarantined = name.endswith("_quarantine")
     row = _the_row(settings, contract, quarantined, filters)
     with engine_output_aside(settings):
-        lake = Lake(settings, tables(), lambda: start(settings))
+        lake = lake_with_engine(settings)
         step = Tracer(lake).trace(contract, [row], quarantined=quarantined)
     if html is not None:
         from lakehouse.report.explained import render_explained
@@ -96,9 +85,6 @@ def _proven(step: Step) -> bool:
 
 def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Sequence[str]) -> Mapping[str, Any]:
     """The one row that the filters name."""
-    from lakehouse.commands.inspect.rows import column_names, matching_rows
-    from lakehouse.read.lake import table_path
-
     name = contract.quarantine_id if quarantined else contract.id
     path = table_path(settings.root, name)
     columns = column_names(path)
@@ -133,10 +119,6 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
 
 def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, Any]) -> str:
     """Where a row's key is on a day beside its own, a row there came first: how to see that row."""
-    from lakehouse.build.plan import neighbours
-    from lakehouse.commands.inspect.rows import column_names, matching_rows
-    from lakehouse.read.lake import table_path
-
     near = neighbours(contract, wanted[contract.day_column])
     key = {name: wanted[name] for name in contract.key}
     for name in (contract.id, contract.quarantine_id) if near else ():
@@ -152,9 +134,6 @@ def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, 
 
 
 def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequence[str]) -> dict[str, Any]:
-    from lakehouse.quarantine.aside import HIDDEN
-    from lakehouse.read.targets import quarantine_schema
-
     types = {f.name: f.dataType for f in quarantine_schema(contract).fields}
     wanted: dict[str, Any] = {}
     for each in filters:
@@ -216,8 +195,6 @@ def as_data(step: Step) -> dict[str, Any]:
 
 def shown(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without personal data."""
-    from lakehouse.quarantine.aside import shown_row
-
     return shown_row(row, step.table.pii)
 
 
@@ -239,9 +216,6 @@ def _commit(record: Record, contract: Table) -> dict[str, Any]:
 
 
 def _tree(step: Step, above: Step | None, limit: int) -> Tree:
-    from rich.text import Text
-    from rich.tree import Tree
-
     if above is None:
         made = Tree(Text(step.name, style="bold"), guide_style="dim")
         made.add(Text(_cells(shown(step, step.rows[0]))))
@@ -277,8 +251,6 @@ def _tree(step: Step, above: Step | None, limit: int) -> Tree:
 
 
 def _verdict(step: Step, limit: int) -> Text:
-    from rich.text import Text
-
     source = "the landed lines" if step.table.landing is not None else "these rows alone"
     if step.differences is None:
         return Text("not computed again: its landed file is gone", style="yellow")
@@ -291,10 +263,6 @@ def _verdict(step: Step, limit: int) -> Text:
 
 def _told(step: Step, above: Step) -> list[str]:
     """The columns of an input row that say most about the row above: its key, and what that was computed from."""
-    from lakehouse.catalog import tables
-    from lakehouse.contracts.lineage import sources
-    from lakehouse.quarantine.aside import HIDDEN
-
     read = {
         column for pairs in sources(above.table, tables()).values() for name, column in pairs if name == step.table.id
     }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, console, days_text, print_json, say, table
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.catalog import get_table
+from lakehouse.checks.freshness import Freshness
+from lakehouse.checks.freshness import freshness as judge
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
+from lakehouse.errors import CHECKS_FAILED
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.checks.freshness import Freshness
+from lakehouse.texts import days_text
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,9 +33,6 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     Building an old day again makes nothing fresh. Exit code 1 where a day that is due is not complete, or a table has
     used up its error budget.
     """
-    from lakehouse.catalog import get_table
-    from lakehouse.checks.freshness import freshness as judge
-
     settings, now = get_settings(), datetime.now(UTC)
     found = [judge(settings.root, get_table(name), now, settings.last_day) for name in select_tables(selection)]
     if as_json:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lakehouse.catalog import tables
+from lakehouse.checks.audit import check_names
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, near, print_json, say, table
-from lakehouse.errors import UnknownTableError
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.contracts.lineage import Source
-    from lakehouse.lineage.impact import Affected
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.contracts import Table
+from lakehouse.contracts.lineage import Source
+from lakehouse.errors import UnknownTableError, UsageError
+from lakehouse.lineage.impact import Affected
+from lakehouse.lineage.impact import impact as find
+from lakehouse.texts import counted, near
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,9 +46,6 @@ def impact(
 
     A rule decides which rows are published, so all columns of its table depend on it.
     """
-    from lakehouse.catalog import tables
-    from lakehouse.lineage.impact import impact as find
-
     known = tables()
     asked, whole = _asked(name, known)
     found = find(known, asked)
@@ -106,8 +105,6 @@ def _asked(name: str, known: Mapping[str, Table]) -> tuple[set[Source], bool]:
 
 def _checks(contract: Table, found: Sequence[Affected], whole: bool) -> dict[str, None]:
     """The checks that can change: all of a table whose rows do, else those that speak of its columns."""
-    from lakehouse.checks.audit import check_names
-
     mine = [each for each in found if each.table == contract.id]
     regrouped = whole or any(each.how == "groups" for each in mine)
     named = list(check_names(contract)) if regrouped else []

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from lakehouse.catalog import tables
 from lakehouse.commands.change import decisions
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
+from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.staged import FAILED_RULES
+from lakehouse.quarantine.aside import shown_rows
+from lakehouse.read.lake import table_path
+from lakehouse.records.failures import Failure, failures
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.records.failures import Failure
+from lakehouse.texts import age_text, counted, program
 
 TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table.")]
 DiscardedOption = Annotated[bool, typer.Option("--discarded", help="Rows that were discarded, instead of the others.")]
@@ -59,9 +63,6 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Count quarantined rows by table, day and rule, and since when; a row that broke two rules counts for each."""
-    from lakehouse.catalog import tables
-    from lakehouse.records.failures import failures
-
     settings = get_settings()
     chosen = [chosen_table(name)] if name else [each for each in tables().values() if each.rules]
     found: list[dict[str, Any]] = []
@@ -119,8 +120,6 @@ def show(
     _first_failed and _last_failed are when builds found it to break rules, _retries is how often it failed again,
     _code_version is the code that judged it last. Personal data is never shown.
     """
-    from lakehouse.quarantine.aside import shown_rows
-
     settings, contract = get_settings(), chosen_table(name)
     wanted_rows(contract, rule, day, code)
     days = [day] if day else None
@@ -149,24 +148,17 @@ def show(
 
 def depth(settings: Settings, contract: Table, days: Sequence[date] | None = None) -> Counter[tuple[date, str]]:
     """Rows in a table's quarantine by day and broken rule, without discarded ones; reads no row."""
-    from lakehouse.records.failures import failures
-
     found = [each for each in failures(settings.root, contract, days) if not each.discarded]
     return Counter((each.day, rule) for each in found for rule in each.rules)
 
 
 def total_rows(settings: Settings, contract: Table) -> int:
     """Rows in a table's quarantine, discarded ones included, from its log."""
-    from lakehouse.delta.snapshot import open_snapshot
-    from lakehouse.read.lake import table_path
-
     return open_snapshot(table_path(settings.root, contract.quarantine_id)).live.rows
 
 
 def offending(contract: Table, row: Mapping[str, Any]) -> str:
     """The values that a row's broken rules speak of, as far as the rules' names say."""
-    from lakehouse.delta.staged import FAILED_RULES
-
     named = [c for c in contract.columns if c in row and c in row[FAILED_RULES]]
     return ", ".join(f"{c}={'null' if row[c] is None else row[c]}" for c in named) or str(row.get("_error") or "")
 

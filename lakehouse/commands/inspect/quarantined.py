@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakehouse.commands.console import UsageError, near, parse_day
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.records.ledger import Wanted
+from lakehouse.catalog import get_table, tables
+from lakehouse.commands.console import parse_day
+from lakehouse.contracts import Table
+from lakehouse.errors import UsageError
+from lakehouse.records.failures import failures
+from lakehouse.records.ledger import Wanted
+from lakehouse.settings import get_settings
+from lakehouse.texts import near
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table whose quarantine it is about.")]
 DayOption = Annotated[
@@ -31,8 +34,6 @@ def chosen_table(name: str) -> Table:
         UsageError: where it has no row rules.
         UnknownTableError: with the nearest names.
     """
-    from lakehouse.catalog import get_table
-
     contract = get_table(name.removesuffix("_quarantine"))
     if not contract.rules:
         raise UsageError(f"{contract.id} has no row rules, so it has no quarantine.")
@@ -47,11 +48,6 @@ def wanted_rows(contract: Table | None, rule: str | None, day: date | None, code
     Raises:
         UsageError: for a rule that no such table has.
     """
-    from lakehouse.catalog import tables
-    from lakehouse.records.failures import failures
-    from lakehouse.records.ledger import Wanted
-    from lakehouse.settings import get_settings
-
     if rule is not None:
         looked_at = [contract] if contract else list(tables().values())
         known = {each.name: None for table in looked_at for each in table.rules}

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, OK, Command, examples
+from lakehouse.build.ready import MISSING, READY, readiness
+from lakehouse.catalog import get_table, lake_without_engine
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, iso, parse_day, print_json, table
+from lakehouse.errors import CHECKS_FAILED, OK
 from lakehouse.settings import get_settings
 
 POLL = 5.0  # seconds
@@ -42,13 +45,9 @@ def ready(
 
     It asks the table's own log, in the same commit as the rows, so there is no marker that could be wrong.
     """
-    from lakehouse.build.ready import MISSING, READY, readiness
-    from lakehouse.catalog import get_table, tables
-    from lakehouse.read.lake import LakeOfNow
-
     contract, until = get_table(name), time.monotonic() + wait
     while True:
-        found = readiness(LakeOfNow(get_settings(), tables()), contract, day)
+        found = readiness(lake_without_engine(get_settings()), contract, day)
         good = found.status == READY or (stale_ok and found.status != MISSING)
         left = until - time.monotonic()
         if good or left <= 0:

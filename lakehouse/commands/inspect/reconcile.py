@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.catalog import lake_with_engine, lake_without_engine
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
+    Selection,
     ToDay,
     console,
-    counted,
-    days_text,
     engine_output_aside,
     print_json,
-    program,
     quiet_warnings,
     say,
     table,
 )
-from lakehouse.commands.selection import Selection, in_order, select_tables
+from lakehouse.errors import CHECKS_FAILED
+from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows
+from lakehouse.lineage.reconcile import reconcile as links_of
+from lakehouse.read.lake import Lake
+from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.lineage.reconcile import Link
-    from lakehouse.read.lake import Lake
+from lakehouse.texts import counted, days_text, program
 
 MOST_DAYS = 10  # whose rows are named
 
@@ -55,9 +55,6 @@ def reconcile(
 
     Reads landed files, logs and kept figures, no table. Exit code 1 where a day does not add up.
     """
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.lineage.reconcile import reconcile as links_of
-
     settings = get_settings()
     quiet_warnings()
     in_order(first, last)
@@ -121,8 +118,6 @@ def _json(link: Link, named: dict[date, list[str]]) -> dict[str, Any]:
 
 
 def _rows(settings: Settings, lake: Lake, links: Iterable[Link]) -> dict[str, dict[date, list[str]]]:
-    from lakehouse.lineage.reconcile import differing_lines, differing_rows
-
     named: dict[str, dict[date, list[str]]] = {}
     for link in links:
         contract = lake.table(link.target)
@@ -130,11 +125,7 @@ def _rows(settings: Settings, lake: Lake, links: Iterable[Link]) -> dict[str, di
         if days and link.measure == "lines":
             named[contract.id] = {day: differing_lines(lake, contract, day) for day in days}
         elif days and link.measure == "rows":
-            from lakehouse.catalog import tables
-            from lakehouse.read.lake import Lake
-            from lakehouse.spark.session import start
-
             with engine_output_aside(settings):
-                working = Lake(settings, tables(), lambda: start(settings))
+                working = lake_with_engine(settings)
                 named[contract.id] = {day: differing_rows(working, contract, day) for day in days}
     return named

@@ -11,10 +11,14 @@ from typing import Annotated
 
 import typer
 
+from lakehouse.catalog import lake_without_engine
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import FromDay, ToDay, UsageError, program, quiet_warnings, say
-from lakehouse.commands.selection import Selection, in_order, select_tables
+from lakehouse.commands.console import FromDay, Selection, ToDay, quiet_warnings, say
+from lakehouse.errors import UsageError
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
+from lakehouse.texts import program
 
 STDOUT = Path("-")
 
@@ -43,7 +47,6 @@ def report(
 
     It holds figures only, no row and no personal data, and loads nothing from anywhere. `lakehouse dev` serves it too.
     """
-    from lakehouse.commands.plans import lake_without_engine
     from lakehouse.report.collect import collect
     from lakehouse.report.render import render
 
@@ -56,8 +59,6 @@ def report(
     with ExitStack() as stack:
         instance = None
         if (settings.dagster_home / "dagster.yaml").exists():
-            from lakehouse.orchestration.instance import opened_instance
-
             instance = stack.enter_context(opened_instance(settings))
         page = render(collect(lake_without_engine(settings), names, datetime.now(UTC), instance, (first, last)))
     if out == STDOUT:

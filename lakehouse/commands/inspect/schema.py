@@ -6,8 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, program, say, table
+from lakehouse.catalog import declared, get_table
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.contracts.versions import changes, lock_file, locked, problems, read_lock, unlocked, write_lock
+from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
+from lakehouse.texts import counted, program
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
@@ -31,9 +35,6 @@ def add_to(app: typer.Typer) -> None:
 
 def check(*, as_json: AsJson = False) -> None:
     """Compare every contract with its locked versions; ends with 1 where one does not follow from them."""
-    from lakehouse.catalog import declared
-    from lakehouse.contracts.versions import problems, read_lock, unlocked
-
     held = read_lock()
     wrong = {each.id: problems(each, held.get(each.id, ())) for each in declared().values()}
     for text in unlocked(declared().values(), held):
@@ -67,10 +68,6 @@ def check(*, as_json: AsJson = False) -> None:
 
 def lock() -> None:
     """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
-    from lakehouse.catalog import declared
-    from lakehouse.contracts.versions import changes, lock_file, locked, read_lock, write_lock
-    from lakehouse.errors import ContractError
-
     held = read_lock()
     try:
         made = locked(declared().values(), held)
@@ -93,9 +90,6 @@ def lock() -> None:
 
 def history(name: Name, *, as_json: AsJson = False) -> None:
     """Show what changed in each version of a table's columns, newest first."""
-    from lakehouse.catalog import get_table
-    from lakehouse.contracts.versions import changes, read_lock
-
     contract = get_table(name)
     versions = read_lock().get(contract.id, ())
     if not versions:

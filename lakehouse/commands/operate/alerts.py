@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lakehouse.commands.command import BROKEN, Command, examples
-from lakehouse.commands.console import AsJson, console, counted, print_json, say, table
+from lakehouse.build.verdicts import table_verdicts, verdicts
+from lakehouse.catalog import lake_without_engine, tables
+from lakehouse.checks.audit import check_names
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.errors import BROKEN
+from lakehouse.orchestration.alerts.message import TEST, WARN, Message
+from lakehouse.orchestration.alerts.sensor import store_path
+from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, SinkError, sinks_of
+from lakehouse.orchestration.alerts.standing import failure_of, key_of
+from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.orchestration.alerts.message import Message
+from lakehouse.texts import counted
 
 SHOWN_DAYS = 3
 
@@ -50,9 +57,6 @@ def list_(
 
 def try_sinks(*, as_json: AsJson = False) -> None:
     """Send a test message through every configured sink; ends with 3 where one does not take it."""
-    from lakehouse.catalog import tables
-    from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, SinkError, sinks_of
-
     settings = get_settings()
     sinks = sinks_of(settings)
     owners = {each.owner for each in tables().values()}
@@ -82,16 +86,11 @@ def try_sinks(*, as_json: AsJson = False) -> None:
 
 
 def _test_message(owner: str) -> Message:
-    from lakehouse.orchestration.alerts.message import TEST, WARN, Message
-
     text = f"A test alert of this lakehouse for {owner or 'everyone'}; nothing failed."
     return Message(TEST, WARN, "", "", owner, (), text, "", time.time())
 
 
 def _recent(settings: Settings, limit: int) -> list[dict[str, Any]]:
-    from lakehouse.orchestration.alerts.sensor import store_path
-    from lakehouse.orchestration.alerts.store import opened_store
-
     if not store_path(settings).exists():
         return []
     with opened_store(store_path(settings)) as store:
@@ -100,13 +99,6 @@ def _recent(settings: Settings, limit: int) -> list[dict[str, Any]]:
 
 def _failing(settings: Settings) -> list[dict[str, Any]]:
     """What fails now: of the tables' checks by their own logs, of all else what the sensor has seen."""
-    from lakehouse.build.verdicts import table_verdicts, verdicts
-    from lakehouse.checks.audit import check_names
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.orchestration.alerts.sensor import store_path
-    from lakehouse.orchestration.alerts.standing import failure_of, key_of
-    from lakehouse.orchestration.alerts.store import opened_store
-
     known = {}
     if store_path(settings).exists():
         with opened_store(store_path(settings)) as store:

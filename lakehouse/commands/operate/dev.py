@@ -15,8 +15,11 @@ from typing import Annotated
 import typer
 from dotenv import dotenv_values
 
+from lakehouse import orchestration
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import UsageError, say
+from lakehouse.commands.console import say
+from lakehouse.errors import UsageError
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"
@@ -40,9 +43,6 @@ def dev(
         raise UsageError(
             f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
-    from lakehouse import orchestration
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
     from lakehouse.report.serve import start

@@ -15,11 +15,20 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.build.build import build
+from lakehouse.catalog import tables
+from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.dev import HOST, is_free
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import CHECKS_FAILED, LakehouseError
+from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.landing import put
+from lakehouse.spark.archive import is_usable
+from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
+from lakehouse.spark.options import archive_path
+from lakehouse.spark.session import jars_dir, start
+from lakehouse.versions.upkeep import layouts, untidy
 
 MIN_PYTHON = (3, 11)
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
@@ -104,9 +113,6 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
 
 def _tidy(settings: Settings) -> str:
     """Small files and log entries of every table that was built."""
-    from lakehouse.catalog import tables
-    from lakehouse.versions.upkeep import layouts, untidy
-
     try:
         found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
     except LakehouseError as error:
@@ -149,17 +155,12 @@ def _packages() -> str:
 
 
 def _java() -> str:
-    from lakehouse.spark.jars import INSTALL_JAVA, java_home_problem, java_version
-
     if problem := java_home_problem():
         raise ProblemError(problem.removesuffix(INSTALL_JAVA).strip(), INSTALL_JAVA)
     return f"Java {java_version()}, {_shared_classes()}"
 
 
 def _shared_classes() -> str:
-    from lakehouse.spark.archive import is_usable
-    from lakehouse.spark.options import archive_path
-
     if not archive_path().is_file():
         return "no class archive (engines start sooner with one: make archive)"
     fits = is_usable()
@@ -167,9 +168,6 @@ def _shared_classes() -> str:
 
 
 def _jars(settings: Settings) -> str:
-    from lakehouse.spark.jars import jar_problems, locked_jars
-    from lakehouse.spark.session import jars_dir
-
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -254,11 +252,7 @@ def _engine(settings: Settings) -> str:
 
 
 def _write_and_read(settings: Settings) -> str:
-    from lakehouse.build.build import build
     from lakehouse.commands.probe.bronze.probe import probe
-    from lakehouse.read.lake import Lake
-    from lakehouse.sources.landing import put
-    from lakehouse.spark.session import start
 
     lake = Lake(settings, {probe.id: probe}, lambda: start(settings))
     rows, day = 50, settings.first_day

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakehouse.commands.command import BROKEN, Command, examples
-from lakehouse.commands.console import AsJson, UsageError, console, counted, print_json, quiet_warnings, say, table
-from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.catalog import get_table
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, Selection, console, print_json, quiet_warnings, say, table
+from lakehouse.delta.maintenance import Compacted, Layout, RetentionError, check_retention
+from lakehouse.delta.maintenance import compact as compact_table
+from lakehouse.delta.maintenance import vacuum as vacuum_table
+from lakehouse.errors import BROKEN, PublishConflictError, UsageError
+from lakehouse.runs.selection import select_tables
 from lakehouse.settings import Settings, get_settings
-
-if TYPE_CHECKING:
-    from lakehouse.delta.maintenance import Layout
+from lakehouse.texts import counted
+from lakehouse.versions.upkeep import layouts
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; write nothing.")]
 
@@ -52,9 +56,6 @@ def vacuum(
     Older versions can then no longer be read. Quarantines are vacuumed with their tables, and without --select the
     tables of the lakehouse about itself too (`ops.…`).
     """
-    from lakehouse.delta.maintenance import RetentionError, check_retention
-    from lakehouse.delta.maintenance import vacuum as vacuum_table
-
     settings = get_settings()
     quiet_warnings()
     promised = settings.undo_days * 24.0
@@ -86,10 +87,6 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
 
     Quarantines are compacted with their tables, and without --select the tables of the lakehouse about itself too.
     """
-    from lakehouse.delta.maintenance import Compacted
-    from lakehouse.delta.maintenance import compact as compact_table
-    from lakehouse.errors import PublishConflictError
-
     settings = get_settings()
     quiet_warnings()
     done: dict[str, Compacted] = {}
@@ -120,7 +117,4 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
 
 def _layouts(settings: Settings, selection: str | None) -> dict[str, Layout]:
     """The selected tables and their quarantines, as far as they were built; where all are meant, `ops.…` too."""
-    from lakehouse.catalog import get_table
-    from lakehouse.versions.upkeep import layouts
-
     return layouts(settings.root, [get_table(name) for name in select_tables(selection)], ops=selection is None)

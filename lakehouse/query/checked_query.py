@@ -18,9 +18,9 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
-from lakehouse.commands.console import near
-from lakehouse.commands.inspect.sql_allowed import FUNCTIONS, NODES, TABLE_FUNCTIONS
-from lakehouse.commands.inspect.sql_text import CALLS, QueryError, plain_parts
+from lakehouse.query.sql_allowed import FUNCTIONS, NODES, TABLE_FUNCTIONS
+from lakehouse.query.sql_text import CALLS, QueryError, plain_parts
+from lakehouse.texts import near
 
 READS_ONLY = (
     "This command only reads: the statement must be one query (SELECT, WITH, FROM, VALUES). Tables are changed by "

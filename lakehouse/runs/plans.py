@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
+from lakehouse.build.plan import neighbours, read_by, window
+from lakehouse.build.touched import known_days, stale_days
+from lakehouse.catalog import below, lake_without_engine, tables
+from lakehouse.orchestration.pieces import Piece
+from lakehouse.read.lake import Lake
+from lakehouse.records.estimate import Estimate, estimate
+from lakehouse.records.history import Record, older_code, records
+from lakehouse.runs.selection import last_partition
 from lakehouse.settings import Settings
-
-if TYPE_CHECKING:
-    from lakehouse.orchestration.pieces import Piece
-    from lakehouse.read.lake import Lake
-    from lakehouse.records.estimate import Estimate
-    from lakehouse.records.history import Record
+from lakehouse.texts import counted
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,6 @@ def plan_days(
         force: count unchanged days as days to build.
         pieces: the runs that will build them, since each costs something by itself; none: one run.
     """
-    from lakehouse.build.plan import neighbours, window
-    from lakehouse.build.touched import stale_days
-    from lakehouse.records.history import records
-
     lake = lake_without_engine(settings)
     building: dict[str, set[date]] = {}
     plans: list[DayPlan] = []
@@ -72,8 +70,6 @@ def plan_days(
 
 
 def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimate:
-    from lakehouse.records.estimate import Estimate, estimate
-
     costs = [estimate(kept, len(days)) for days in builds if days]
     seconds = [each.seconds for each in costs if each.seconds is not None]
     rows = [each.rows for each in costs if each.rows is not None]
@@ -84,8 +80,6 @@ def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimat
 
 def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
     """What a backfill is about to build and will take, in one line."""
-    from lakehouse.commands.console import counted
-
     told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
     told += [f"{at_once} at once"] if at_once > 1 else []
     building = [each for each in plans if each.build]
@@ -114,10 +108,6 @@ def stale_by_table(
         within: first and last day looked at.
         outdated: begin with the days that older code built instead of all stale ones.
     """
-    from lakehouse.build.plan import read_by
-    from lakehouse.build.touched import known_days, stale_days
-    from lakehouse.records.history import older_code
-
     first, last = within
     found: dict[str, set[date]] = {}
     for name in names:
@@ -136,9 +126,7 @@ def stale_by_table(
     return found
 
 
-def lake_without_engine(settings: Settings) -> Lake:
-    """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
-    from lakehouse.catalog import tables
-    from lakehouse.read.lake import LakeOfNow
-
-    return LakeOfNow(settings, tables())
+def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
+    """By table that depends on this one, directly or not: the days that a run would build again now."""
+    found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
+    return {each: sorted(days) for each, days in found.items() if days}

@@ -1,132 +1,20 @@
-"""Runs in this process through Dagster: what happened to each day of each table, told from the run's own events."""
+"""What happened to each day of each table in a run, told from the run's own events."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakehouse.commands.console import engine_output_aside, quiet_warnings, say
-from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.orchestration.pieces import Piece
-from lakehouse.settings import Settings
+from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
-if TYPE_CHECKING:
-    from dagster import DagsterEvent, DagsterEventType, DagsterInstance
+from lakehouse.contracts import Table
+from lakehouse.orchestration.checks import JUDGED_AFTER
+from lakehouse.orchestration.instance import table_of_step
+from lakehouse.runs.reports import RunReport, TableReport
 
-    from lakehouse.contracts import Table
-
-
-def run_pieces(
-    settings: Settings,
-    pieces: Sequence[Piece],
-    *,
-    force: bool = False,
-    backfill: bool = False,
-    verbose: bool = False,
-) -> Report:
-    """Execute one Dagster run for each piece, in this process and on one Spark session, with a progress bar.
-
-    Args:
-        settings: where the lakehouse is.
-        pieces: what to run, in this order.
-        force: build days again whose inputs and code have not changed.
-        backfill: these are no live runs, which decides their engine.
-        verbose: show the log instead of the progress bar.
-    """
-    quiet_warnings()
-    from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import opened_instance
-    from lakehouse.runs.executing import create_run, execute
-
-    order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
-    report = Report({name: TableReport(name) for name in order})
-    totals = {name: sum(len(piece.days) for piece in pieces if name in piece.tables) for name in order}
-    with opened_instance(settings) as instance:
-        close_abandoned(instance)
-        with engine_output_aside(settings, verbose=verbose) as terminal:
-            bars = Bars(terminal.progress, totals) if terminal.progress else NoBars()
-            with bars:
-                for piece in pieces:
-                    level = "INFO" if verbose else "CRITICAL"
-                    run = create_run(
-                        instance,
-                        piece.tables,
-                        piece.first,
-                        piece.last,
-                        force=force,
-                        backfill=backfill,
-                        not_published=report.not_published(piece, tables()),
-                        log_level=level,
-                    )
-                    follower = Follower(RunReport(run.run_id, piece), report.tables, tables(), bars.step)
-                    report.runs.append(follower.run)
-                    began = time.perf_counter()
-                    try:
-                        for event in execute(instance, run):
-                            follower.see(event)
-                    finally:
-                        follower.run.seconds = time.perf_counter() - began
-                        follower.finish(instance)
-                    stored = instance.get_run_by_id(run.run_id)
-                    follower.run.status = stored.status.value if stored else "UNKNOWN"
-                    if follower.run.status == "CANCELED":
-                        report.interrupted = True
-                        break
-    return report
-
-
-def run_stale(
-    settings: Settings,
-    names: Sequence[str],
-    *,
-    within: tuple[date, date] | None = None,
-    only: Mapping[str, Collection[date]] | None = None,
-    backfill: bool = False,
-    verbose: bool = False,
-) -> Report:
-    """Build, table by table, the days that are stale by the time their turn comes: what runs before them decides.
-
-    A day that was built again and came out with the same rows still makes the days that read it stale, since its
-    fingerprint is of its inputs. Stops where a table's step breaks; a bad day only stays behind.
-
-    Args:
-        settings: where the lakehouse is.
-        names: tables, upstream first.
-        within: first and last day to build; None: from the first day of the settings to yesterday.
-        only: by table, the days that may be built at all; a table that is missing here is not limited.
-        backfill: these are no live runs, which decides their engine.
-        verbose: show the log instead of the progress bar.
-    """
-    from lakehouse.build.touched import stale_days
-    from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.commands.selection import last_partition
-    from lakehouse.orchestration.pieces import bridged, pieces_of
-
-    first, last = within or (settings.first_day, last_partition())
-    report = Report()
-    for name in names:
-        lake = lake_without_engine(settings)  # a new one each time: it keeps what it opened
-        stale = set(stale_days(lake, lake.table(name)))
-        days = {day for day in stale if first <= day <= last}
-        if only is not None and name in only:
-            days &= set(only[name])
-        if days:
-            pieces = pieces_of({name: bridged(days, leave=stale - days)}, [name])
-            report.add(run_pieces(settings, pieces, backfill=backfill, verbose=verbose))
-        if report.interrupted or any(each.broken for each in report.tables.values()):
-            break
-    return report
-
-
-def close_abandoned(instance: DagsterInstance) -> None:
-    """Close the runs that killed processes left open, and say so."""
-    from lakehouse.orchestration.instance import close_abandoned_runs
-
-    for run_id in close_abandoned_runs(instance):
-        say(f"Run {run_id[:8]} belonged to a process that is gone; it is marked as failed.")
+_STORED = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION}
 
 
 class Follower:
@@ -177,7 +65,7 @@ class Follower:
         """Sort the days without a materialization into failed and skipped, once the run is over."""
         if any(ended == "STEP_FAILURE" for ended in self._ended.values()):
             # What a failing step logged is stored, but not handed over while the run is on.
-            for entry in instance.all_logs(self.run.run_id, of_type=_stored_types()):
+            for entry in instance.all_logs(self.run.run_id, of_type=_STORED):
                 if entry.dagster_event is not None:
                     self.see(entry.dagster_event)
         for (name, check), days in self._warned.items():
@@ -199,8 +87,6 @@ class Follower:
                     report.skipped[day] = self._why_skipped(name, day)
 
     def _table(self, event: DagsterEvent) -> str:
-        from lakehouse.orchestration.instance import table_of_step
-
         return table_of_step(event.step_key or "")
 
     def _materialized(self, event: DagsterEvent) -> None:
@@ -224,7 +110,7 @@ class Follower:
         name, partition = ".".join(checked.asset_key.path), checked.partition
         if checked.passed or name not in self._bad:
             return
-        if checked.severity.value == "WARN" and (partition is not None or checked.check_name in _judged_after()):
+        if checked.severity.value == "WARN" and (partition is not None or checked.check_name in JUDGED_AFTER):
             days = self._warned.setdefault((name, checked.check_name), {})
             days.setdefault(partition or "", checked.description or "warns")
         if partition is None or checked.severity.value != "ERROR":
@@ -266,20 +152,8 @@ class Follower:
         return self.run.error or "the run ended before"
 
 
-def _judged_after() -> tuple[str, ...]:
-    from lakehouse.orchestration.checks import JUDGED_AFTER
-
-    return JUDGED_AFTER
-
-
 def _number(value: object) -> float:
     return value if isinstance(value, int | float) else 0.0
-
-
-def _stored_types() -> set[DagsterEventType]:
-    from dagster import DagsterEventType
-
-    return {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION}
 
 
 def _cause(error: Any) -> str:

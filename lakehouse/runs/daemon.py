@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
-from rich.console import Console
-
-from lakehouse.commands.console import console, counted, days_text, print_json, program, say
-from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report
-from lakehouse.commands.watch import Watch
+from lakehouse.days import contiguous
 from lakehouse.errors import DaemonError
-from lakehouse.orchestration.pieces import contiguous
+from lakehouse.orchestration.backfills import state_of
+from lakehouse.orchestration.instance import STARTED_AGAIN, opened_instance
+from lakehouse.orchestration.slices import tags_for
+from lakehouse.orchestration.why import why_now
+from lakehouse.runs.executing import PLAIN, Asked
+from lakehouse.runs.listener import QUIET, Listener
+from lakehouse.runs.reports import Report
+from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings
-
-if TYPE_CHECKING:
-    pass
+from lakehouse.texts import program
 
 HOST = "127.0.0.1"
 LOOK = 1.0  # seconds between two looks at what has happened
@@ -37,21 +35,28 @@ _AGAIN = """mutation($what: ReexecutionParams!) {reexecutePartitionBackfill(reex
 class DaemonClient:
     """What the web server of `lakehouse dev` is asked.
 
+    Args:
+        settings: whose port and root they are.
+        say: is told what people should know, such as that nothing begins yet.
+
     Raises:
         DaemonError: from every method, where nothing answers, what answers is no Dagster, or it refuses.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str], None] = QUIET.say) -> None:
         self._settings = settings
+        self._say = say
         self._url = f"http://{HOST}:{settings.port}"
 
-    def launch(self, wanted: Mapping[str, Collection[date]], *, force: bool = False, title: str = "") -> str:
-        """Start a backfill of some days, which may differ by table; returns its id."""
-        from lakehouse.orchestration.instance import STARTED_AGAIN
-        from lakehouse.orchestration.slices import tags_of_new_runs
-        from lakehouse.orchestration.why import why_now
+    def launch(self, wanted: Mapping[str, Collection[date]], *, asked: Asked = PLAIN, title: str = "") -> str:
+        """Start a backfill of some days, which may differ by table; returns its id.
 
-        tags = {**STARTED_AGAIN, **tags_of_new_runs(), **why_now()}
+        Args:
+            wanted: days by table.
+            asked: how its runs are to build; that they are a backfill's, and what they print, is Dagster's to say.
+            title: as people read it in the interface.
+        """
+        tags = {**STARTED_AGAIN, **tags_for(asked.slices), **why_now()}
         what: dict[str, Any] = {
             "partitionsByAssets": [
                 {
@@ -64,7 +69,7 @@ class DaemonClient:
             "title": title,
             "tags": [{"key": key, "value": value} for key, value in tags.items()],
         }
-        if force:
+        if asked.force:
             what["runConfigData"] = {"resources": {"lakehouse": {"config": {"force": True}}}}
         return self._started(_LAUNCH, what, "launchPartitionBackfill")
 
@@ -90,7 +95,7 @@ class DaemonClient:
                 "another lakehouse's. LAKEHOUSE_PORT says where this one's listens, LAKEHOUSE_ROOT where its state is."
             )
         if not daemon["healthy"]:
-            say("Dagster's daemon is not on at the moment: the backfill begins once it is.")
+            self._say("Dagster's daemon is not on at the moment: the backfill begins once it is.")
 
     def _ask(self, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310  # loopback
@@ -127,98 +132,34 @@ def _json_or_nothing(text: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def launch(
-    settings: Settings,
-    names: Sequence[str],
-    wanted: Mapping[str, Collection[date]],
-    *,
-    force: bool,
-    wait: bool,
-    as_json: bool,
-) -> None:
-    """Say what some days by table will take, and have the daemon build them.
+def follow(settings: Settings, backfill_id: str, listener: Listener = QUIET) -> Report:
+    """Tell of a backfill's progress until it is over; an interrupt (Ctrl-C) ends only the telling.
+
+    Args:
+        settings: where the lakehouse is.
+        backfill_id: of a backfill that was launched.
+        listener: is told of every step and day, and of states such as paused.
+
+    Returns:
+        What became of every day so far; `interrupted` where it was not followed to its end.
 
     Raises:
-        DaemonError: where `lakehouse dev` is not on, or refuses.
+        DaemonError: where there is no such backfill.
     """
-    from lakehouse.commands.plans import plan_days
-
-    plans = plan_days(settings, names, {name: set(days) for name, days in wanted.items()}, force=force)
-    total, same = sum(len(p.build) for p in plans), sum(len(p.unchanged) for p in plans)
-    known = [p.estimate.seconds for p in plans if p.build and p.estimate.seconds is not None]
-    most = settings.backfill_days
-    cut = f"in runs of at most {counted(most, 'day')}" if most else "a gapless range in one run"
-    takes = f", about {sum(known):.0f} s of work as builds before it went" if known else ""
-    say(f"{counted(total, 'partition')} to build, {same:,} unchanged, {cut}{takes}.")
-    backfill_id = DaemonClient(settings).launch(wanted, force=force, title="lakehouse backfill")
-    say(f"Backfill {backfill_id} is with the daemon, which looks every half a minute.")
-    started(settings, backfill_id, wait=wait, as_json=as_json)
-
-
-def started(settings: Settings, backfill_id: str, *, wait: bool, as_json: bool) -> None:
-    """Follow a backfill that was just started, and end as `lakehouse backfill` does; or only say its id."""
-    from lakehouse.commands.summary import print_summary
-
-    if not wait:
-        if as_json:
-            print_json({"backfill_id": backfill_id})
-        else:
-            console().print(backfill_id)
-            say(hint(backfill_id))
-        return
-    report = follow(settings, backfill_id)
-    if as_json:
-        print_json({"backfill_id": backfill_id, **report.as_json()})
-    elif not report.interrupted:
-        print_summary(report, settings)
-        _say_what_is_behind(settings, report)
-    raise typer.Exit(report.exit_code)
-
-
-def _say_what_is_behind(settings: Settings, report: Report) -> None:
-    """Days that a run has read from other days, which runs after it have published again: late rows, windows."""
-    from lakehouse.build.touched import stale_days
-    from lakehouse.commands.plans import lake_without_engine
-
-    lake = lake_without_engine(settings)
-    behind = {
-        name: stale_days(lake, lake.table(name), {*each.published, *each.unchanged})
-        for name, each in report.tables.items()
-        if each.published or each.unchanged
-    }
-    number = sum(len(days) for days in behind.values())
-    if number:
-        named = "; ".join(f"{name} {days_text(days)}" for name, days in behind.items() if days)
-        say(
-            f"{counted(number, 'partition')} read what runs after theirs published ({named}). The sensor `landed` "
-            f"builds these, or: {program()} backfill --touched"
-        )
-
-
-def follow(settings: Settings, backfill_id: str) -> Report:
-    """Show a backfill's progress until it is over; Ctrl-C only stops the showing."""
-    from lakehouse.orchestration.backfills import state_of
-    from lakehouse.orchestration.instance import opened_instance
-
     with opened_instance(settings) as instance:
-        bars: NoBars = NoBars()
-        watch = Watch(instance, backfill_id)
-        if sys.stderr.isatty():
-            totals = {name: len(days) for name, days in watch.target.items()}
-            bars = Bars(Console(file=sys.stderr, force_terminal=True), totals)
-            watch.on_step = bars.step
+        watch = Watch(instance, backfill_id, listener)
         said = "running"
         try:
-            with bars:
+            with listener.elsewhere({name: len(days) for name, days in watch.target.items()}):
                 watch.look()
                 while not watch.is_over:
                     time.sleep(LOOK)
                     watch.look()
                     if (state := state_of(watch.backfill)) != said:
                         said = state
-                        say(f"Backfill {backfill_id} is {state}.")
+                        listener.say(f"Backfill {backfill_id} is {state}.")
         except KeyboardInterrupt:
-            say(f"No longer following; backfill {backfill_id} goes on. {hint(backfill_id)}")
+            listener.say(f"No longer following; backfill {backfill_id} goes on. {hint(backfill_id)}")
             watch.report.interrupted = True
             return watch.report
         watch.close()

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import IO
 
-from rich.console import Console
+from dagster import DagsterInstance, DagsterRun
 
-from lakehouse.commands.console import days_text, quiet_warnings, room_in_log, say
-from lakehouse.commands.progress import Bars, NoBars
-from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.commands.runs import Follower, close_abandoned
+from lakehouse.catalog import tables
 from lakehouse.orchestration.chunks import Chunk, next_of
+from lakehouse.orchestration.instance import close_run, opened_instance
+from lakehouse.runs.engine_log import engine_log
+from lakehouse.runs.executing import PLAIN, Asked, create_run
+from lakehouse.runs.follower import Follower
+from lakehouse.runs.listener import QUIET, Listener
+from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.running import close_abandoned
+from lakehouse.runs.worker import Worker
 from lakehouse.settings import Settings
-
-if TYPE_CHECKING:
-    from dagster import DagsterInstance, DagsterRun
-
-    from lakehouse.runs.worker import Worker
+from lakehouse.texts import days_text
 
 LOOK_EVERY = 0.2  # seconds
 LAST_WAIT = 30.0  # seconds a worker has to end: a little more than it gives its own run
@@ -33,9 +32,9 @@ HOPELESS = 3  # workers in a row that ended before their run began: the next one
 
 
 def run_chunks(
-    settings: Settings, chunks: Sequence[Chunk], at_once: int, *, force: bool = False, verbose: bool = False
+    settings: Settings, chunks: Sequence[Chunk], at_once: int, *, asked: Asked = PLAIN, listener: Listener = QUIET
 ) -> Report:
-    """Execute one Dagster run for each chunk, so many at the same time, with a progress bar.
+    """Execute one Dagster run for each chunk, so many at the same time, each in a worker process.
 
     A run whose worker is killed is closed as failed, and the others go on. Ctrl-C or SIGTERM interrupts all of them
     and starts no more; once more, it kills them.
@@ -44,26 +43,20 @@ def run_chunks(
         settings: where the lakehouse is.
         chunks: what to run, and what waits for what.
         at_once: most runs at the same time.
-        force: build days again whose inputs and code have not changed.
-        verbose: show the log instead of the progress bar.
+        asked: how the runs are to build.
+        listener: is told of every step, day and ended run.
     """
-    quiet_warnings()
-    from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import opened_instance
-
     names = [name for name in tables() if any(name in chunk.piece.tables for chunk in chunks)]
     report = Report({name: TableReport(name) for name in names}, at_once=at_once)
-    totals = {name: sum(len(c.piece.days) for c in chunks if name in c.piece.tables) for name in names}
-    shown = sys.stderr.isatty() and not verbose
-    bars = Bars(Console(file=sys.stderr), totals) if shown else NoBars()
+    days = {name: sum(len(c.piece.days) for c in chunks if name in c.piece.tables) for name in names}
+    asked = replace(asked, backfill=True, verbose=listener.verbose)
     began = time.perf_counter()
     with opened_instance(settings) as instance:
-        close_abandoned(instance)
-        log = None if verbose else room_in_log(settings)
-        with bars, _interrupts() as interrupts:
-            team = _Team(settings, instance, chunks, report, bars, log, force=force, verbose=verbose)
+        close_abandoned(instance, listener.say)
+        with listener.elsewhere(days), _interrupts() as interrupts:
+            team = _Team(settings, instance, chunks, report, listener, asked)
             try:
-                team.work(at_once, interrupts, tell=not shown)
+                team.work(at_once, interrupts)
             finally:
                 team.end()
     report.elapsed = time.perf_counter() - began
@@ -117,10 +110,8 @@ class _Team:
     instance: DagsterInstance
     chunks: Sequence[Chunk]
     report: Report
-    bars: NoBars
-    log: Path | None
-    force: bool
-    verbose: bool
+    listener: Listener
+    asked: Asked
     idle: list[Worker] = field(default_factory=list)
     running: list[_Running] = field(default_factory=list)
     started: set[int] = field(default_factory=set)
@@ -129,24 +120,24 @@ class _Team:
     stopped: bool = False
     lost: int = 0  # workers in a row that ended before their run began
 
-    def work(self, at_once: int, interrupts: _Interrupts, *, tell: bool) -> None:
-        """Go on until nothing runs and nothing more can be started."""
+    def work(self, at_once: int, interrupts: _Interrupts) -> None:
+        """Go on until nothing runs and nothing more can be started.
+
+        Args:
+            at_once: most runs at the same time.
+            interrupts: the first one asks the workers to end, the second one, or LAST_WAIT without an answer, kills.
+        """
         deadline = float("inf")
         while True:
             for each in [*self.running]:
-                self._look_at(each, tell)
+                self._look_at(each)
             if interrupts.number and not self.stopped:
-                self.stopped = self.report.interrupted = True
-                say("Stopping the runs; Ctrl-C once more kills them. What is published stays.")
-                for each in self.running:
-                    each.worker.dismiss()
                 deadline = time.monotonic() + LAST_WAIT
+                self._stop()
             if interrupts.number > 1 or time.monotonic() > deadline:
                 for each in self.running:
                     each.worker.kill()
-            goes_on = not self.stopped and self.lost < HOPELESS
-            while goes_on and len(self.running) < at_once and self._start_next():
-                pass
+            self._fill_up(at_once)
             if not self.running:
                 break
             time.sleep(LOOK_EVERY)
@@ -160,11 +151,18 @@ class _Team:
         for worker in workers:
             worker.wait(LAST_WAIT)
 
-    def _start_next(self) -> bool:
-        from lakehouse.catalog import tables
-        from lakehouse.runs.executing import create_run
-        from lakehouse.runs.worker import Worker
+    def _stop(self) -> None:
+        self.stopped = self.report.interrupted = True
+        self.listener.say("Stopping the runs; Ctrl-C once more kills them. What is published stays.")
+        for each in self.running:
+            each.worker.dismiss()
 
+    def _fill_up(self, at_once: int) -> None:
+        goes_on = not self.stopped and self.lost < HOPELESS
+        while goes_on and len(self.running) < at_once and self._start_next():
+            pass
+
+    def _start_next(self) -> bool:
         place = next_of(self.chunks, self.started, self.over)
         if place is None:
             return False
@@ -174,10 +172,8 @@ class _Team:
             piece.tables,
             piece.first,
             piece.last,
-            force=self.force,
-            backfill=True,
+            self.asked,
             not_published=self.report.not_published(piece, tables()),
-            log_level="INFO" if self.verbose else "CRITICAL",
         )
         worker = self.idle.pop() if self.idle else None
         if worker is None or worker.ended():
@@ -192,40 +188,46 @@ class _Team:
 
     @contextmanager
     def _output(self) -> Iterator[IO[bytes] | None]:
-        if self.log is None:
+        if self.listener.verbose:
             yield None
             return
-        with self.log.open("ab") as opened:
+        with engine_log(self.settings).open("ab") as opened:
             yield opened
 
-    def _look_at(self, each: _Running, tell: bool) -> None:
+    def _look_at(self, each: _Running) -> None:
         """Take in what a run has said since the last look, and whether it is over."""
-        ended = each.worker.ended()  # before reading what it has left
+        # First whether the worker has ended, then what it has left: the other way round its last words would be lost.
+        ended = each.worker.ended()
         stored = self.instance.get_run_by_id(each.run.run_id)
         finished = stored is None or stored.is_finished
         self._follow(each)
         if not finished and ended is None:
-            limit = float(each.run.tags.get("dagster/max_runtime", "inf"))
-            if time.perf_counter() - each.began > limit and not each.why:
-                each.why = f"ran longer than {limit:.0f} s and was ended"
-                each.worker.kill()
+            self._hold_to_its_time(each)
             return
         if not finished and stored is not None:
             self._close(each, stored, ended or "")
             self._follow(each)
             stored = self.instance.get_run_by_id(each.run.run_id)
+        self._end_of(each, stored, reusable=ended is None)
+
+    def _hold_to_its_time(self, each: _Running) -> None:
+        """Dagster's monitor looks only at runs of its own daemon, so this process keeps the limit of its runs."""
+        limit = float(each.run.tags.get("dagster/max_runtime", "inf"))  # seconds
+        if time.perf_counter() - each.began > limit and not each.why:
+            each.why = f"ran longer than {limit:.0f} s and was ended"
+            each.worker.kill()
+
+    def _end_of(self, each: _Running, stored: DagsterRun | None, *, reusable: bool) -> None:
         run = each.follower.run
         run.status = stored.status.value if stored else "UNKNOWN"
         run.seconds = time.perf_counter() - each.began
         each.follower.finish(self.instance)
         self.running.remove(each)
         self.over.add(each.place)
-        self.idle += [each.worker] * (ended is None)
-        if tell:
-            piece = run.piece
-            done = f"{len(self.over)} of {len(self.chunks)}"
-            days, names = days_text(piece.days), ", ".join(piece.tables)
-            say(f"Run {done}: {run.status.lower()} after {run.seconds:.1f} s: {days} of {names}")
+        self.idle += [each.worker] if reusable else []
+        done = f"{len(self.over)} of {len(self.chunks)}"
+        days, names = days_text(run.piece.days), ", ".join(run.piece.tables)
+        self.listener.run_over(f"Run {done}: {run.status.lower()} after {run.seconds:.1f} s: {days} of {names}")
 
     def _follow(self, each: _Running) -> None:
         more = True
@@ -239,8 +241,6 @@ class _Team:
 
     def _close(self, each: _Running, stored: DagsterRun, ended: str) -> None:
         """The worker is gone, and its run is not over."""
-        from lakehouse.orchestration.instance import close_run
-
         why = f"its process {each.why or ended}"
         close_run(self.instance, stored, f"The run was not finished: {why}.", canceled=self.stopped)
         if self.stopped:
@@ -256,7 +256,7 @@ class _Team:
         self.steps[table, state] += 1
         ends = self.steps[table, "end"] + self.steps[table, "failed"]
         last = ends == sum(table in chunk.piece.tables for chunk in self.chunks)
-        self.bars.step(table, state if state != "end" or last else "day", days)
+        self.listener.step(table, state if state != "end" or last else "day", days)
 
     def _note_the_rest(self) -> None:
         """Days of runs that were not started any more."""

@@ -1,30 +1,21 @@
-"""Which tables and days a command is about."""
+"""Which tables and days somebody asks for, and which days the lakehouse has."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated
 
-import typer
-
-from lakehouse.commands.console import UsageError, near, say
-from lakehouse.errors import UnknownTableError
+from lakehouse.catalog import landings, tables
+from lakehouse.errors import UnknownTableError, UsageError
+from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.runs.listener import QUIET
 from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.landing import landing_files
+from lakehouse.texts import near
 
 ENDED_AFTER_DAYS = 7
 """Days without a new file after which a lake's data counts as ended, when it is set up."""
-
-Selection = Annotated[
-    str | None,
-    typer.Option(
-        "--select",
-        "-s",
-        metavar="SELECTION",
-        help='Tables, in Dagster\'s grammar: key:"gold/*"+, group:silver, tag:pii; or a name: gold.user_features. '
-        "Default: all.",
-    ),
-]
 
 
 def select_tables(selection: str | None) -> list[str]:
@@ -36,11 +27,10 @@ def select_tables(selection: str | None) -> list[str]:
     Raises:
         UnknownTableError: where it matches nothing or is no selection.
     """
-    from lakehouse.catalog import tables
-
     known = list(tables())
     if selection is None or selection.strip() == "*":
         return known
+    # Only a selection needs all of Dagster's definitions, which take longer to load than most commands to run.
     from dagster import AssetSelection, DagsterError
 
     from lakehouse.definitions import defs
@@ -95,19 +85,21 @@ def in_order(first: date | None, last: date | None) -> None:
 
 def last_partition() -> date:
     """The newest day with a partition: yesterday, UTC."""
-    from lakehouse.orchestration.partitions import daily_partitions
-
     key = daily_partitions().get_last_partition_key()
     if key is None:
         raise UsageError("There is no daily partition yet: LAKEHOUSE_FIRST_DAY is in the future.")
     return date.fromisoformat(key)
 
 
-def fit_days(settings: Settings) -> Settings:
+def fit_days(settings: Settings, say: Callable[[str], None] = QUIET.say) -> Settings:
     """Let the lake's days be those of its landed files: it begins with the first, and ends with a last that is old.
 
     Dagster then shows no thousands of empty partitions, and nothing is due that will never come. Nothing is written
     where the first or the last day was set by a variable or in `.env`.
+
+    Args:
+        settings: as they are.
+        say: is told of new days.
 
     Returns:
         The settings from now on; what this process has loaded of Dagster's definitions stays as it is.
@@ -129,8 +121,5 @@ def fit_days(settings: Settings) -> Settings:
 
 def landed_range(settings: Settings) -> tuple[date, date] | None:
     """First and last day for which any file has landed."""
-    from lakehouse.catalog import landings
-    from lakehouse.sources.landing import landing_files
-
     days = [file.arrival_date for each in landings().values() for file in landing_files(settings.root, each)]
     return (min(days), max(days)) if days else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.commands.command import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
+from lakehouse.errors import BROKEN, CHECKS_FAILED, INTERRUPTED, OK
 from lakehouse.orchestration.pieces import Piece
 
 if TYPE_CHECKING:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date
-from typing import TYPE_CHECKING
 
-from lakehouse.commands.console import program
-from lakehouse.commands.reports import Report, RunReport, TableReport
-from lakehouse.commands.runs import Follower, close_abandoned
+from dagster import DagsterEventType as Of
+from dagster import DagsterInstance, DagsterRun
+
+# Dagster (1.13) has no public name for its own backfills.
+from dagster._core.execution.backfill import PartitionBackfill
+
+from lakehouse.build.plan import window
+from lakehouse.catalog import tables
 from lakehouse.errors import DaemonError
+from lakehouse.orchestration.backfills import is_over, runs_of, state_of, tables_of, target_of
+from lakehouse.orchestration.instance import days_of_run
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.runs.executing import asset_graph
+from lakehouse.runs.follower import Follower
+from lakehouse.runs.listener import QUIET, Listener
+from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.running import close_abandoned
+from lakehouse.texts import program
 
-if TYPE_CHECKING:
-    from dagster import DagsterEventType, DagsterInstance, DagsterRun
-    from dagster._core.execution.backfill import PartitionBackfill
-
+_TYPES = {
+    Of.STEP_START,
+    Of.ASSET_MATERIALIZATION,
+    Of.ASSET_CHECK_EVALUATION,
+    Of.STEP_UP_FOR_RETRY,
+    Of.STEP_SUCCESS,
+    Of.STEP_FAILURE,
+    Of.STEP_SKIPPED,
+    Of.RUN_FAILURE,
+}
 _REPLACED_BY = "dagster/auto_retry_run_id"  # of a run that crashed: Dagster has started this one in its place
 
 
@@ -25,12 +42,9 @@ class Watch:
     The daemon takes note of materialized days every half a minute, and of reasons never.
     """
 
-    def __init__(self, instance: DagsterInstance, backfill_id: str) -> None:
-        from lakehouse.orchestration.backfills import target_of
-        from lakehouse.runs.executing import asset_graph
-
+    def __init__(self, instance: DagsterInstance, backfill_id: str, listener: Listener = QUIET) -> None:
         self._instance = instance
-        self.on_step: Callable[[str, str, int], None] = lambda *_: None
+        self._listener = listener
         self._followers: dict[str, Follower] = {}
         self._cursors: dict[str, str | None] = {}
         self._over: set[str] = set()
@@ -44,9 +58,7 @@ class Watch:
 
     def look(self) -> None:
         """Take note of what has happened since the last look."""
-        from lakehouse.orchestration.backfills import runs_of
-
-        close_abandoned(self._instance)  # of killed processes: the daemon would wait for them
+        close_abandoned(self._instance, self._listener.say)  # of killed processes: the daemon would wait for them
         self.backfill = _found(self._instance, self.backfill.backfill_id)
         self.running = {}
         runs = runs_of(self._instance, self.backfill.backfill_id)
@@ -72,8 +84,6 @@ class Watch:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen: the daemon may take another half a minute to say so."""
-        from lakehouse.orchestration.backfills import is_over
-
         if len(self._over) < len(self._followers) or self._starts_again:
             return False
         return is_over(self.backfill) or (bool(self._over) and not any(self.waiting.values()))
@@ -86,14 +96,10 @@ class Watch:
                 self.report.tables[name].skipped[day] = self._why_never(name, day)
 
     def _begin(self, run: DagsterRun) -> Follower:
-        from lakehouse.catalog import tables
-        from lakehouse.orchestration.backfills import tables_of
-        from lakehouse.orchestration.instance import days_of_run
-
         days = days_of_run(run.tags) or sorted(set().union(*self.target.values()))
         names = tuple(name for name in tables_of(run) if name in self.report.tables)
         made = RunReport(run.run_id, Piece(names, days[0], days[-1]))
-        follower = Follower(made, self.report.tables, tables(), self.on_step)
+        follower = Follower(made, self.report.tables, tables(), self._listener.step)
         self._followers[run.run_id] = follower
         self.report.runs.append(made)
         return follower
@@ -102,7 +108,7 @@ class Watch:
         more = True
         while more:
             found = self._instance.get_records_for_run(
-                run.run_id, cursor=self._cursors.get(run.run_id), of_type=_types(), limit=1000
+                run.run_id, cursor=self._cursors.get(run.run_id), of_type=_TYPES, limit=1000
             )
             for record in found.records:
                 if (event := record.event_log_entry.dagster_event) is not None:
@@ -122,10 +128,6 @@ class Watch:
         return {*report.published, *report.unchanged, *report.failed, *report.skipped}
 
     def _why_never(self, name: str, day: date) -> str:
-        from lakehouse.build.plan import window
-        from lakehouse.catalog import tables
-        from lakehouse.orchestration.backfills import state_of
-
         for each in tables()[name].upstream.values():
             upstream = self.report.tables.get(each.table)
             if upstream is not None and any(d in upstream.failed or d in upstream.skipped for d in window(each, day)):
@@ -140,18 +142,3 @@ def _found(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
             f"There is no backfill {backfill_id} under this root: `{program()} backfills list` names all."
         )
     return backfill
-
-
-def _types() -> set[DagsterEventType]:
-    from dagster import DagsterEventType as Of
-
-    return {
-        Of.STEP_START,
-        Of.ASSET_MATERIALIZATION,
-        Of.ASSET_CHECK_EVALUATION,
-        Of.STEP_UP_FOR_RETRY,
-        Of.STEP_SUCCESS,
-        Of.STEP_FAILURE,
-        Of.STEP_SKIPPED,
-        Of.RUN_FAILURE,
-    }

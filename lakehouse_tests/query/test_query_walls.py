@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakehouse.commands.inspect.checked_query import check_query
-from lakehouse.commands.inspect.query import run_query, walls
-from lakehouse.commands.inspect.sql_allowed import FUNCTIONS
-from lakehouse_tests.commands.queries import HONEST
+from lakehouse.query.checked_query import check_query
+from lakehouse.query.engine import run_query, walls
+from lakehouse.query.sql_allowed import FUNCTIONS
+from lakehouse_tests.query.queries import HONEST
 
 REFUSED = {
     *("reflect", "try_reflect", "java_method", "input_file_name", "input_file_block_start", "input_file_block_length"),

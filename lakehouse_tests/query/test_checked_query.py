@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from lakehouse.commands.inspect.checked_query import check_query
-from lakehouse.commands.inspect.sql_allowed import FUNCTIONS
-from lakehouse.commands.inspect.sql_text import QueryError
-from lakehouse_tests.commands.queries import HOSTILE
+from lakehouse.query.checked_query import check_query
+from lakehouse.query.sql_allowed import FUNCTIONS
+from lakehouse.query.sql_text import QueryError
+from lakehouse_tests.query.queries import HOSTILE
 
 KNOWN = [
     "bronze.events",

@@ -1,0 +1,114 @@
+"""What `lakehouse --help` lists: each command's module and first sentence, so that none is imported for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A command: the module whose `add_to` makes it, and what its help begins with, which a test compares."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "demo": Listed(
+        "sample.demo",
+        "Land sample data, build bronze, silver and gold through Dagster, and show tables, quarantine and next steps.",
+    ),
+    "intake": Listed(
+        "commands.build.intake",
+        "Take one batch of what is new in each database table, in one commit together with where the next one begins.",
+    ),
+    "materialize": Listed(
+        "commands.build.backfill",
+        "Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone.",
+    ),
+    "backfill": Listed(
+        "commands.build.backfill",
+        "Build a range of days, good days first-class: a bad day fails by name and does not stop the others.",
+    ),
+    "sql": Listed(
+        "commands.inspect.query",
+        "Query tables by name: silver.transactions, silver.transactions_quarantine, ops.partition_metrics.",
+    ),
+    "ready": Listed(
+        "commands.inspect.ready",
+        "End with 0 where a day is published from the newest of all that it is made from, else with 1.",
+    ),
+    "status": Listed(
+        "commands.inspect.status",
+        "Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth.",
+    ),
+    "report": Listed(
+        "commands.inspect.report",
+        "Write one HTML page: days, checks, quarantine, figures, freshness, lineage and cost of every table.",
+    ),
+    "freshness": Listed(
+        "commands.inspect.freshness",
+        "Judge tables by their data's time: is the newest day that is due complete, and how many were late this month.",
+    ),
+    "reconcile": Listed(
+        "commands.inspect.reconcile",
+        "Compare landed files, bronze, silver and gold by day: in = published + quarantined + duplicates, and sums.",
+    ),
+    "clocks": Listed(
+        "commands.inspect.clocks",
+        "Say of each producer how many rows are ahead of their arrival and by how much, or impossible in time, or "
+        "late.",
+    ),
+    "tables": Listed("commands.inspect.describe", "List the tables, inputs before what is computed from them."),
+    "describe": Listed("commands.inspect.describe", "Show a table's contract: columns, row rules, checks and policy."),
+    "explain-row": Listed(
+        "commands.inspect.explain",
+        "Show what published a row and which rows, files and lines it is made of, and prove it by computing it again.",
+    ),
+    "impact": Listed(
+        "commands.inspect.impact",
+        "List every column, rule, check and owner that depends on a table, column, rule or landed field, transitively.",
+    ),
+    "history": Listed(
+        "commands.change.undo",
+        "List a table's versions, newest first: what each commit did, its days and rows, and whether it can be read.",
+    ),
+    "restore": Listed(
+        "commands.change.undo",
+        "Put a table and its quarantine, or some days of them, back to what an older version holds.",
+    ),
+    "vacuum": Listed(
+        "commands.operate.maintain",
+        "Remove files no version of the last hours needs: replaced ones, and what crashed runs left.",
+    ),
+    "compact": Listed(
+        "commands.operate.maintain",
+        "Merge the small files of each partition. A run that publishes meanwhile wins; compaction then starts over.",
+    ),
+    "forget": Listed(
+        "commands.change.forget",
+        "Erase a person from landed files, tables, quarantines, history, logs and events, and scan all files for them.",
+    ),
+    "doctor": Listed(
+        "commands.operate.doctor",
+        "Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine.",
+    ),
+    "dev": Listed(
+        "commands.operate.dev",
+        "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",
+    ),
+    "land": Listed("commands.build.land", "Put files into the landing zone."),
+    "backfills": Listed(
+        "commands.build.backfills",
+        "Backfills of Dagster's daemon, however they were started: here, in its interface or over GraphQL.",
+    ),
+    "quarantine": Listed("commands.inspect.quarantine", "Rows that broke a rule and were set aside."),
+    "late": Listed("commands.change.late", "Rows that arrive after their day."),
+    "alerts": Listed("commands.operate.alerts", "Alerts: what was told, and to whom."),
+    "schema": Listed("commands.inspect.schema", "Versions of the tables' columns, and what may change."),
+    "candidate": Listed(
+        "commands.change.candidate",
+        "A new version of a table beside the live one: build, compare, swap; a canary of changed logic.",
+    ),
+    "keys": Listed("commands.change.keys", "Keys that tokenise personal data; never shown."),
+}

@@ -1,0 +1,148 @@
+"""How each table stands: what is published, how fresh it is, what fails, and what is in quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from dagster import DagsterInstance
+
+from lakehouse.build.touched import stale_days
+from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
+from lakehouse.catalog import lake_without_engine
+from lakehouse.contracts import Table
+from lakehouse.days import days_between
+from lakehouse.delta.log import oldest_entry, read_entry
+from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.orchestration.ended import ended_days
+from lakehouse.orchestration.instance import opened_instance, unfinished_days
+from lakehouse.orchestration.report import asset_key
+from lakehouse.read.lake import Lake
+from lakehouse.records.depth import depth_now
+from lakehouse.records.failures import depth_of
+from lakehouse.records.history import JUDGE, older_code
+from lakehouse.settings import Settings
+
+
+@dataclass(frozen=True)
+class Status:
+    """One table.
+
+    Attributes:
+        days: partitions published, empty ones included.
+        first_day, last_day: first and last day with rows.
+        rows: published rows.
+        version: newest commit; -1 where the table was never built.
+        published_at: time of the newest commit of a run.
+        checked_at: when a run last found the table up to date or made it so.
+        fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
+        failing_checks: by name, the days that fail it and what was found on the first of them.
+        failed_days: days whose newest run did not publish them, without the next.
+        ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
+        outdated_days: published days whose inputs or code have changed since.
+        older_code: published days that code other than today's built, counted by code version.
+        quarantined: rows in quarantine, without discarded ones.
+        quarantined_since: when the oldest of them first failed.
+        quarantined_by_rule: a row counts for each rule it broke.
+        discarded: rows in quarantine that a person discarded.
+    """
+
+    table: str
+    days: int
+    first_day: date | None
+    last_day: date | None
+    rows: int
+    version: int
+    published_at: datetime | None
+    checked_at: datetime | None
+    fresh_within_hours: float
+    fresh: bool
+    failing_checks: dict[str, str]
+    failed_days: list[date]
+    ended_days: list[date]
+    outdated_days: list[date]
+    older_code: dict[str, int]
+    quarantined: int
+    quarantined_since: datetime | None
+    quarantined_by_rule: dict[str, int]
+    discarded: int
+
+
+def table_states(settings: Settings, names: Sequence[str], now: datetime | None = None) -> list[Status]:
+    """The state of each table, from its log and from Dagster's instance."""
+    lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
+    if not (settings.dagster_home / "dagster.yaml").exists():
+        return [_state(lake, lake.table(name), None, moment) for name in names]
+
+    with opened_instance(settings) as instance:
+        return [_state(lake, lake.table(name), instance, moment) for name in names]
+
+
+def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
+    snapshot = lake.snapshot(contract.id)
+    aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
+    failed, ended = set[date](), set[date]()
+    if instance:
+        failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
+        ended = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
+        ended &= set(stale_days(lake, contract, ended))  # a day that is up to date waits for nothing
+    standing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
+    rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
+    likely = _materialized(instance, contract) if instance else set()
+    published = published_days(snapshot, likely.union(_between(rows)))
+    older = older_code(lake.settings.root, contract.id, contract.code_version, published)
+    published_at = _published_at(snapshot)
+    checked_at = (_checked_at(instance, contract) if instance else None) or published_at
+    return Status(
+        table=contract.id,
+        days=len(published),
+        first_day=min(rows, default=None),
+        last_day=max(rows, default=None),
+        rows=sum(rows.values()),
+        version=snapshot.version,
+        published_at=published_at,
+        checked_at=checked_at,
+        fresh_within_hours=contract.fresh_within / timedelta(hours=1),
+        fresh=checked_at is not None and now - checked_at <= contract.fresh_within,
+        failing_checks={name: sentence(found) for name, found in by_check(standing).items()},
+        failed_days=sorted(failed - ended),
+        ended_days=sorted(ended),
+        outdated_days=stale_days(lake, contract, published),
+        older_code={code: len(days) for code, days in older.items()},
+        quarantined=aside.rows,
+        quarantined_since=aside.oldest,
+        quarantined_by_rule=dict(aside.by_rule.most_common()),
+        discarded=aside.discarded,
+    )
+
+
+def _between(days: Collection[date]) -> list[date]:
+    """Every day from the first to the last: days without rows can be published as well."""
+    return days_between(min(days), max(days)) if days else []
+
+
+def published_days(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
+    """Those of some days that a run has published, empty ones included: they have a fingerprint in the table's log."""
+    return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
+
+
+def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
+    return {date.fromisoformat(key) for key in instance.get_materialized_partitions(asset_key(contract.id))}
+
+
+def _published_at(snapshot: Snapshot) -> datetime | None:
+    path = Path(snapshot.uri)
+    last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
+    for version in range(snapshot.version, last, -1):
+        entry = read_entry(path, version, ())
+        if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != JUDGE:
+            return entry.time
+    return None
+
+
+def _checked_at(instance: DagsterInstance, contract: Table) -> datetime | None:
+    event = instance.get_latest_materialization_event(asset_key(contract.id))
+    return datetime.fromtimestamp(event.timestamp, UTC) if event else None

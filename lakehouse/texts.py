@@ -1,0 +1,47 @@
+"""Words for people that many rooms need: numbers with their noun, days as ranges, ages, names that are near."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from datetime import date, timedelta
+from pathlib import Path
+
+from lakehouse.days import contiguous
+
+
+def days_text(days: Iterable[date], most: int = 4) -> str:
+    """Days as ranges: `2011-01-04 … 2011-01-07, 2011-01-09`."""
+    spans = contiguous(days)
+    shown = [str(a) if a == b else f"{a} … {b}" for a, b in spans[:most]]
+    return ", ".join(shown) + (f", … ({len(spans) - most} more ranges)" if len(spans) > most else "")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint at the names most like one that does not exist; empty where none is."""
+    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 day`, `2 days`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def age_text(age: timedelta) -> str:
+    """An age as people say it: minutes, hours or days."""
+    hours = age // timedelta(hours=1)
+    if age < timedelta(hours=2):
+        return f"{age // timedelta(minutes=1)} min"
+    return f"{hours} h" if age < timedelta(days=3) else f"{age.days} days"
+
+
+def program() -> str:
+    """How the reader of a hint can call this program."""
+    if shutil.which("lakehouse"):
+        return "lakehouse"
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "lakehouse" else "python -m lakehouse.cli"

@@ -1,0 +1,1 @@
+"""Queries: what is refused, and that the engine has walls of its own."""
