@@ -1,15 +1,28 @@
-"""All tables, found by their files: a new file in a layer's folder is a new table."""
+"""All tables, found by their files: a new file in a layer's folder is a new table.
+
+Either all tables are loaded or none: a mistake in one file is told with all others, a line each, `file:line: what`.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from importlib.machinery import FileFinder
+from pathlib import Path
 
 from lakehouse.contracts import Table
-from lakehouse.contracts.slices import check_slices
+from lakehouse.contracts.code import other_tables
+from lakehouse.contracts.declare import VOCABULARY
+from lakehouse.contracts.keys import upsert_mistakes
+from lakehouse.contracts.lineage import source_mistakes
+from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
+from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.contracts.table import LAYERS
+from lakehouse.contracts.versions import problems, read_lock, unlocked
 from lakehouse.errors import ContractError, UnknownTableError
 from lakehouse.settings import get_settings
 from lakehouse.tables.lake import table_path
@@ -23,9 +36,10 @@ def tables() -> dict[str, Table]:
     or rows were taken before: who has no such database has no empty tables either.
 
     Raises:
-        ContractError: for a file without its table, an unknown input, or a circle of inputs.
+        ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
+    _as_locked(declared())
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract
@@ -41,20 +55,78 @@ def declared() -> dict[str, Table]:
     """Every table that has a file by `layer.name`, upstream tables first.
 
     Raises:
-        ContractError: for a file without its table, an unknown input, a circle of inputs, or slices by a column that an
-            input does not have.
+        ContractError: for whatever is wrong with the files, each alone and all together.
     """
     found: dict[str, Table] = {}
+    wrong: list[str] = []
     for layer in LAYERS:
         package = importlib.import_module(f"lakehouse.{layer}")
         for module in pkgutil.iter_modules(package.__path__):
-            if module.name.startswith("_"):
+            if module.name.startswith("_") or not isinstance(module.module_finder, FileFinder):
                 continue
-            table = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), module.name, None)
-            if not isinstance(table, Table):
-                raise ContractError(f"lakehouse/{layer}/{module.name}.py declares no @table named {module.name}.")
-            found[table.id] = table
+            path = Path(module.module_finder.path) / f"{module.name}.py"
+            try:
+                table = _load(f"{package.__name__}.{module.name}", path)
+            except Exception as error:  # noqa: BLE001  # a table file may fail in any way; all are told together
+                wrong.append(told(error, path, f"lakehouse/{layer}/{module.name}.py", VOCABULARY))
+            else:
+                found[table.id] = table
+    if wrong:
+        raise ContractError("\n".join(wrong))
+    agree(found)
     return {table.id: table for table in _upstream_first(found)}
+
+
+def _load(module: str, path: Path) -> Table:
+    *_, layer, name = module.split(".")
+    if mistakes := other_tables(path, module, LAYERS) if path.exists() else []:
+        raise MistakesError(mistakes)
+    table = getattr(importlib.import_module(module), name, None)
+    if not isinstance(table, Table):
+        raise ContractError(f"@table: expected a function {name}, got none. One file of {layer} is one table.")
+    return table
+
+
+def agree(found: Mapping[str, Table]) -> None:
+    """Check what one table says of another.
+
+    Raises:
+        ContractError: with every mistake, by file and line.
+    """
+    _refuse(found.values(), lambda table: _between(table, found))
+
+
+def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
+    unknown = [each.table for each in table.upstream.values() if each.table not in found]
+    if unknown:
+        listed = ", ".join(each for each in found if each != table.id)
+        return [
+            Mistake("inputs", "a table", repr(each), nearest(each, found) or f"The others are {listed}.", each)
+            for each in unknown
+        ]
+    return [*source_mistakes(table, found), *upsert_mistakes(table, found), *slice_mistakes(table, found)]
+
+
+def _as_locked(found: Mapping[str, Table]) -> None:
+    lock = read_lock()
+    new = {text.partition(":")[0]: text for text in unlocked(found.values(), lock)}
+
+    def texts(table: Table) -> list[str]:
+        return problems(table, lock.get(table.id, ())) or [text for text in [new.get(table.id)] if text]
+
+    _refuse(found.values(), lambda table: [Mistake.plain("schema_version", each) for each in texts(table)])
+
+
+def _refuse(found: Iterable[Table], mistakes_of: Callable[[Table], list[Mistake]]) -> None:
+    wrong = []
+    for table in found:
+        if mistakes := mistakes_of(table):
+            file = getattr(sys.modules.get(table.transform.__module__), "__file__", None)
+            shown = f"{table.layer}/{table.name}.py"
+            lines = MistakesError(mistakes, shown)
+            wrong.append(told(lines, Path(file), f"lakehouse/{shown}", VOCABULARY) if file else str(lines))
+    if wrong:
+        raise ContractError("\n".join(wrong))
 
 
 def get_table(name: str) -> Table:
@@ -92,12 +164,7 @@ def _upstream_first(found: dict[str, Table]) -> list[Table]:
             raise ContractError(f"Tables feed each other in a circle: {' → '.join((*path, table.id))}.")
         state[table.id] = "open"
         for each in table.upstream.values():
-            if each.table not in found:
-                near = difflib.get_close_matches(each.table, found, n=1)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                raise ContractError(f"{table.id} reads {each.table!r}, which is no table.{hint}")
             visit(found[each.table], (*path, table.id))
-        check_slices(table, found)
         state[table.id] = "done"
         ordered.append(table)
 

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.contracts import Extract, Input, Landing, Table, rule
 from lakehouse.contracts import table as declare
+from lakehouse.contracts.declare import GROUPS
 from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.plan import day_transaction
@@ -55,12 +57,35 @@ def table(
     code: str = "v1",
     **policy: Any,
 ) -> Table:
-    """A table `layer.name` declared as its file would, with the code version `code`."""
+    """A table `layer.name` declared as its file would, with the code version `code`.
+
+    Words of a group may stand alone (`max_rows=9` for `quality=Quality(max_rows=9)`); `SHORT` names those of other names.
+    """
     transform.__module__, transform.__name__ = f"made.{name}", name.split(".")[1]
-    policy = {"owner": "team:test", "grain": "one row", "partition_by": "day", **policy}
+    policy = {"owner": "team:test", "grain": "one row", "partition_by": "day", **_grouped(policy)}
     made = declare(model=contract, inputs=inputs, **policy)(transform)
     made.__dict__["code_version"] = code  # a cached property; there is no source file to derive it from
     return made
+
+
+SHORT = {
+    "max_quarantined": ("quarantine", "max_share"), "max_quarantine_rows": ("quarantine", "max_rows"),
+    "max_quarantine_age": ("quarantine", "max_age"), "fresh_within": ("freshness", "within"),
+    "fresh_budget": ("freshness", "budget"), "pii": ("privacy", "further"),
+} | {
+    name: (group, name)
+    for group in ("layout", "privacy", "quality")
+    for name in signature(GROUPS[group]).parameters
+}  # fmt: skip
+
+
+def _grouped(policy: Mapping[str, Any]) -> dict[str, Any]:
+    words: dict[str, dict[str, Any]] = {}
+    for word in policy.keys() & SHORT.keys():
+        group, name = SHORT[word]
+        words.setdefault(group, {})[name] = policy[word]
+    made = {group: GROUPS[group](**said) for group, said in words.items()}
+    return {**{word: each for word, each in policy.items() if word not in SHORT}, **made}
 
 
 def target_of(folder: Path, schema: T.StructType, partition_by: Sequence[str] = ("day",), **kwargs: Any) -> Target:

@@ -200,7 +200,7 @@ def _in_slices(names: Sequence[str], slices: int) -> AbstractContextManager[None
     from lakehouse.catalog import tables
     from lakehouse.orchestration.slices import new_runs_in_slices
 
-    sliced = [name for name in names if tables()[name].slice_by]
+    sliced = [name for name in names if tables()[name].layout.slice_by]
     whole = [name for name in names if name not in sliced]
     if not sliced:
         raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no slice_by.")

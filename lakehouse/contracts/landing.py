@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, unless
+
 FORMATS = ("csv", "jsonl")
 PERSONAL_WORDS = (
     "phone", "telephone", "mobile", "email", "address", "street", "postcode", "zip_code", "ip", "birth", "birthday",
     "birthdate", "birth_date", "first_name", "last_name", "full_name", "customer_name", "surname", "passport", "ssn",
     "iban", "card_number", "latitude", "longitude",
 )  # fmt: skip
-
-
 _NAME = r"[A-Za-z][\w.-]{0,39}"
 
 
@@ -48,6 +48,17 @@ class Landing:
     time: str | None = None
     producer: str | None = None
 
+    def __post_init__(self) -> None:
+        of = f"a field of landing/{self.source}"
+        check(
+            unless(self.format in FORMATS, "inputs", f"a format, {' or '.join(FORMATS)}", repr(self.format),
+                   "Have the source sent in one of these."),
+            are_names("inputs", self.columns),
+            are_known("inputs", self.addresses, self.columns, of),
+            are_known("inputs", () if self.time is None else (self.time,), self.columns, of),
+            _is_pattern(self.producer),
+        )  # fmt: skip
+
     def producer_of(self, path: str) -> str:
         """Whose file it is: `source/producer`, or the source alone.
 
@@ -57,3 +68,11 @@ class Landing:
         if found is None:
             return self.source
         return f"{self.source}/{found[1] if re.fullmatch(_NAME, found[1], re.ASCII) else '(other)'}"
+
+
+def _is_pattern(text: str | None) -> list[Mistake]:
+    try:
+        groups = 1 if text is None else re.compile(text).groups
+    except re.error as error:
+        return unless(False, "inputs", "a pattern for the producer", f"{text!r} ({error})", "Mend the pattern.")
+    return unless(groups, "inputs", "a pattern whose first group is the producer", repr(text), "Put it in brackets.")

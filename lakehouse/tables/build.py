@@ -61,7 +61,7 @@ def build(
         DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
-    if slicing is not None and table.slice_by is None:
+    if slicing is not None and table.layout.slice_by is None:
         slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
         slicing = None
     if table.extract is not None:
@@ -204,8 +204,8 @@ def _fan_out(
 ) -> FanOut:
     """The build in slices, named by all that decides its rows: these very files of the inputs, and the code."""
     table, of = plan.table, slicing.number
-    assert table.slice_by is not None
-    cut = table.slice_by
+    assert table.layout.slice_by is not None
+    cut = table.layout.slice_by
 
     def slice_of(number: int) -> DataFrame:
         near = cut.cut(beside, number, of) if beside is not None else None

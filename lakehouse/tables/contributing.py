@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Rule, Table
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.lineage import sources
-from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.errors import HistoryGoneError
 from lakehouse.tables.lake import Lake
 from lakehouse.tables.log import gone_files, snapshot_at

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.contracts import Rule, Table
-from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe, read_lines
 from lakehouse.tables.contributing import PLACES, Maker

@@ -183,7 +183,7 @@ class Publisher:
         samples = {f.partition[self.table.day_column]: f.path for f in reversed(files) if f.route == VALID}
         history = self.base.rows_by_day(self.table.day_column)
         figures = self._figures_before(job)
-        judged = self.table.volume is not None or self.table.anomalies is not None
+        judged = self.table.quality.volume is not None or self.table.quality.anomalies is not None
         stragglers = late_only(self._lake, self.table) if judged else set()
         for day in (*job.days, *job.also, *stragglers):
             history.pop(day, None)  # a day that is built again is judged by the new figures of the days before it
@@ -213,10 +213,10 @@ class Publisher:
 
     def _figures_before(self, job: Job) -> dict[date, Figures]:
         """Kept figures of the days that baselines may look at, without those that are built again."""
-        if self.table.anomalies is None:
+        if self.table.quality.anomalies is None:
             return {}
         built = {*job.days, *job.also}
-        first = min(built) - timedelta(weeks=2 * self.table.anomalies.history)
+        first = min(built) - timedelta(weeks=2 * self.table.quality.anomalies.history)
         found = standing(self._root, self.table.id, days_between(first, max(built)))
         return {day: record.figures for day, record in found.items() if day not in built}
 

@@ -15,7 +15,7 @@ from operator import and_, or_
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.tables.key_index import days_of_keys
 from lakehouse.tables.lake import Lake, only

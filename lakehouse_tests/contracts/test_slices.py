@@ -77,7 +77,7 @@ def test_an_input_is_cut_by_the_same_column(kind: Any, found: str) -> None:
 
 def test_the_heavy_tables_can_be_sliced() -> None:
     """Without it, a slip in the policy would take the slices away, and a backfill would say so only when it is late."""
-    assert {name for name, each in all_tables().items() if each.slice_by} == {
+    assert {name for name, each in all_tables().items() if each.layout.slice_by} == {
         "silver.transactions",
         "gold.user_features",
     }

@@ -281,4 +281,4 @@ def test_real_tables_have_versions_and_freshness() -> None:
     """Without it, a table without a source file or a freshness bound would be found only in production."""
     versions = {each.id: each.code_version for each in tables().values()}
     assert len(set(versions.values())) == len(versions)
-    assert all(each.fresh_within > timedelta(0) for each in tables().values())
+    assert all(each.freshness.within > timedelta(0) for each in tables().values())
