@@ -10,6 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from inspect import signature
 from pathlib import Path
@@ -79,13 +80,18 @@ SHORT = {
 }  # fmt: skip
 
 
-def _grouped(policy: Mapping[str, Any]) -> dict[str, Any]:
+def having(made: Table, **policy: Any) -> Table:
+    """The table with another policy; words as in `table`, those that are not named stay as they are."""
+    return replace(made, **_grouped(policy, made))
+
+
+def _grouped(policy: Mapping[str, Any], made: Table | None = None) -> dict[str, Any]:
     words: dict[str, dict[str, Any]] = {}
     for word in policy.keys() & SHORT.keys():
         group, name = SHORT[word]
         words.setdefault(group, {})[name] = policy[word]
-    made = {group: GROUPS[group](**said) for group, said in words.items()}
-    return {**{word: each for word, each in policy.items() if word not in SHORT}, **made}
+    groups = {g: replace(getattr(made, g), **said) if made else GROUPS[g](**said) for g, said in words.items()}
+    return {**{word: each for word, each in policy.items() if word not in SHORT}, **groups}
 
 
 def target_of(folder: Path, schema: T.StructType, partition_by: Sequence[str] = ("day",), **kwargs: Any) -> Target:

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 import lakehouse.gold
 from lakehouse.catalog import declared, tables
+from lakehouse.contracts import versions
+from lakehouse.contracts.versions import locked, read_lock, write_lock
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sources.landing import land_sample_online_retail
 from lakehouse.tables.build import build
@@ -34,6 +36,9 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     importlib.invalidate_caches()
     tables.cache_clear()
     declared.cache_clear()
+    # As `lakehouse schema lock` does.
+    write_lock(locked(declared().values(), read_lock()), tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
     yield
     tables.cache_clear()
     declared.cache_clear()

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from lakehouse.commands.console import UsageError, say
-from lakehouse.errors import HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
+from lakehouse.errors import ContractError, HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
 from lakehouse.orchestration.why import because
 
 OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
@@ -48,10 +48,10 @@ class Command(TyperCommand):
 
 
 def exit_code(error: LakehouseError) -> int:
-    """2 where the command line or the settings have to change, else 3."""
+    """2 where the command line, the settings or a table file have to change, else 3."""
     from lakehouse.sources.faults import GeneratorError
 
-    usage = UsageError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
+    usage = UsageError | ContractError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
     return USAGE if isinstance(error, usage) else BROKEN
 
 

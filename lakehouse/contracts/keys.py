@@ -85,7 +85,7 @@ def _unique(made: Table) -> list[Mistake]:
     whole = isinstance(within, timedelta) and within > timedelta(0) and within == timedelta(days=within.days)
     reads_tables = len(made.upstream) == len(made.inputs) and not made.upsert
     return [
-        *unless(whole, word, '"day" or a timedelta of whole days, 1 or more', within, "Write timedelta(days=1)."),
+        *unless(whole, word, '"day" or a timedelta of whole days, 1 or more', repr(within), "Write timedelta(days=1)."),
         *unless(made.key and made.keep_first_by, word, "key and keep_first_by beside it", "none",
                 "Say what a repeat is, and which row is kept."),
         *unless(made.day_column not in made.key, word, f"a key without the day ({made.day_column})",
