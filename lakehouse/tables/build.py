@@ -84,11 +84,12 @@ def _build(
     _report_unchanged(lake, publisher, result, set(asked) - set(todo))
     clock.lap("plan")
     if todo:
+        started = lake.engine_seconds
         if table.landing:
             job = _from_landing(lake, plan, todo, run_id, {} if force else _kept(publisher))
         else:
             job = _from_tables(lake, plan, publisher, todo, slicing, anew=force)
-        clock.lap("read")
+        clock.lap("read", lake.engine_seconds - started)
         publisher.publish(job, result, run_id)
     if table.rules:
         clock = Clock(seconds)

@@ -34,7 +34,7 @@ from lakehouse.tables.erasures import forgotten_in
 from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.history import JUDGE, JUDGED, fold, judgements
 from lakehouse.tables.lake import Lake
-from lakehouse.tables.laps import Clock
+from lakehouse.tables.laps import Clock, work
 from lakehouse.tables.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
 from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
 from lakehouse.tables.snapshot import Snapshot, fingerprint, open_snapshot
@@ -131,7 +131,7 @@ class _Intake:
         self._result = BuildResult(table, self._base.version, {})
 
     def run(self, *, whole: bool) -> BuildResult:
-        result, clock = self._result, Clock(self._result.seconds)
+        result, clock, started = self._result, Clock(self._result.seconds), self._lake.engine_seconds
         held = self._base.rows_by_day(self._table.day_column)
         for day in self._asked:
             result.days[day] = DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0)))
@@ -147,7 +147,7 @@ class _Intake:
         mark = self._next_mark(moment, anew=bool(why))
         why = why or self._why_again(mark) or ("asked for" if whole else "")
         reading = self._reading(mark, whole=bool(why))
-        clock.lap("plan")
+        clock.lap("plan", self._lake.engine_seconds - started)
         folder = self._target.path / "staged" / uuid.uuid4().hex
         try:
             frame = self._frame(database.rows(reading), reading, moment, mark)
@@ -273,7 +273,7 @@ class _Intake:
     def _commit(self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str) -> None:
         day = moment.day
         before = self._base.rows_by_day(self._table.day_column).get(day, 0)
-        seconds = round(sum(self._result.seconds.values()), 3)
+        seconds = round(work(self._result.seconds), 3)
         figures = {day.isoformat(): {**metrics.as_json(), "rows": before + metrics.rows, "seconds": seconds}}
         batch = {
             "number": mark.batch,

@@ -27,7 +27,7 @@ from lakehouse.tables.failpoints import failpoint
 from lakehouse.tables.failures import Depth
 from lakehouse.tables.history import JUDGE, JUDGED, Record, fold, records, standing
 from lakehouse.tables.lake import Lake, table_path
-from lakehouse.tables.laps import Clock
+from lakehouse.tables.laps import Clock, work
 from lakehouse.tables.late import rules_for
 from lakehouse.tables.late_only import late_only
 from lakehouse.tables.metrics import DayMetrics, Outcome, failed_checks, judged_days, measure
@@ -62,7 +62,7 @@ class BuildResult:
     """One build: the table's version afterwards, what it read, a result by asked day, and seconds by phase.
 
     `quarantine` is the whole table's after the build, None where the table has no row rules; `producers` are those of
-    the asked days, of a table with a clock.
+    the asked days, of a table with a clock. `also_replaced` are rows by further day that an upsert had to write.
     Of a batch that was taken from a database, `facts` are its figures to show, and `outcomes` its checks.
     """
 
@@ -70,7 +70,7 @@ class BuildResult:
     version: int
     inputs: Mapping[str, int]
     days: dict[date, DayResult] = field(default_factory=dict)
-    also_replaced: Sequence[date] = ()
+    also_replaced: Mapping[date, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     quarantine: Depth | None = None
     producers: Sequence[ProducerDay] = ()
@@ -310,12 +310,12 @@ class Publisher:
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
         valid = [f for f in files if f.route == VALID and f.partition[self.table.day_column] in wanted]
-        seconds = round(sum(result.seconds.values()), 3)
+        seconds = round(work(result.seconds), 3)
         figures = {day.isoformat(): {**metrics[day].as_json(), "seconds": seconds} for day in days}
         failpoint(self.table.id, "before-commit")
         commit = Commit(prints | contents(self.table, valid, self.base), {**facts, "lakehouse.metrics": figures})
         result.version = replace_days(self.target, self.base, valid, days, commit, read_whole=self.table.upsert)
-        result.also_replaced = list(job.also)
+        result.also_replaced = {day: metrics[day].rows for day in job.also}
         failpoint(self.table.id, "after-commit")
         if live:
             fold(self._root, open_snapshot(self.target.path), self.table.id)

@@ -12,6 +12,7 @@ import pytest
 import lakehouse.gold
 from lakehouse.catalog import declared, tables
 from lakehouse.contracts import versions
+from lakehouse.contracts.rules import _FIELD_CHECKS
 from lakehouse.contracts.versions import locked, read_lock, write_lock
 from lakehouse.errors import ContractError
 from lakehouse_tests.commands.conftest import run
@@ -135,24 +136,24 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     ),
     "reconciles against a column whose sums are not kept": (
         'reconciles={"total": "amount"}', 'reconciles={"total": "unit_price"}', '"unit_price"',
-        "reconciles: expected a column of silver.transactions with kept sums, for total, got unit_price, which is not in "
-        "its profile. Add it to quality=Quality(profile=…) in silver.transactions.",
+        ("reconciles: expected a column of silver.transactions with kept sums, for total, got unit_price, which is not in "
+        "its profile. Add it to quality=Quality(profile=…) in silver.transactions."),
     ),
     "an upsert key that the input lacks": (
         'key=("order_id",)', 'key=("order_id", "total"),\n    upsert=True', '"total")',
-        f"key: expected a column of silver.transactions too, as upsert needs, ({COLUMNS}), got 'total'. Write one of "
-        "these.",
+        (f"key: expected a column of silver.transactions too, as upsert needs, ({COLUMNS}), got 'total'. Write one of "
+        "these."),
     ),
     "a helper of another table file": (
         "import Input, Layout, Privacy, Quality, SliceBy, table",
         "import Input, Quality, table\nfrom lakehouse.silver.orders import FIRST", "from lakehouse.silver",
-        "import: expected no other table file, got lakehouse.silver.orders. Name silver.orders as an input, or move what "
-        "both use into lakehouse/transforms.",
+        ("import: expected no other table file, got lakehouse.silver.orders. Name silver.orders as an input, or move what "
+        "both use into lakehouse/transforms."),
     ),
     "another table file itself": (
         "from lakehouse.contracts", "from . import user_features\nfrom lakehouse.contracts", "from . import",
-        "import: expected no other table file, got lakehouse.gold.user_features. Name gold.user_features as an input, or "
-        "move what both use into lakehouse/transforms.",
+        ("import: expected no other table file, got lakehouse.gold.user_features. Name gold.user_features as an input, or "
+        "move what both use into lakehouse/transforms."),
     ),
     "no partition_by": (
         '    partition_by="event_date",\n', "", "@table(",
@@ -197,8 +198,8 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "an input that cannot be cut": (
         "    quality=", '    layout=Layout(slice_by=SliceBy(("order_id",), reads={"transactios": "false"})),\n    quality=',
         '"transactios"',
-        "layout.slice_by: expected an input of the transform (transactions), got 'transactios'. Did you mean "
-        "'transactions'?",
+        ("layout.slice_by: expected an input of the transform (transactions), got 'transactios'. Did you mean "
+        "'transactions'?"),
     ),
     "a name that does not exist": (
         "inputs={", "inputs=INPUTS or {", "INPUTS",
@@ -207,8 +208,8 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "a rule that is none": (
         "total: T.DecimalType(18, 2) = pa.Field(nullable=True)",
         "total: T.DecimalType(18, 2) = pa.Field(unique_values_eq=[1])", "@table(",
-        f"Sums.total: the pandera check 'unique_values_eq' has no column form. Known: {', '.join(CHECKS)}; or write it "
-        "as a @rule method that returns a boolean column.",
+        (f"Sums.total: the pandera check 'unique_values_eq' has no column form. Known: {', '.join(_FIELD_CHECKS)}; or write it "
+        "as a @rule method that returns a boolean column."),
     ),
 }  # fmt: skip
 
@@ -252,7 +253,16 @@ def test_a_column_that_is_not_the_locked_one_says_so(write: Callable[..., str], 
     )
 
 
-@pytest.mark.parametrize("command", [["tables"], ["status"], ["backfill", "--from", "2011-03-01", "--to", "2011-03-02"], ["schema", "check"], ["reconcile"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tables"],
+        ["status"],
+        ["backfill", "--from", "2011-03-01", "--to", "2011-03-02"],
+        ["schema", "check"],
+        ["reconcile"],
+    ],
+)
 def test_every_command_ends_with_the_text_and_code_2(
     write: Callable[..., str], tmp_path: Path, command: list[str]
 ) -> None:

@@ -172,6 +172,7 @@ def test_policy_that_does_not_fit_is_refused_by_name(policy: dict[str, Any], mes
     assert f"silver/sales.py: {message}" in str(caught.value).splitlines()
 
 
+ONE_NAME: Any = "user_id"
 SHARE = "expected a share from 0 to 1, got {}. Write 5 % as 0.05."
 NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave it out."
 
@@ -183,8 +184,8 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
         (lambda: Quality(max_late=1.5), f"quality.max_late: {SHARE.format(1.5)}"),
         (lambda: Quality(min_rows=-1), f"quality.min_rows: {NUMBER.format(0, -1)}"),
         (lambda: Quality(min_rows=9, max_rows=8), f"quality.max_rows: {NUMBER.format(9, 8)}"),
-        (lambda: Quality(profile="amount"), ("quality.profile: expected a tuple of names, got 'amount'. A tuple of one "
-         "has a comma: ('amount',).")),
+        (lambda: Quality(profile=ONE_NAME), ("quality.profile: expected a tuple of names, got 'user_id'. A tuple of one "
+         "has a comma: ('user_id',).")),
         (lambda: Quarantine(max_share=-0.1), f"quarantine.max_share: {SHARE.format(-0.1)}"),
         (lambda: Quarantine(max_rows=-5), f"quarantine.max_rows: {NUMBER.format(0, -5)}"),
         (lambda: Quarantine(max_age=timedelta(days=-1)), ("quarantine.max_age: expected a time that is not negative, "
@@ -192,7 +193,7 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
         (lambda: Freshness(within=timedelta(0)), ("freshness.within: expected a time above zero, got 0:00:00. Write it "
          "as timedelta(hours=36).")),
         (lambda: Freshness(budget=5), f"freshness.budget: {SHARE.format(5)}"),
-        (lambda: Privacy(person="user_id"), ("privacy.person: expected a tuple of names, got 'user_id'. A tuple of one "
+        (lambda: Privacy(person=ONE_NAME), ("privacy.person: expected a tuple of names, got 'user_id'. A tuple of one "
          "has a comma: ('user_id',).")),
         (lambda: Layout(files_per_day=0), f"layout.files_per_day: {NUMBER.format(1, 0)}"),
         (lambda: Volume(min_ratio=2), ("volume: expected min_ratio from 0 to 1 and max_ratio 1 or more, got (2, 4.0). A "
