@@ -87,7 +87,8 @@ def print_links(links: Sequence[Link], named: dict[str, dict[date, list[str]]]) 
         for day, balance in link.differing.items():
             say(
                 f"{link.target} {_when(link, day)}: {balance.incoming} in, {balance.published} published, "
-                f"{balance.quarantined} quarantined, {balance.duplicates} duplicates: {balance.difference:+} ({link.measure})"
+                f"{balance.quarantined} quarantined, {balance.duplicates} duplicates: {balance.difference:+} "
+                f"({link.measure})"
             )
             for line in named.get(link.target, {}).get(day, ()):
                 say(f"  {line}")
