@@ -24,8 +24,8 @@ from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.contracts.table import LAYERS
 from lakehouse.contracts.versions import problems, read_lock, unlocked
 from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
-from lakehouse.tables.lake import table_path
 
 
 @lru_cache(maxsize=1)

@@ -11,25 +11,14 @@ from typing import Annotated
 import typer
 
 from lakehouse import __doc__ as about
-from lakehouse.commands import (
-    alerts,
-    backfill,
-    backfills,
-    candidate,
+from lakehouse.commands.build import backfill, backfills, demo, intake, land
+from lakehouse.commands.change import candidate, forget, keys, late, undo
+from lakehouse.commands.inspect import (
     clocks,
-    demo,
     describe,
-    dev,
-    doctor,
     explain,
-    forget,
     freshness,
     impact,
-    intake,
-    keys,
-    land,
-    late,
-    maintain,
     quarantine,
     query,
     ready,
@@ -37,11 +26,11 @@ from lakehouse.commands import (
     report,
     schema,
     status,
-    undo,
 )
-from lakehouse.disk import keep_private
+from lakehouse.commands.operate import alerts, dev, doctor, maintain
 from lakehouse.errors import SettingsError
 from lakehouse.settings import get_settings
+from lakehouse.store.disk import keep_private
 
 app = typer.Typer(
     name="lakehouse",

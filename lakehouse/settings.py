@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
-from lakehouse.disk import sync
 from lakehouse.errors import SettingsError
+from lakehouse.store.disk import sync
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 UPKEEP_CRON = "30 2 * * *"

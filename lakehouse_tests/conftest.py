@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
-from lakehouse.tables.lake import Lake
 from lakehouse_tests.tally import lines
 
 if TYPE_CHECKING:

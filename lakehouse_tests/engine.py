@@ -19,13 +19,13 @@ COMMAND = "python -m lakehouse_tests.engine"
 DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
     "sources.reader", "sources.postgres", "sources.people", "contracts.landing", "contracts.extract",
-    "tables.erasures", "tables.intake", "transforms.columns",
+    "records.erasures", "build.intake", "transforms.columns",
     # Rules: which rows are set aside.
-    "contracts.rules", "contracts.clock", "contracts.bronze", "tables.late",
+    "contracts.rules", "contracts.clock", "contracts.bronze", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.
-    "tables.build", "tables.stage", "tables.upsert", "tables.key_index", "tables.slices", "contracts.slices",
+    "build.build", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
     # Reading tables back: partition values, columns that were added later.
-    "tables.lake", "tables.promote", "contracts.versions",
+    "read.lake", "read.promote", "contracts.versions",
     # Settings of the engine.
     "spark.session", "spark.rows",
 )  # fmt: skip

@@ -24,14 +24,14 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lakehouse.build.plan import day_transaction
 from lakehouse.contracts import Extract, Input, Landing, Table, rule
 from lakehouse.contracts import table as declare
 from lakehouse.contracts.declare import GROUPS
-from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.plan import day_transaction
-from lakehouse.tables.snapshot import fingerprint
-from lakehouse.tables.staged import StagedFile, read_staged
+from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.snapshot import fingerprint
+from lakehouse.delta.staged import StagedFile, read_staged
+from lakehouse.read.lake import Lake
 
 Row = Mapping[str, Any]
 

@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.bronze.events import COLUMNS as EVENT_COLUMNS
 from lakehouse.bronze.online_retail import COLUMNS as RETAIL_COLUMNS
+from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
 from lakehouse.sources.landing import land_events, land_sample_online_retail
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.commands.conftest import run as cli
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.tally import tally

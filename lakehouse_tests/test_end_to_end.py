@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from lakehouse.catalog import tables
 from lakehouse.orchestration.instance import create_run, execute, opened_instance
+from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
 from lakehouse.sources.generator import Faults
 from lakehouse.sources.landing import land_events, land_online_retail, land_sample_online_retail
-from lakehouse.tables.lake import table_path
 from lakehouse_tests import oracle
 from lakehouse_tests.conftest import PII_KEY, USUAL
 from lakehouse_tests.making import land_twins

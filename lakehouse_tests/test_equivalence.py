@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 
+from lakehouse.build import publish
+from lakehouse.build.build import build
+from lakehouse.build.slices import Slicing
+from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
+from lakehouse.delta.failpoints import POINTS
+from lakehouse.read.lake import Lake, table_path
+from lakehouse.records.history import standing
 from lakehouse.settings import get_settings
 from lakehouse.sources.generator import Faults
 from lakehouse.sources.landing import land_events, land_online_retail, land_sample_online_retail
-from lakehouse.tables import publish
-from lakehouse.tables.build import build
-from lakehouse.tables.failpoints import POINTS
-from lakehouse.tables.history import standing
-from lakehouse.tables.lake import Lake, table_path
-from lakehouse.tables.slices import Slicing
-from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import land_twins, rows_of
 from lakehouse_tests.test_end_to_end import REAL

@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.recompute import PLACE, frame_of, recomputed, rows_of
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import Source, grouping, sources
+from lakehouse.read.lake import Lake
 from lakehouse.sources.reader import LINE_SCHEMA
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.recompute import PLACE, frame_of, recomputed, rows_of
 from lakehouse_tests.conftest import engine_settings
 
 pytestmark = pytest.mark.spark

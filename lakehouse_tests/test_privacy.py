@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.privacy.traces import files_under, unpacked
+from lakehouse.read.lake import table_path
 from lakehouse.sources.faults import Faults
 from lakehouse.sources.landing import land_events, land_sample_online_retail
-from lakehouse.tables.lake import table_path
-from lakehouse.tables.traces import files_under, unpacked
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
 from lakehouse_tests.making import rows_of

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.disk import private_umask
 from lakehouse.settings import Settings, token_of
 from lakehouse.spark.session import spark_config
+from lakehouse.store.disk import private_umask
 
 DAY = date(2026, 3, 2)
 KEY = "k3y of these tests: löng énough?"

@@ -15,7 +15,7 @@ import pytest
 import lakehouse
 from lakehouse.catalog import declared, tables
 from lakehouse.contracts.table import LAYERS
-from lakehouse.tables.failpoints import FORGET_POINTS, MERGE_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
+from lakehouse.delta.failpoints import FORGET_POINTS, MERGE_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
 
 PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent
@@ -163,7 +163,7 @@ def test_a_file_is_read_in_one_sitting() -> None:
 
 def test_every_failpoint_is_somewhere() -> None:
     """Without it, a crash test could wait for a point that the code no longer passes."""
-    text = "".join(path.read_text() for module, path in modules() if module != "tables.failpoints")
+    text = "".join(path.read_text() for module, path in modules() if module != "delta.failpoints")
     assert set(re.findall(r'failpoint\([^)"]*"([a-z-]+)"\)', text)) == {
         *POINTS,
         *SLICE_POINTS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lakehouse
-from lakehouse.tables.erasures import BEGUN, Erasure, erasures, note
+from lakehouse.records.erasures import BEGUN, Erasure, erasures, note
 from lakehouse.users import operator
 
 NOBODY = 54_321  # as a container gives it

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakehouse.gold
+from lakehouse.build.build import build
 from lakehouse.catalog import declared, tables
 from lakehouse.contracts import versions
 from lakehouse.contracts.versions import locked, read_lock, write_lock
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sources.landing import land_sample_online_retail
-from lakehouse.tables.build import build
 from lakehouse_tests.conftest import LakeFactory
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

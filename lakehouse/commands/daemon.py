@@ -177,8 +177,8 @@ def started(settings: Settings, backfill_id: str, *, wait: bool, as_json: bool) 
 
 def _say_what_is_behind(settings: Settings, report: Report) -> None:
     """Days that a run has read from other days, which runs after it have published again: late rows, windows."""
+    from lakehouse.build.touched import stale_days
     from lakehouse.commands.plans import lake_without_engine
-    from lakehouse.tables.touched import stale_days
 
     lake = lake_without_engine(settings)
     behind = {

@@ -11,9 +11,9 @@ from lakehouse.settings import Settings
 
 if TYPE_CHECKING:
     from lakehouse.orchestration.pieces import Piece
-    from lakehouse.tables.estimate import Estimate
-    from lakehouse.tables.history import Record
-    from lakehouse.tables.lake import Lake
+    from lakehouse.read.lake import Lake
+    from lakehouse.records.estimate import Estimate
+    from lakehouse.records.history import Record
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def plan_days(
         force: count unchanged days as days to build.
         pieces: the runs that will build them, since each costs something by itself; none: one run.
     """
-    from lakehouse.tables.history import records
-    from lakehouse.tables.plan import neighbours, window
-    from lakehouse.tables.touched import stale_days
+    from lakehouse.build.plan import neighbours, window
+    from lakehouse.build.touched import stale_days
+    from lakehouse.records.history import records
 
     lake = lake_without_engine(settings)
     building: dict[str, set[date]] = {}
@@ -72,7 +72,7 @@ def plan_days(
 
 
 def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimate:
-    from lakehouse.tables.estimate import Estimate, estimate
+    from lakehouse.records.estimate import Estimate, estimate
 
     costs = [estimate(kept, len(days)) for days in builds if days]
     seconds = [each.seconds for each in costs if each.seconds is not None]
@@ -114,9 +114,9 @@ def stale_by_table(
         within: first and last day looked at.
         outdated: begin with the days that older code built instead of all stale ones.
     """
-    from lakehouse.tables.history import older_code
-    from lakehouse.tables.plan import read_by
-    from lakehouse.tables.touched import known_days, stale_days
+    from lakehouse.build.plan import read_by
+    from lakehouse.build.touched import known_days, stale_days
+    from lakehouse.records.history import older_code
 
     first, last = within
     found: dict[str, set[date]] = {}
@@ -139,6 +139,6 @@ def stale_by_table(
 def lake_without_engine(settings: Settings) -> Lake:
     """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
     from lakehouse.catalog import tables
-    from lakehouse.tables.lake import LakeOfNow
+    from lakehouse.read.lake import LakeOfNow
 
     return LakeOfNow(settings, tables())

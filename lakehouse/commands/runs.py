@@ -99,10 +99,10 @@ def run_stale(
         backfill: these are no live runs, which decides their engine.
         verbose: show the log instead of the progress bar.
     """
+    from lakehouse.build.touched import stale_days
     from lakehouse.commands.plans import lake_without_engine
     from lakehouse.commands.selection import last_partition
     from lakehouse.orchestration.pieces import bridged, pieces_of
-    from lakehouse.tables.touched import stale_days
 
     first, last = within or (settings.first_day, last_partition())
     report = Report()

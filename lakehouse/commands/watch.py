@@ -121,9 +121,9 @@ class Watch:
         return {*report.published, *report.unchanged, *report.failed, *report.skipped}
 
     def _why_never(self, name: str, day: date) -> str:
+        from lakehouse.build.plan import window
         from lakehouse.catalog import tables
         from lakehouse.orchestration.backfills import state_of
-        from lakehouse.tables.plan import window
 
         for each in tables()[name].upstream.values():
             upstream = self.report.tables.get(each.table)

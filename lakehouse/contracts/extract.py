@@ -17,7 +17,7 @@ TAKEN = ("_arrival_date", "_batch", "_xid", "_tombstone")  # how a row came out 
 
 @dataclass(frozen=True)
 class Extract:
-    """Rows of a PostgreSQL table that is updated in place, taken in numbered batches (`lakehouse.tables.intake`).
+    """Rows of a PostgreSQL table that is updated in place, taken in numbered batches (`lakehouse.build.intake`).
 
     The source has to see to three things: `updated_at` never goes back for a row, `updated_at` is set by every change
     (the mode `lag` finds changes by nothing else), and a deleted row leaves a tombstone or is only marked.

@@ -17,7 +17,7 @@ Another type is never compatible: files would hold what the contract does not sa
 so a new version is compared with each one since the last that was declared `none`, not with its predecessor alone.
 
 This is about what contracts promise. What the stored table can follow by itself is less: it takes new nullable columns;
-one that lost a column has to be built anew (`lakehouse.tables.evolve`).
+one that lost a column has to be built anew (`lakehouse.delta.evolve`).
 """
 
 from __future__ import annotations

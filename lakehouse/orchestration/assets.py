@@ -26,6 +26,10 @@ from dagster import (
 )
 from pyspark.errors import PySparkException
 
+from lakehouse.build.build import build
+from lakehouse.build.publish import FAILED, UNCHANGED, BuildResult
+from lakehouse.build.touched import behind, published_days
+from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
@@ -47,13 +51,9 @@ from lakehouse.orchestration.report import (
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.orchestration.slices import slicing_of
+from lakehouse.read.lake import LakeOfNow
+from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
-from lakehouse.tables.build import build
-from lakehouse.tables.history import older_code
-from lakehouse.tables.lake import LakeOfNow
-from lakehouse.tables.publish import FAILED, UNCHANGED, BuildResult
-from lakehouse.tables.touched import behind, published_days
-from lakehouse.tables.verdicts import table_verdicts, verdicts
 from lakehouse.transforms.addresses import without_addresses
 
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are

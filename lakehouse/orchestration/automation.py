@@ -28,8 +28,11 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.touched import changed_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
@@ -44,12 +47,9 @@ from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, contiguous, pieces_of
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
+from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import SOURCES, landing_files
-from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.snapshot import fingerprint
-from lakehouse.tables.touched import changed_days
 
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence

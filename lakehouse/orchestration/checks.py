@@ -1,7 +1,7 @@
 """Asset checks as Dagster shows them: a check passes only where no day of the table fails it, whichever days ran last.
 
 Each failed check of a day is an evaluation of that partition. Over them is one evaluation a check and run, which speaks
-of every day of the table: it is read from the table's own log (`lakehouse.tables.verdicts`), so that a run over a good
+of every day of the table: it is read from the table's own log (`lakehouse.build.verdicts`), so that a run over a good
 day does not turn the check of a bad one green.
 """
 
@@ -22,14 +22,14 @@ from dagster import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from lakehouse.build.publish import BuildResult
+from lakehouse.build.verdicts import Verdict, by_check, sentence
+from lakehouse.checks.audit import blocking_checks, check_names
+from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.orchestration.report import asset_key, quarantine_metadata, rule_results
-from lakehouse.tables.audit import blocking_checks, check_names
-from lakehouse.tables.failures import DEPTH_CHECK, judge_depth
-from lakehouse.tables.metrics import Outcome
-from lakehouse.tables.publish import BuildResult
-from lakehouse.tables.verdicts import Verdict, by_check, sentence
+from lakehouse.records.failures import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
 INPUTS_FRESH = "inputs_fresh"

@@ -20,9 +20,9 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse.catalog import tables
+from lakehouse.checks.freshness import freshness
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import get_settings
-from lakehouse.tables.freshness import freshness
 
 CHECK = "data_fresh"
 

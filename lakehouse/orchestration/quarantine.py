@@ -26,11 +26,11 @@ from lakehouse.catalog import get_table, tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.report import asset_key
+from lakehouse.quarantine.aside import shown_rows
+from lakehouse.quarantine.replay import discard
+from lakehouse.records.failures import Depth, depth_of, failures
+from lakehouse.records.ledger import Wanted
 from lakehouse.settings import get_settings
-from lakehouse.tables.aside import shown_rows
-from lakehouse.tables.failures import Depth, depth_of, failures
-from lakehouse.tables.ledger import Wanted
-from lakehouse.tables.replay import discard
 
 GROUP = "quarantine"
 SAMPLE_ROWS = 5

@@ -16,9 +16,9 @@ from dagster import (
     TableRecord,
 )
 
+from lakehouse.build.publish import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
 from lakehouse.sources.landing import landing_files
-from lakehouse.tables.publish import FAILED, UNCHANGED, BuildResult, DayResult
 
 PREVIEW_ROWS = 5
 LONGEST_CELL = 40

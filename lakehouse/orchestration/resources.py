@@ -8,11 +8,11 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from lakehouse.catalog import tables
-from lakehouse.disk import keep_private
 from lakehouse.orchestration.instance import is_backfill
+from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
-from lakehouse.tables.lake import Lake
+from lakehouse.store.disk import keep_private
 
 
 class SparkEngine(LazyPySparkResource):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from lakehouse.build.slices import Slicing
 from lakehouse.errors import LakehouseError
-from lakehouse.tables.slices import Slicing
 
 SLICES_TAG = "lakehouse/slices"
 _OF_NEW_RUNS: ContextVar[int] = ContextVar(SLICES_TAG, default=1)

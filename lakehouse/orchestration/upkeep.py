@@ -25,9 +25,9 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.automation import unfinished_runs
 from lakehouse.orchestration.instance import table_of
 from lakehouse.orchestration.report import asset_key
+from lakehouse.read.lake import table_path
 from lakehouse.settings import UPKEEP_CRON, UPKEEP_OFF, get_settings
-from lakehouse.tables.lake import table_path
-from lakehouse.tables.upkeep import Limits, Tidied, Untidy, tidy, untidy
+from lakehouse.versions.upkeep import Limits, Tidied, Untidy, tidy, untidy
 
 CHECK = "tidy"
 TIDIES = "lakehouse/tidies"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
 
+from lakehouse.checks.anomalies import Band
 from lakehouse.days import days_between
 from lakehouse.report.figures import MEANING, VERDICTS, Cell, Point, State, Verdict
-from lakehouse.tables.anomalies import Band
 
 MOST_POINTS = 400  # of a plot, which is about 560 pixels wide
 DAYS_IN_GRID = 91  # columns of a grid: 13 weeks

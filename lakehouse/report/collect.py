@@ -8,8 +8,14 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from lakehouse.build.touched import known_days, stale_days, waiting
+from lakehouse.build.verdicts import Verdict, verdicts
+from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
+from lakehouse.read.lake import Lake
+from lakehouse.records.failures import Failure, failures
+from lakehouse.records.history import Record, records
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,
@@ -22,12 +28,6 @@ from lakehouse.report.figures import (
 )
 from lakehouse.report.usual import business_series, cost_series, null_series, rows_series
 from lakehouse.report.verdicts import check_cells
-from lakehouse.tables.failures import Failure, failures
-from lakehouse.tables.freshness import judge
-from lakehouse.tables.history import Record, records
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.touched import known_days, stale_days, waiting
-from lakehouse.tables.verdicts import Verdict, verdicts
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

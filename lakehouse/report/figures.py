@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import Enum
 
-from lakehouse.tables.anomalies import Band
+from lakehouse.checks.anomalies import Band
 
 
 class State(Enum):

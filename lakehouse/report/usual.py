@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
+from lakehouse.checks.anomalies import Band, baselines, usual_count, usual_share, usual_sum
 from lakehouse.contracts import Anomalies, Table, Volume
+from lakehouse.records.history import Record
 from lakehouse.report.figures import Point, Series
-from lakehouse.tables.anomalies import Band, baselines, usual_count, usual_share, usual_sum
-from lakehouse.tables.history import Record
 
 Bounds = Volume | Anomalies
 

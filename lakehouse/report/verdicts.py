@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from lakehouse.build.verdicts import Verdict as Failing
+from lakehouse.build.verdicts import by_check
+from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
+from lakehouse.records.history import Record
 from lakehouse.report.figures import Cell, Verdict
-from lakehouse.tables.audit import check_names
-from lakehouse.tables.history import Record
-from lakehouse.tables.verdicts import Verdict as Failing
-from lakehouse.tables.verdicts import by_check
 
 
 def check_cells(

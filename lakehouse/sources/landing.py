@@ -20,12 +20,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from lakehouse.disk import sync
 from lakehouse.errors import SourceError
 from lakehouse.sources.clocks import Producer, redated
 from lakehouse.sources.faults import Faults, GeneratorError
 from lakehouse.sources.generator import generate_events
 from lakehouse.sources.retail_sample import generate_online_retail
+from lakehouse.store.disk import sync
 
 __all__ = [
     "SOURCES",

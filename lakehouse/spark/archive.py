@@ -17,8 +17,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from lakehouse.disk import sync
 from lakehouse.errors import EngineError, LakehouseError
+from lakehouse.store.disk import sync
 
 _SECONDS = 600
 # What a JVM says of an archive that does not fit would go to the terminal of every run; `lakehouse doctor` says it.

@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakehouse.disk import private_umask
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.archive import java_options
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
 from lakehouse.spark.rows import check_session, check_settings
+from lakehouse.store.disk import private_umask
 
 # Settings a running engine accepts, so they hold through Spark Connect too.
 RUNTIME_CONFIG = {

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.catalog import get_table
+from lakehouse.checks.anomalies import Figures, drifts, volume
+from lakehouse.checks.metrics import DayMetrics
+from lakehouse.checks.profile import profiles
 from lakehouse.commands.plans import lake_without_engine
 from lakehouse.contracts import Table
 from lakehouse.settings import get_settings
 from lakehouse.sources.landing import land_online_retail, land_sample_online_retail
-from lakehouse.tables.anomalies import Figures, drifts, volume
-from lakehouse.tables.metrics import DayMetrics
-from lakehouse.tables.profile import profiles
 
 TABLE = "silver.transactions"
 Fault = Callable[[pa.Table, random.Random], pa.Table]

@@ -25,20 +25,20 @@ import pandera.pyspark as pa
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
+from lakehouse.build.build import build
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.publish import targets
+from lakehouse.build.touched import changed_days
 from lakehouse.contracts import Input, Table
+from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.records import failures, history
+from lakehouse.records.failures import FAILURES
+from lakehouse.records.history import HISTORY
+from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
-from lakehouse.tables import failures, history
-from lakehouse.tables.build import build
-from lakehouse.tables.commit import Commit, ensure_table, replace_days
-from lakehouse.tables.failures import FAILURES
-from lakehouse.tables.history import HISTORY
-from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.ops import add_rows, ops_target
-from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.publish import targets
-from lakehouse.tables.snapshot import fresh_snapshot, open_snapshot
-from lakehouse.tables.touched import changed_days
 from lakehouse_tests.benchmarks import PeakMemory, usage
 from lakehouse_tests.making import model, put, stage_rows, table
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lakehouse.build.build import build
+from lakehouse.build.lookback import look_back, versions, written_since
+from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import standing
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import content_of, land_online_retail, land_sample_online_retail, landing_files
 from lakehouse.spark.session import start
-from lakehouse.tables.build import build
-from lakehouse.tables.history import standing
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.lookback import look_back, versions, written_since
-from lakehouse.tables.touched import stale_days
 
 FIRST = date(2011, 3, 1)
 STORES, LATE_SHARE, LONGEST = 10, 0.02, 44  # stores; share of their exports that come late; most days late

@@ -167,7 +167,7 @@ def _computes(root: Path) -> bool:
 def differing_tables(root: Path, plain: Path, days: int) -> list[str]:
     """The tables whose rows are not those of a lake that one run has built from the same files."""
     from lakehouse.catalog import tables
-    from lakehouse.tables.lake import table_path
+    from lakehouse.read.lake import table_path
 
     shutil.copytree(root / "landing", plain / "landing")
     with engine_on(plain) as build:

@@ -18,9 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.publish import BuildResult, Job, Publisher
 from lakehouse.contracts import Table, rule
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.publish import BuildResult, Job, Publisher
+from lakehouse.read.lake import Lake
 from lakehouse_tests.benchmarks.plain import spark_jobs
 
 FIRST = date(2011, 1, 1)

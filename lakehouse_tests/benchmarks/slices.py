@@ -19,13 +19,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.build.build import build
+from lakehouse.build.publish import BuildResult, Job, Publisher
+from lakehouse.build.slices import Slicing
 from lakehouse.catalog import declared
+from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
-from lakehouse.tables.build import build
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.publish import BuildResult, Job, Publisher
-from lakehouse.tables.slices import Slicing
 from lakehouse_tests.benchmarks import PeakMemory
 
 FIRST = date(2011, 1, 1)

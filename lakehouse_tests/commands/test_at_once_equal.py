@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.read.lake import table_path
 from lakehouse.sources.faults import Faults
 from lakehouse.sources.landing import land_events, land_sample_online_retail
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.commands.killing import Backfill, nothing_is_left, open_runs, published
 from lakehouse_tests.making import rows_of

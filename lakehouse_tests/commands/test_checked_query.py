@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from lakehouse.commands.checked_query import check_query
-from lakehouse.commands.sql_allowed import FUNCTIONS
-from lakehouse.commands.sql_text import QueryError
+from lakehouse.commands.inspect.checked_query import check_query
+from lakehouse.commands.inspect.sql_allowed import FUNCTIONS
+from lakehouse.commands.inspect.sql_text import QueryError
 from lakehouse_tests.commands.queries import HOSTILE
 
 KNOWN = [

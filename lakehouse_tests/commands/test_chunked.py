@@ -11,8 +11,8 @@ from lakehouse.catalog import tables
 from lakehouse.commands.plans import DayPlan, forecast, plan_days
 from lakehouse.commands.reports import Report, RunReport, TableReport
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.records.estimate import Estimate
 from lakehouse.settings import Settings
-from lakehouse.tables.estimate import Estimate
 from lakehouse_tests.commands.conftest import Cli
 
 BRONZE = ("--select", 'key:"bronze/*"', "--from", "2011-03-01", "--to", "2011-03-07")

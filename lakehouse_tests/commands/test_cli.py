@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakehouse.cli import app
-from lakehouse.commands import backfill
+from lakehouse.commands.build import backfill
 from lakehouse.errors import EngineError
 from lakehouse_tests.commands.conftest import Cli
 

@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as T
 
+from lakehouse.delta import maintenance
+from lakehouse.delta.maintenance import Layout, RetentionError, compact, vacuum
+from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.errors import PublishConflictError
-from lakehouse.tables import maintenance
-from lakehouse.tables.maintenance import Layout, RetentionError, compact, vacuum
-from lakehouse.tables.snapshot import Snapshot, fresh_snapshot, open_snapshot
 
 DAY, NEXT = date(2011, 3, 1), date(2011, 3, 2)
 HOUR = 3600

@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakehouse.commands.checked_query import check_query
-from lakehouse.commands.query import run_query, walls
-from lakehouse.commands.sql_allowed import FUNCTIONS
+from lakehouse.commands.inspect.checked_query import check_query
+from lakehouse.commands.inspect.query import run_query, walls
+from lakehouse.commands.inspect.sql_allowed import FUNCTIONS
 from lakehouse_tests.commands.queries import HONEST
 
 REFUSED = {

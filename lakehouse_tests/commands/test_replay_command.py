@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 
+from lakehouse.build.publish import Publisher
 from lakehouse.catalog import tables
+from lakehouse.delta.commit import Commit, ensure_table, replace_days
 from lakehouse.orchestration.report import asset_key
+from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
-from lakehouse.tables.commit import Commit, ensure_table, replace_days
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.publish import Publisher
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.making import stage_rows
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lakehouse.tables.arrivals import told_fields
-from lakehouse.tables.aside import shown_row
+from lakehouse.checks.drift import told_fields
+from lakehouse.quarantine.aside import shown_row
 
 
 @pytest.mark.parametrize(

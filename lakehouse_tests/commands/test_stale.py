@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.read.lake import table_path
 from lakehouse.sources.landing import land_sample_online_retail
-from lakehouse.tables.lake import table_path
-from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.making import rows_of
 

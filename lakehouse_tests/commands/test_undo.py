@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 import pytest
 
 from lakehouse.catalog import get_table, tables
+from lakehouse.commands.change.undo import parse_moment
 from lakehouse.commands.console import UsageError
-from lakehouse.commands.undo import parse_moment
+from lakehouse.delta.log import versions
+from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.log import versions
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, Cli, run
 from lakehouse_tests.commands.test_without_engine import tree
 from lakehouse_tests.making import put, rows_of

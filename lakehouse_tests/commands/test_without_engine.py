@@ -17,13 +17,14 @@ from pyspark.sql import types as T
 from rich.text import Text
 
 from lakehouse.catalog import tables
-from lakehouse.commands import console, dev, doctor
+from lakehouse.commands import console
+from lakehouse.commands.operate import dev, doctor
 from lakehouse.commands.reports import Report
+from lakehouse.delta.commit import Commit, append
 from lakehouse.orchestration.slices import tags_of_new_runs
+from lakehouse.records.erasures import BEGUN, Erasure, note
+from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
-from lakehouse.tables.commit import Commit, append
-from lakehouse.tables.erasures import BEGUN, Erasure, note
-from lakehouse.tables.ops import add_rows, ops_target
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
 from lakehouse_tests.making import rows_of, stage_rows

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRun
 
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
 from lakehouse.catalog import tables
+from lakehouse.checks.audit import Outcome, audit
+from lakehouse.checks.metrics import DayMetrics, failed_checks, judged_days
 from lakehouse.contracts import Table
+from lakehouse.delta.commit import Commit, ensure_table, exchange_files, replace_days
+from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.orchestration.instance import create_run, execute
+from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.records.history import JUDGE, JUDGED, fold
 from lakehouse.settings import get_settings
-from lakehouse.tables.audit import Outcome, audit
-from lakehouse.tables.commit import Commit, ensure_table, exchange_files, replace_days
-from lakehouse.tables.history import JUDGE, JUDGED, fold
-from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.metrics import DayMetrics, failed_checks, judged_days
-from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
-from lakehouse.tables.snapshot import open_snapshot
 
 TABLE = "bronze.events"
 GOOD, BAD, ODD, SAME = "good", "bad", "odd", "same"

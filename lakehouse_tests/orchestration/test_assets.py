@@ -11,7 +11,12 @@ from dagster import AssetCheckSeverity, AssetsDefinition, BackfillPolicy, TimeWi
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from pyspark.errors import PySparkException
 
+from lakehouse.build.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
+from lakehouse.build.verdicts import Verdict, table_verdicts
 from lakehouse.catalog import tables
+from lakehouse.checks.audit import audit, blocking_checks, check_names
+from lakehouse.checks.clocks import ProducerDay, judge_clocks
+from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
@@ -26,14 +31,9 @@ from lakehouse.orchestration.report import (
     day_metadata,
     quarantine_metadata,
 )
+from lakehouse.read.lake import LakeOfNow
+from lakehouse.records.failures import DEPTH_CHECK, Depth
 from lakehouse.settings import Settings, get_settings
-from lakehouse.tables.audit import audit, blocking_checks, check_names
-from lakehouse.tables.clocks import ProducerDay, judge_clocks
-from lakehouse.tables.failures import DEPTH_CHECK, Depth
-from lakehouse.tables.lake import LakeOfNow
-from lakehouse.tables.metrics import DayMetrics
-from lakehouse.tables.publish import PUBLISHED, UNCHANGED, BuildResult, DayResult
-from lakehouse.tables.verdicts import Verdict, table_verdicts
 
 DAY = date(2011, 1, 5)
 

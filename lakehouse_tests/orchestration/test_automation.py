@@ -13,20 +13,20 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, SensorResult, build_sensor_context
 from pyspark.sql import types as T
 
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.definitions import defs
+from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
 from lakehouse.orchestration.instance import checks_of, create_run
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.orchestration.report import asset_key
+from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import land_events
-from lakehouse.tables.commit import Commit, Target, ensure_table, replace_days
-from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.touched import stale_days
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, stage_rows, table
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRun
 
+from lakehouse.build import publish
+from lakehouse.build.publish import BuildResult
+from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources
 from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG, create_run, execute
+from lakehouse.read.lake import Lake, LakeOfNow, table_path
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import land_events
-from lakehouse.tables import publish
-from lakehouse.tables.lake import Lake, LakeOfNow, table_path
-from lakehouse.tables.publish import BuildResult
-from lakehouse.tables.touched import stale_days
 from lakehouse_tests.making import rows_of
 from lakehouse_tests.orchestration.running import GOOD, TABLE, Foretold, result
 

@@ -10,6 +10,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
+from lakehouse.build.publish import BuildResult
 from lakehouse.commands import daemon
 from lakehouse.commands.command import INTERRUPTED, OK
 from lakehouse.commands.watch import Watch
@@ -31,9 +32,8 @@ from lakehouse.orchestration.backfills import (
 )
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, create_run, execute, opened_instance
 from lakehouse.orchestration.report import asset_key
+from lakehouse.records.failures import Depth
 from lakehouse.settings import Settings
-from lakehouse.tables.failures import Depth
-from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result

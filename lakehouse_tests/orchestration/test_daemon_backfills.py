@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from dagster import AssetMaterialization, DagsterEventType, DagsterInstance, RunsFilter
 
+from lakehouse.build.build import build
 from lakehouse.catalog import tables
 from lakehouse.orchestration.backfills import runs_of, state_of
 from lakehouse.orchestration.instance import opened_instance, table_of
+from lakehouse.read.lake import table_path
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import land_events
-from lakehouse.tables.build import build
-from lakehouse.tables.lake import table_path
 from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.conftest import TINY, LakeFactory
 from lakehouse_tests.making import rows_of

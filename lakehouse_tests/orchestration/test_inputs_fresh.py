@@ -13,14 +13,14 @@ from dagster import AssetCheckEvaluation, DagsterInstance
 from typer.testing import CliRunner, Result
 
 from lakehouse import catalog
+from lakehouse.build.publish import BuildResult
+from lakehouse.build.ready import MISSING, READY, STALE, readiness
+from lakehouse.build.touched import behind
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
 from lakehouse.orchestration.checks import INPUTS_FRESH
 from lakehouse.settings import Settings
-from lakehouse.tables.publish import BuildResult
-from lakehouse.tables.ready import MISSING, READY, STALE, readiness
-from lakehouse.tables.touched import behind
 from lakehouse_tests.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
@@ -100,7 +100,7 @@ def test_waiting_ends_when_the_day_is_there(
     world: World, ready: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, the command would tell what it saw first, or wait to the end of its time."""
-    from lakehouse.commands import ready as module
+    from lakehouse.commands.inspect import ready as module
 
     world.land(DAYS[0])
     monkeypatch.setattr(module, "time", Clock(lambda _: world.settle()))

@@ -10,11 +10,11 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.errors import PySparkException
 
+from lakehouse.build.publish import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import DecidedMeanwhileError, EngineError, PublishConflictError, SourceError
 from lakehouse.orchestration import assets
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
-from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 
 DAY = date(2011, 3, 1)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
 
+from lakehouse.build.publish import BuildResult
 from lakehouse.catalog import tables
-from lakehouse.commands.status import table_states
+from lakehouse.commands.inspect.status import table_states
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.orchestration import automation
@@ -22,7 +23,6 @@ from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import land_events
-from lakehouse.tables.publish import BuildResult
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world

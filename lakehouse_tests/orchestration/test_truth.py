@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
 
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.publish import BuildResult
+from lakehouse.build.ready import READY, readiness
 from lakehouse.catalog import tables
-from lakehouse.commands.alerts import _failing
-from lakehouse.commands.status import table_states
+from lakehouse.checks.audit import check_names
+from lakehouse.commands.inspect.status import table_states
+from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
 from lakehouse.orchestration.alerts.message import RECOVERED
 from lakehouse.orchestration.alerts.sensor import look, store_path
@@ -22,13 +26,9 @@ from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
 from lakehouse.orchestration.instance import create_run, execute
 from lakehouse.orchestration.report import asset_key
+from lakehouse.read.lake import LakeOfNow
 from lakehouse.settings import Settings
-from lakehouse.tables.audit import check_names
-from lakehouse.tables.lake import LakeOfNow
-from lakehouse.tables.plan import day_transaction, make_plan
-from lakehouse.tables.publish import BuildResult
-from lakehouse.tables.ready import READY, readiness
-from lakehouse.tables.restore import plan_restore, restore
+from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result
 
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(5)]

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
+from lakehouse.delta.commit import Commit, Target, append
+from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.orchestration.freshness import CHECK as FRESH
 from lakehouse.orchestration.instance import create_run
 from lakehouse.orchestration.upkeep import CHECK, TIDIES, tables_of_runs, upkeep_checks, upkeep_job, upkeep_schedule
+from lakehouse.read.lake import table_path
 from lakehouse.settings import Settings, get_settings
-from lakehouse.tables.commit import Commit, Target, append
-from lakehouse.tables.lake import table_path
-from lakehouse.tables.snapshot import open_snapshot
 from lakehouse_tests.making import stage_rows
 
 NAME = "gold.daily_revenue"

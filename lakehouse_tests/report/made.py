@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from lakehouse.checks.anomalies import Band, baselines, usual_count
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,
@@ -19,7 +20,6 @@ from lakehouse.report.figures import (
     Verdict,
     Waiting,
 )
-from lakehouse.tables.anomalies import Band, baselines, usual_count
 
 AT = datetime(2026, 3, 9, 8, 30, tzinfo=UTC)
 FIRST = date(2026, 3, 2)

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
+from lakehouse.checks.anomalies import Band
 from lakehouse.report.buckets import MOST_POINTS, Step, grids, put_together, step_of_plot
 from lakehouse.report.figures import Cell, ColumnOrigin, LakeReport, Point, State, Verdict, Waiting
 from lakehouse.report.render import render
-from lakehouse.tables.anomalies import Band
 from lakehouse_tests.report.made import AT, FIRST, days, lake_of, made_table, rows_on, states
 from lakehouse_tests.report.reading import Element, read
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.commands.dev import free_port
+from lakehouse.commands.operate.dev import free_port
 from lakehouse.report import serve
 
 # Starts the server and becomes another program, as `lakehouse dev` does.

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import online_retail
+from lakehouse.build.stage import routed
 from lakehouse.silver.transactions import transactions
-from lakehouse.tables.stage import routed
 
 DAY = date(2011, 1, 5)
 

@@ -22,11 +22,11 @@ import pytest
 from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import COLUMNS as RETAIL
 from lakehouse.bronze.online_retail import online_retail
+from lakehouse.build.build import build
+from lakehouse.build.publish import PUBLISHED
+from lakehouse.read.lake import Lake
 from lakehouse.silver.transactions import transactions
 from lakehouse.sources.reader import MOST_LINES
-from lakehouse.tables.build import build
-from lakehouse.tables.lake import Lake
-from lakehouse.tables.publish import PUBLISHED
 from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import having, rows_of

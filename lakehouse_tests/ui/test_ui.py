@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.catalog import tables
+from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
-from lakehouse.tables.audit import check_names
-from lakehouse.tables.lake import table_path
+from lakehouse.read.lake import table_path
 from lakehouse_tests.ui.conftest import DAYS, FIRST_DAY, land
 from lakehouse_tests.ui.pages import (
     JOB_PAGE,

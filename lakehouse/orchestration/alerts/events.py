@@ -17,13 +17,13 @@ from dagster import (
 from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.events import RunFailureReason
 
+from lakehouse.build.publish import PUBLISHED
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
 from lakehouse.orchestration.checks import INPUTS_FRESH, SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run
-from lakehouse.tables.publish import PUBLISHED
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log

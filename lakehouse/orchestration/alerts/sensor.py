@@ -11,6 +11,7 @@ from dagster import DagsterInstance, DefaultSensorStatus, SensorDefinition, Sens
 from deltalake.exceptions import DeltaError
 from filelock import FileLock, Timeout
 
+from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
@@ -20,10 +21,9 @@ from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align
+from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.records.ledger import LEDGER
 from lakehouse.settings import Settings, get_settings
-from lakehouse.tables.lake import Lake, LakeOfNow
-from lakehouse.tables.ledger import LEDGER
-from lakehouse.tables.verdicts import table_verdicts, verdicts
 
 INTERVAL = 30  # seconds
 COMPARED_FOR = 600.0  # seconds in which a table that has not changed is not looked at again

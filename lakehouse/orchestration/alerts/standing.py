@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lakehouse.build.verdicts import Verdict
+from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
 from lakehouse.orchestration.alerts.events import FIRST_LOOK_BACK
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed, Problem
-from lakehouse.tables.audit import check_names
-from lakehouse.tables.verdicts import Verdict
 
 
 def key_of(table: str, verdict: Verdict) -> Key:

@@ -1,0 +1,106 @@
+"""Late rows: how late rows come, which were later than allowed, and taking those in after all.
+
+A row that arrives later than the contract allows breaks the rule `not_too_late` and waits in quarantine with its file
+and line, so that numbers that were reported do not move by themselves. Accepting a day's late rows is an application
+transaction in the quarantine table's log, and part of the day's fingerprint: the day becomes stale, and is built like
+any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lakehouse.contracts import Rule, Table
+from lakehouse.contracts.rules import NOT_TOO_LATE, lateness_rule
+from lakehouse.delta.commit import Commit, append
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.staged import FAILED_RULES
+from lakehouse.read.lake import Lake
+
+
+def accepted_through(table: Table, side: Snapshot, days: Iterable[date]) -> dict[date, date]:
+    """By day, the last arrival date whose late rows were accepted; days without such are left out."""
+    if table.allowed_lateness is None or table.landing:
+        return {}
+    found = {day: side.transaction(late_transaction(day)) for day in days}
+    return {day: date.fromordinal(number) for day, number in found.items() if number}
+
+
+def late_transaction(day: date) -> str:
+    """Application id under which a quarantine's log keeps what was accepted of a day."""
+    return f"late/{day.isoformat()}"
+
+
+def rules_for(table: Table, accepted: Mapping[date, date]) -> tuple[Rule, ...]:
+    """The table's rules, where the one on lateness knows what was accepted."""
+    if not accepted or table.allowed_lateness is None:
+        return table.rules
+    late = lateness_rule(table.day_column, table.allowed_lateness.days, accepted)
+    return tuple(late if each.name == NOT_TOO_LATE else each for each in table.rules)
+
+
+def waiting(lake: Lake, table: Table, days: Collection[date] | None = None) -> dict[date, tuple[int, date]]:
+    """By day, the rows that wait for being late and for nothing else, and their last arrival date."""
+    snapshot = lake.snapshot(table.quarantine_id)
+    found: dict[date, tuple[int, date]] = {}
+    for day, files in sorted(snapshot.by_day(table.day_column).items()):
+        if days is not None and day not in days:
+            continue
+        for file in files:
+            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
+                rows = parquet.read([FAILED_RULES, "_arrival_date"]).to_pylist()
+            late = [row["_arrival_date"] for row in rows if row[FAILED_RULES] == [NOT_TOO_LATE]]
+            if late:
+                number, last = found.get(day, (0, date.min))
+                found[day] = number + len(late), max(last, *late)
+    return found
+
+
+def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mapping[str, str]) -> int:
+    """Accept late rows; nothing is published by it, but the days are stale afterwards. A repeat changes nothing.
+
+    Args:
+        lake: where the tables are.
+        table: whose late rows.
+        through: by day, the last arrival date to accept.
+        facts: who and why, for the commit.
+    """
+    from lakehouse.build.publish import targets
+
+    _, side = targets(lake, table)
+    assert side is not None
+
+    def accepting(current: Snapshot) -> Commit:
+        """What was accepted is never taken back: not what somebody else accepts at the same moment either."""
+        before = accepted_through(table, current, through)
+        latest = {day: max(arrival, before.get(day, arrival)) for day, arrival in through.items()}
+        transactions = {late_transaction(day): arrival.toordinal() for day, arrival in latest.items()}
+        return Commit(transactions, {"lakehouse.operation": "accept late rows", **facts})
+
+    return append(side, [], accepting)
+
+
+def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:
+    """Rows by days between their day and their arrival; rows dated after their arrival have negative days."""
+    counted: Counter[int] = Counter()
+    for day, rows in event_days.items():
+        counted[(arrival - day).days] += rows
+    return counted
+
+
+def percentile(counted: Mapping[int, int], share: float) -> int:
+    """The smallest lateness that at least this share of the rows does not exceed (nearest rank)."""
+    rank = math.ceil(share * sum(counted.values()))
+    seen = 0
+    for days in sorted(counted):
+        seen += counted[days]
+        if seen >= rank:
+            return days
+    return 0

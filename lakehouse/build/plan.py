@@ -1,0 +1,189 @@
+"""What a run would read and whether it would change anything: decided from logs and landed files, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from lakehouse.build.late import accepted_through
+from lakehouse.contracts import Input, Table
+from lakehouse.delta.snapshot import Snapshot, fingerprint
+from lakehouse.read.content import content_name
+from lakehouse.read.lake import Lake
+from lakehouse.settings import key_id
+from lakehouse.sources.digests import digests
+from lakehouse.sources.landing import LandingFile, landing_files
+
+_DAY = "day/"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The inputs of one build, pinned.
+
+    Attributes:
+        inputs: snapshot of each upstream table, by parameter of the transform.
+        landed: landed files by arrival day, for a bronze table.
+        fingerprints: by day, a number over code version and inputs: the same number means the same rows.
+        rows_in: by day, the rows the inputs hold for that very day; None where rows are not conserved.
+        has_input: days for which any input has rows or files.
+        beside: days whose neighbours have rows that may come before theirs (`unique_within`).
+        accepted: by day, the last arrival date whose late rows were accepted.
+    """
+
+    table: Table
+    inputs: Mapping[str, Snapshot]
+    landed: Mapping[date, Sequence[LandingFile]]
+    fingerprints: Mapping[date, int]
+    rows_in: Mapping[date, int] | None
+    has_input: frozenset[date]
+    accepted: Mapping[date, date] = field(default_factory=dict)
+    beside: frozenset[date] = frozenset()
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Version read of each upstream table."""
+        return {self.table.upstream[name].table: s.version for name, s in self.inputs.items()}
+
+
+def day_transaction(day: date) -> str:
+    """Application id under which a table's log keeps the fingerprint of a published day."""
+    return f"{_DAY}{day.isoformat()}"
+
+
+def days_of_transactions(names: Iterable[str]) -> set[date]:
+    """The days among application ids."""
+    return {date.fromisoformat(name.removeprefix(_DAY)) for name in names if name.startswith(_DAY)}
+
+
+def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
+    """Pin the inputs of `days` and derive each day's fingerprint."""
+    if table.landing is not None:
+        return _plan_landing(lake, table, days)
+    inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
+    prints: dict[date, int] = {}
+    rows_in: dict[date, int] = {}
+    has_input: set[date] = set()
+    beside: set[date] = set()
+    states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
+    accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
+    for day in days:
+        parts = [table.code_version]
+        if day in accepted:
+            parts.append(f"late/{accepted[day]}")
+        for name, each in table.upstream.items():
+            for read in window(each, day):
+                parts.append(f"{name}/{read}/{states[name].identity(read)}")
+                if states[name].rows.get(read):
+                    has_input.add(day)
+        if day in has_input and (near := _near(table, states, day)):
+            parts += near
+            beside.add(day)
+        prints[day] = fingerprint(parts)
+        rows_in[day] = sum(state.rows.get(day, 0) for state in states.values())
+    conserved = rows_in if table.conserves_rows else None
+    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside))
+
+
+def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str]:
+    """What of the neighbours' inputs may come before rows of the day, and so decides which of these are repeats."""
+    through = _latest_arrival(table, states, day)
+    return [
+        f"{name}/{read}/beside/{found}"
+        for near in neighbours(table, day)
+        for name, each in table.upstream.items()
+        for read in window(each, near)
+        if states[name].rows.get(read) and (found := states[name].identity(read, through))
+    ]
+
+
+def _latest_arrival(table: Table, states: Mapping[str, _DayStates], day: date) -> date | None:
+    """The last arrival among a day's rows, where rows that arrive later come after them all; None: nothing is known."""
+    first = table.keep_first_by[0] if table.keep_first_by else ""
+    if first in table.columns or not all(state.arrives_by(first) for state in states.values()):
+        return None
+    read = {name: window(each, day) for name, each in table.upstream.items()}
+    arrivals = {a for name, days in read.items() for each in days for a in states[name].arrivals(each)}
+    return date.fromisoformat(max(arrivals)) if arrivals else None
+
+
+def neighbours(table: Table, day: date) -> list[date]:
+    """The other days whose rows may be repeats of a day's rows, or the other way round (`unique_within`)."""
+    return [day + timedelta(days=n) for n in range(-table.unique_days, table.unique_days + 1) if n]
+
+
+def read_by(table: Table, each: Input, day: date) -> list[date]:
+    """The days of a table that one day of an input may change."""
+    unique = table.unique_days
+    return [day + timedelta(days=n) for n in range(-unique, each.days_before + unique + 1)]
+
+
+def window(each: Input, day: date) -> list[date]:
+    """The days of an input that one day of output reads."""
+    return [day - timedelta(days=n) for n in range(each.days_before, -1, -1)]
+
+
+class _DayStates:
+    """What one version of an input holds for a day, as downstream tables see days."""
+
+    def __init__(self, table: Table, snapshot: Snapshot) -> None:
+        self._table, self._snapshot = table, snapshot
+        # Other days' runs replace days of an upsert table; batches add to days of a table taken from a database.
+        self._by_file = table.upsert or table.extract is not None
+        self._days_differ = table.content_day_column != table.day_column
+        self._arrival = table.day_column
+        self._identities: dict[tuple[date, date | None], str] = {}
+        self._files = snapshot.by_day(table.content_day_column)
+        self.rows = snapshot.rows_by_day(table.content_day_column)
+
+    def arrives_by(self, column: str) -> bool:
+        """Whether the log says of each row's `column`, a date, when it arrived."""
+        return self._days_differ and not self._by_file and self._arrival == column
+
+    def arrivals(self, day: date) -> set[str]:
+        """The input's own partitions that hold rows of the day."""
+        return {f.partition[0] or "" for f in self._files.get(day, [])}
+
+    def identity(self, day: date, through: date | None = None) -> str:
+        """Of the partitions that hold rows of the day: what they were made from, and which rows they are.
+
+        Args:
+            day: the event day.
+            through: only of arrivals up to this day; None: of all.
+        """
+        key = day, through
+        if key not in self._identities:  # a window asks for each day several times, and the log takes a millisecond
+            self._identities[key] = self._identity(day, through)
+        return self._identities[key]
+
+    def _identity(self, day: date, through: date | None) -> str:
+        parts: dict[str, list[str]] = {}
+        for file in self._files.get(day, []):
+            values = dict(zip(self._snapshot.partition_by, file.partition, strict=True))
+            name, own = content_name(self._table, values), values[self._table.day_column]
+            if self._days_differ and through is not None and (own or "") > through.isoformat():
+                continue
+            rows = self._snapshot.transaction(name) if name else None
+            made_from = None if self._by_file else self._snapshot.transaction(f"{_DAY}{own}")
+            # What was committed before there were numbers for rows is known by what it was made from, or by its files.
+            unknown = file.first_name if self._by_file else None
+            parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
+        if not parts and not self._by_file and not self._days_differ:
+            return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
+        return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
+
+
+def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
+    assert table.landing is not None
+    landed: dict[date, list[LandingFile]] = {day: [] for day in days}
+    for file in landing_files(lake.settings.root, table.landing.source, min(days), max(days)):
+        if file.arrival_date in landed:
+            landed[file.arrival_date].append(file)
+    content = digests(lake.settings.root, [file for files in landed.values() for file in files])
+    keyed = [key_id(lake.settings.pii_key_bytes())] if table.privacy.tokens else []
+    prints = {
+        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
+        for day, files in landed.items()
+    }
+    return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))

@@ -1,0 +1,71 @@
+"""Whether a day of a table can be read by those who wait for it: told by the table's own log, so it cannot be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+from lakehouse.build.plan import day_transaction
+from lakehouse.build.touched import behind, stale_days
+from lakehouse.build.verdicts import verdicts
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import standing
+
+READY, STALE, MISSING = "ready", "stale", "missing"
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """One day of one table.
+
+    Attributes:
+        status: `ready`; `stale` where the last good data stands and something it is made from has changed since;
+            `missing` where the day was never published.
+        reason: what a day that is not ready waits for.
+        version: of the table, as it was looked at; -1 where it does not exist.
+        rows: of the day.
+        run_id, published_at: of the commit that published the day; None where it is missing.
+        failing: by check that fails on the day, what it found; a day that is ready has warnings only.
+    """
+
+    table: str
+    day: date
+    status: str
+    reason: str
+    version: int
+    rows: int
+    run_id: str | None
+    published_at: datetime | None
+    failing: Mapping[str, str] = field(default_factory=dict)
+
+
+def readiness(lake: Lake, table: Table, day: date) -> Readiness:
+    """Whether a day is published from the newest of all that it is made from, directly or not. Starts no engine."""
+    snapshot = lake.snapshot(table.id)
+    rows = snapshot.rows_by_day(table.day_column).get(day, 0)
+    published = rows > 0 or snapshot.transaction(day_transaction(day)) is not None
+    found = verdicts(lake, table, [day])
+    refused = [each for each in found if each.blocking]
+    if not published:
+        status, reason = MISSING, f"{table.id} {day} was never published"
+    elif refused or stale_days(lake, table, [day]):
+        status, reason = STALE, f"{table.id} {day} is not published from its newest input and code"
+    else:
+        reason = behind(lake, table, [day]).get(day, "")
+        status = STALE if reason else READY
+    if refused:
+        reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
+    record = standing(lake.settings.root, table.id, [day]).get(day) if published else None
+    return Readiness(
+        table.id,
+        day,
+        status,
+        reason,
+        snapshot.version,
+        rows,
+        record.run_id if record else None,
+        record.at if record else None,
+        {each.check: each.found for each in found},
+    )

@@ -1,0 +1,108 @@
+"""Rows computed again from a few rows of their inputs, and compared with what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.build.stage import routed
+from lakehouse.contracts import Rule, Table
+from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
+from lakehouse.read.content import OF_THE_RUN
+from lakehouse.read.lake import Lake
+
+Row = Mapping[str, Any]
+
+PLACE = ("_source_file", "_source_row")
+# Of the run that read a file, not of the file: a later reading has others.
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """A small frame's rows; times with their zone, whatever zone this process runs in."""
+    rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    return rows
+
+
+def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame:
+    """Rows as a frame."""
+    cells = [{f.name: row.get(f.name) for f in schema.fields} for row in rows]
+    return lake.spark.createDataFrame(
+        pa.Table.from_pylist(cells, schema=to_arrow_schema(schema, timezone="UTC")), schema
+    )
+
+
+def recomputed(
+    table: Table, frames: Mapping[str, DataFrame], quarantined: bool, rules: Sequence[Rule] | None = None
+) -> list[dict[str, Any]]:
+    """What the transform and the rules make of some input rows: the published rows, or the quarantined ones."""
+    made = routed(table, table.transform(**frames), rules)
+    return rows_of(made.where(F.col(ROUTE) == (QUARANTINED if quarantined else VALID)))
+
+
+def matching(
+    frame: DataFrame, lake: Lake, columns: Mapping[str, T.DataType], wanted: Collection[tuple[Any, ...]]
+) -> DataFrame:
+    """The rows of a frame whose values in some columns are among those wanted; null is a value like any other."""
+    if not columns:
+        return frame
+    schema = T.StructType([T.StructField(f"_wanted_{n}", kind) for n, kind in enumerate(columns.values())])
+    keys = frame_of(lake, schema, [dict(zip(schema.names, values, strict=True)) for values in wanted])
+    same = [F.col(name).eqNullSafe(F.col(f"_wanted_{n}")) for n, name in enumerate(columns)]
+    return frame.join(F.broadcast(keys), reduce(and_, same), "left_semi")
+
+
+def identity(table: Table, columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that tell one row from another: the key within its partition, or else the place in a file."""
+    return (
+        tuple(dict.fromkeys([*table.key, *table.partition_by]))
+        if table.key
+        else tuple(c for c in PLACE if c in columns)
+    )
+
+
+def by_identity(ident: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+    """A row's identity as a tuple."""
+    return lambda row: tuple(row.get(name) for name in ident)
+
+
+def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Sequence[str]) -> dict[str, list[str]]:
+    """What was published otherwise than it was computed again, in words, by column; empty where all is equal.
+
+    Personal data is named, never shown. A row that did not come out again is told under the empty name.
+    """
+    name_of = by_identity(ident)
+    found = {name_of(row): row for row in again}
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        other = found.get(name_of(row))
+        what = ", ".join(f"{c}={row.get(c)}" for c in ident if c not in table.pii)
+        if other is None:
+            told.setdefault("", []).append(f"{what}: no such row comes out")
+            continue
+        for column in [*table.columns, FAILED_RULES]:
+            if column not in row or column in OF_THE_RUN or _same(row[column], other.get(column)):
+                continue
+            values = (
+                "differs"
+                if column in table.pii or column in UNSEEN
+                else f"published {row[column]}, computed again {other.get(column)}"
+            )
+            told.setdefault(column, []).append(f"{what}: {column}: {values}")
+    return told
+
+
+def _same(left: Any, right: Any) -> bool:
+    return bool(left == right or (left != left and right != right))  # noqa: PLR0124 - NaN equals nothing
+
+
+def place(row: Row) -> str:
+    """`file:line` of a row that names them."""
+    return f"{row.get('_source_file') or 'unknown'}:{row.get('_source_row') or '?'}"

@@ -1,0 +1,142 @@
+"""The one pass over a table's rows: repeats are counted, rules judged and rows routed in the write itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_, or_
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Rule, Table
+from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, REPEATED, ROUTE, VALID
+from lakehouse.errors import SchemaMismatchError
+from lakehouse.read.content import content_of_row
+from lakehouse.read.lake import quoted
+
+BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
+# What a quarantined row says beyond the contract's columns, where the transform provides it.
+PROVENANCE = T.StructType(
+    [
+        T.StructField("_arrival_date", T.DateType()),
+        T.StructField("_source_file", T.StringType()),
+        T.StructField("_source_row", T.LongType()),
+        T.StructField("_raw", T.StringType()),
+        T.StructField("_error", T.StringType()),
+    ]
+)
+
+
+def quarantine_schema(table: Table) -> T.StructType:
+    """The contract's columns, every failed rule, and where the row came from."""
+    own = set(table.columns)
+    extra = [f for f in PROVENANCE.fields if f.name not in own]
+    return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
+
+
+def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) -> DataFrame:
+    """The transform's rows with the outcome of every rule and the route each row takes.
+
+    Duplicates are dropped first, then the rules apply, so a row has one route.
+
+    Args:
+        table: the contract.
+        frame: the transform's rows.
+        rules: the row rules of this build; None: the contract's.
+
+    Raises:
+        SchemaMismatchError: where the transform's columns are not the contract's.
+    """
+    frame = _conformed(table, frame)
+    if table.key:
+        frame = _first_of_each_key(table, frame)
+    rules = table.rules if rules is None else rules
+    if rules:
+        # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
+        # compiles to Java, which higher-order array functions would not.
+        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in rules]))
+        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in rules])
+        failed = F.when(~F.col("_sound"), F.split(names, ","))
+        route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
+    else:
+        failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
+    if BEATEN in frame.columns:
+        route = F.when(F.col(BEATEN), F.lit(REPEATED)).otherwise(route)
+    frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
+    own = set(table.columns)
+    extras = [quoted(f.name) for f in quarantine_schema(table).fields if f.name not in own]
+    return frame.selectExpr(
+        *map(quoted, table.columns),
+        *[f"CASE WHEN {ROUTE} = '{QUARANTINED}' THEN {name} END AS {name}" for name in extras],
+        *([COPIES] if table.key else []),
+        f"CASE WHEN {ROUTE} = '{VALID}' THEN {content_of_row(table)} END AS {CONTENT}",
+        ROUTE,
+    )
+
+
+def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
+    """The row to keep of each key and day, with how many rows of the key there were in `_copies`.
+
+    Counted backwards: the row that comes first by `keep_first_by` is numbered last, so its number is the count. Repeats
+    are thereby counted in the pass that drops them, by rows that are written anyway. Where another day's row comes
+    before all of them, which a mark says (`lakehouse.build.unique`), the row left is `_beaten`: it only counts.
+    """
+    # One shuffle serves the keys and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
+    layout = [F.col(c) for c in table.partition_by]
+    if table.layout.files_per_day > 1:
+        layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.layout.files_per_day)))
+    backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
+    marks = F.lit(0)
+    if marked := BEATEN in frame.columns:
+        backwards.insert(0, F.col(BEATEN).desc())  # the marks of a key come before its rows, which then all see them
+    window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
+    if marked:
+        marks = F.sum(F.col(BEATEN).cast("int")).over(window).cast("int")
+    # Rows without a key are no repeats of each other; each meets the rules on its own.
+    keyless = reduce(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
+    numbered = frame.repartition(*layout).withColumns(
+        {
+            COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window) - marks),
+            "_first": keyless | F.lead(F.lit(1)).over(window).isNull(),
+            **({"_marks": marks} if marked else {}),
+        }
+    )
+    if not marked:
+        return numbered.where("_first")
+    kept = numbered.where(F.col("_first") & ~F.col(BEATEN))
+    return kept.withColumn(BEATEN, ~keyless & (F.col("_marks") > 0)).drop("_marks")
+
+
+def needed(table: Table) -> list[str]:
+    """The key columns without which a row has no key, and so repeats nothing."""
+    return [c for c in table.key if c in table.required or len(table.key) == 1]
+
+
+def stage(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> None:
+    """Write the routed rows once, under `folder`, partitioned by route and by the table's partition columns."""
+    routed(table, frame, rules).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+
+
+def _conformed(table: Table, frame: DataFrame) -> DataFrame:
+    """The frame with missing provenance columns added.
+
+    Types must match exactly; a silent cast would turn bad values into nulls.
+    """
+    actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    wrong = [
+        f"{field.name}: expected {field.dataType.simpleString()}, got {actual.get(field.name, 'no such column')}"
+        for field in table.schema.fields
+        if actual.get(field.name) != field.dataType.simpleString()
+    ]
+    surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
+    if wrong or surplus:
+        also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []
+        raise SchemaMismatchError(
+            f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
+            f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
+        )
+    missing = [f for f in PROVENANCE.fields if f.name not in actual]
+    return frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in missing}) if missing else frame

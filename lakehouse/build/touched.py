@@ -1,0 +1,133 @@
+"""Which days of a table are not what their inputs and code of now would give: decided from logs, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import date, timedelta
+
+from lakehouse.build.plan import day_transaction, days_of_transactions, make_plan, window
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import standing
+from lakehouse.sources.landing import landing_files
+
+
+def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
+    """The days that are not published, quarantine included, from the inputs and code that are there now, in order.
+
+    A late file, a corrected day, a restored version or changed code of an input make exactly those days stale that
+    read it: an arrival day names the event days it holds in the log, and a window reads the days before.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at; None: all that have input or were published.
+    """
+    if table.extract is not None:
+        return []  # what is new in a database is known only there, and what was taken stays as it was
+    looked_at = sorted(known_days(lake, table) if days is None else set(days))
+    if not looked_at:
+        return []
+    plan = make_plan(lake, table, looked_at)
+    snapshots = [lake.snapshot(table.id)]
+    if table.rules:
+        snapshots.append(lake.snapshot(table.quarantine_id))
+    if table.landing:
+        # A file that was tidied away once its rows were published or set aside is no change of them.
+        kept = set().union(*(each.rows_by_day(table.day_column) for each in snapshots))
+        looked_at = [day for day in looked_at if plan.landed[day] or day not in kept]
+    return [
+        day
+        for day in looked_at
+        if any(each.transaction(day_transaction(day)) != plan.fingerprints[day] for each in snapshots)
+    ]
+
+
+def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
+    """The stale days whose inputs have changed; those that only newer code of the table makes stale are left out.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at; None: all that have input or were published.
+    """
+    stale = stale_days(lake, table, days)
+    built = standing(lake.settings.root, table.id, stale) if stale else {}
+    by_code: dict[str, list[date]] = {}
+    for day in stale:
+        by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)
+    changed: list[date] = []
+    for code, of_code in by_code.items():
+        changed += of_code if code == table.code_version else stale_days(lake, _as_built_by(table, code), of_code)
+    return sorted(changed)
+
+
+def behind(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:
+    """The days that read, directly or not, a day whose newest input is not published, with the first such day in words.
+
+    Such a day holds the last good data, or none yet: what it reads failed, or has not been built.
+    """
+    found: dict[date, str] = {}
+    for each in table.upstream.values():
+        source = lake.table(each.table)
+        read = {day for wanted in days for day in window(each, wanted)}
+        read &= known_days(lake, source, between=(min(read), max(read))) if read else read
+        late = {
+            day: f"{each.table} {day} is not published from its newest input"
+            for day in changed_days(lake, source, read)
+        }
+        late = behind(lake, source, read) | late
+        for day in days:
+            for wanted in window(each, day):
+                if wanted in late:
+                    found.setdefault(day, late[wanted])
+    return found
+
+
+def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set[date]:
+    """The days of a table that are published, empty ones included.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        also: days to look at beside those that have rows or input; others may be missing where they are empty.
+    """
+    snapshot = lake.snapshot(table.id)
+    rows = set(snapshot.by_day(table.day_column)) | days_of_transactions(snapshot.transactions())
+    likely = known_days(lake, table).union(also) - rows
+    return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
+
+
+def waiting(lake: Lake) -> dict[str, dict[date, str]]:
+    """What `behind` says of every day of every table of the lake, looking at each table once."""
+    found: dict[str, dict[date, str]] = {}
+    late: dict[str, dict[date, str]] = {}
+    for name, table in lake.tables.items():  # upstream tables come first
+        mine = found[name] = {}
+        for each in table.upstream.values():
+            for day, why in sorted(late.get(each.table, {}).items()):
+                for n in range(each.days_before + 1):
+                    mine.setdefault(day + timedelta(days=n), why)
+        known = known_days(lake, table) if mine else set()
+        changed = {day: f"{name} {day} is not published from its newest input" for day in changed_days(lake, table)}
+        late[name] = {day: why for day, why in mine.items() if day in known} | changed
+    return found
+
+
+def _as_built_by(table: Table, code: str) -> Table:
+    made = replace(table)
+    made.__dict__["code_version"] = code  # a cached property
+    return made
+
+
+def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | None] = (None, None)) -> set[date]:
+    """The days of a table that have input or published rows; those outside of `between` may be missing."""
+    known = set(lake.snapshot(table.id).by_day(table.day_column))
+    if table.landing is not None:
+        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing.source, *between)}
+    for each in table.upstream.values():
+        source = lake.table(each.table)
+        read = lake.snapshot(each.table).by_day(source.content_day_column)
+        known |= {day + timedelta(days=n) for day in read for n in range(each.days_before + 1)}
+    return known

@@ -1,0 +1,81 @@
+"""Upsert by key: which days hold the keys that a run touches, and which of their rows stay as they are.
+
+A row's key may have events on several days, and the row lives in the first of them. A run over some days therefore
+recomputes every key with events there, from all of that key's days, and replaces the days those keys live in. Each
+row keeps its days in `_event_days`, so that finding them reads the table itself and not all of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.build.plan import Plan
+from lakehouse.contracts.keys import EVENT_DAYS
+from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.read.key_index import days_of_keys
+from lakehouse.read.lake import Lake, only
+
+BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
+
+
+def upsert_frame(
+    lake: Lake, plan: Plan, stores: Sequence[Snapshot], days: Sequence[date]
+) -> tuple[DataFrame, list[date]]:
+    """The full new content of every day that a run over `days` must replace, and those days.
+
+    Args:
+        lake: where the tables are.
+        plan: the pinned inputs of the run.
+        stores: the table itself before the run, and its quarantine: a key whose row broke a rule is as alive as any.
+        days: the days asked for.
+    """
+    table = plan.table
+    ((parameter, each),) = table.upstream.items()
+    source, inputs = lake.table(each.table), plan.inputs[parameter]
+    run = set(days)
+    asked = lake.read(source, days, inputs)
+    stores = [store for store in stores if store.live.number]
+    if not stores:
+        return table.transform(**{parameter: asked}), sorted(run)
+
+    keys = list(table.key)
+    touched = asked.select(*keys).where(reduce(and_, [F.col(key).isNotNull() for key in keys])).distinct()
+    # The days of the run are read too: a row that lives there may have events on days outside.
+    living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
+    marked = touched.withColumn("_hit", F.lit(True))
+    joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
+    hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
+    young = sorted({*keys} & {*(added_later(table, read_lock().get(table.id, ())) or ())})
+    if any(nulls != 0 for store in stores for key in young for nulls in store.nulls(key).values()):
+        # Rows that were published before the key had this column have no key now, so all days are built again, once.
+        outgrown = reduce(or_, [F.col(key).isNull() for key in young])
+        if (old := _days(living.where(outgrown))) - run:
+            whole = sorted(run | old | _days(living))
+            return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
+    extra = sorted(_days(hit) - run)
+    if not extra:
+        return table.transform(**{parameter: asked}), sorted(run)
+
+    all_touched = touched.unionByName(hit.select(*keys)).distinct()
+    elsewhere = lake.read(source, extra, inputs).join(all_touched, keys, "left_semi")
+    recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
+    carried = lake.read(table, extra, stores[0]).join(all_touched, keys, "left_anti")
+    for quarantine in stores[1:]:
+        # A day that failed its audit left the rows of its attempt here; those that are published come first.
+        published = days_of_keys(lake, table, stores[0]).select(*keys)
+        rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
+        carried = carried.unionByName(rows.join(published, keys, "left_anti"))
+    return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
+
+
+def _days(living: DataFrame) -> set[date]:
+    """A handful of dates: the days in which keys live or have events."""
+    found = living.select(F.explode(EVENT_DAYS).alias("day")).agg(F.collect_set("day").alias("days")).first()
+    return set(found["days"] if found else ())

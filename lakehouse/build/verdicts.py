@@ -1,0 +1,129 @@
+"""Which checks of a table fail, and on which days, as the newest build of each left it: told by the table's own log.
+
+The commit that publishes a day also keeps the checks that only warned, and a build that publishes none of its days
+commits why. So Dagster, `lakehouse status`, alerts and `lakehouse ready` say the same, whatever was run last and
+however old Dagster's own events are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.checks.audit import check_names
+from lakehouse.checks.clocks import judge_clocks, producer_days
+from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.read.lake import Lake
+from lakehouse.records.depth import depth_now
+from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
+from lakehouse.records.history import JUDGE, Record, judgements
+
+NAMED = 3  # days in a sentence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A check that fails on a day.
+
+    Attributes:
+        day: None where the check speaks of the whole table.
+        blocking: the day was not published for it; else it is a warning about published rows.
+        found: what the check found, in words.
+        version: of the commit that says so.
+        run_id, at: of the build; empty where nobody built.
+    """
+
+    check: str
+    day: date | None
+    blocking: bool
+    found: str
+    version: int = -1
+    run_id: str = ""
+    at: datetime | None = None
+
+
+def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[Verdict]:
+    """The checks of single days that fail, by day and name. Starts no engine.
+
+    A day that was not published fails until it is built again, or until what was judged is not wanted any more: its
+    file was withdrawn, or what is there now is what is published.
+
+    Args:
+        lake: where the tables are.
+        table: whose checks.
+        days: only these; None: all.
+    """
+    kept = judgements(lake.settings.root, table.id, days)
+    if table.extract is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
+        newest = max(kept.values(), key=lambda each: each.version)
+        kept = {newest.day: newest}
+    failing = {day: each for day, each in kept.items() if each.figures.get("checks")}
+    over = _over(lake, table, {day: each for day, each in failing.items() if each.operation == JUDGE})
+    known = check_names(table)
+    return [
+        Verdict(name, day, bool(told["blocking"]), str(told["found"]), each.version, each.run_id, each.at)
+        for day, each in sorted(failing.items())
+        for name, told in each.figures["checks"].items()
+        if day not in over and name in known
+    ]
+
+
+def _over(lake: Lake, table: Table, refused: Mapping[date, Record]) -> set[date]:
+    """Those of some days that nobody waits for any more, though their newest build did not publish them."""
+    if not refused or table.extract is not None:
+        return set()
+    plan = make_plan(lake, table, sorted(refused))
+    stores = [lake.snapshot(table.id), *([lake.snapshot(table.quarantine_id)] if table.rules else [])]
+    over = set()
+    for day, record in refused.items():
+        mark = plan.fingerprints[day]
+        current = all(each.transaction(day_transaction(day)) == mark for each in stores)
+        if record.figures.get("tried") != mark and (current or day not in plan.has_input):
+            over.add(day)
+    return over
+
+
+def table_verdicts(lake: Lake, table: Table, now: datetime | None = None, depth: Depth | None = None) -> list[Verdict]:
+    """The checks that speak of the whole table and fail: the depth of its quarantine, and its producers' clocks.
+
+    Args:
+        lake: where the tables are.
+        table: whose checks.
+        now: by which the quarantine's age is counted.
+        depth: of the quarantine, where it is known.
+    """
+    names, judged = check_names(table), []
+    if DEPTH_CHECK in names:
+        depth = depth or depth_now(lake.settings.root, table, now or datetime.now(UTC))
+        judged.append((DEPTH_CHECK, *judge_depth(table, depth)))
+    if table.clock is not None and CLOCKS_CHECK in names:
+        judged.append((CLOCKS_CHECK, *judge_clocks(table.clock, producer_days(lake, table))))
+    return [Verdict(name, None, False, text) for name, passed, text in judged if not passed]
+
+
+def by_check(found: Collection[Verdict]) -> dict[str, list[Verdict]]:
+    """Verdicts by the name of their check, in order of days."""
+    named: dict[str, list[Verdict]] = {}
+    for each in sorted(found, key=lambda each: each.day or date.min):
+        named.setdefault(each.check, []).append(each)
+    return named
+
+
+def days_failing(days: Sequence[date]) -> str:
+    """`fails on 2011-03-04`, or `fails on 5 days: 2011-03-04, 2011-03-05, 2011-03-06 and 2 more`."""
+    if len(days) == 1:
+        return f"fails on {days[0]}"
+    more = f" and {len(days) - NAMED} more" if len(days) > NAMED else ""
+    return f"fails on {len(days)} days: {', '.join(map(str, days[:NAMED]))}{more}"
+
+
+def sentence(of_check: Sequence[Verdict]) -> str:
+    """What the verdicts of one check say: the days, and what was found on the first of them."""
+    days = [each.day for each in of_check if each.day is not None]
+    first = of_check[0].found
+    if not days:
+        return first
+    return f"{days_failing(days)}; {days[0]}: {first}" if len(days) > 1 else f"{days_failing(days)}: {first}"

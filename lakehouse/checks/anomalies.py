@@ -1,0 +1,252 @@
+"""A day against the same weekdays before it: volume, null rates, means and mixes, from figures that were kept.
+
+Centre and spread are median and median absolute deviation, so that one odd week in the history does not move the bound
+(Leys et al. 2013, "Detecting outliers: do not use standard deviation around the mean"). To them come the sampling
+error that the day's own size explains, and a least spread: a steady history must not make every wobble an anomaly.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from lakehouse.checks.metrics import DayMetrics, Outcome, Value
+from lakehouse.contracts import Anomalies, Table, Volume
+
+MAD_TO_SIGMA = 1.4826  # a normal distribution's standard deviation per median absolute deviation
+SMALLEST_SIGMA = 0.15  # of the log count: a steady history must not make 15 % an anomaly
+SMALLEST_NULL_SIGMA = 0.01  # of a share of nulls
+SMALLEST_MEAN_SIGMA = 0.08  # of the mean logarithm: about 8 % of a typical value
+SMALLEST_MIX_SIGMA = 0.03  # of the share of rows that are in another category than usual
+
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Band:
+    """What is usual of a figure on a day: the middle, and the bounds beyond which it is unusual."""
+
+    low: float
+    usual: float
+    high: float
+
+
+def usual_count(values: Sequence[float], z: float) -> Band:
+    """What `volume` takes for usual after such counts, all above 0, up to a robust z."""
+    centre, sigma = _log_scale(values)
+    return Band(math.exp(centre - z * sigma), statistics.median(values), math.exp(centre + z * sigma))
+
+
+def usual_share(shares: Sequence[float], rows: float, z: float) -> Band:
+    """What `null_drift` takes for usual after such shares, on a day of some rows."""
+    usual, sigma = _share_scale(shares, rows)
+    return Band(max(0.0, usual - z * sigma), usual, min(1.0, usual + z * sigma))
+
+
+def usual_sum(values: Sequence[float], z: float) -> Band:
+    """As `usual_count` where all values are above 0; else by the plain median and spread."""
+    if all(value > 0 for value in values):
+        return usual_count(values, z)
+    usual = statistics.median(values)
+    sigma = max(_spread(values), SMALLEST_SIGMA * abs(usual))
+    return Band(usual - z * sigma, usual, usual + z * sigma)
+
+
+def _log_scale(counts: Sequence[float]) -> tuple[float, float]:
+    logs = [math.log(n) for n in counts]
+    return statistics.median(logs), max(_spread(logs), SMALLEST_SIGMA)
+
+
+def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
+    usual = statistics.median(shares)
+    chance = math.sqrt(usual * (1 - usual) / rows)
+    return usual, max(_spread(shares), chance, SMALLEST_NULL_SIGMA)
+
+
+def baseline(day: date, history: Mapping[date, Any], known: Mapping[date, str], most: int) -> list[date]:
+    """The newest `most` days before a day that are of its weekday and of no known event, oldest first."""
+    same = sorted(each for each in history if each < day and each.weekday() == day.weekday() and each not in known)
+    return same[-most:]
+
+
+def baselines(
+    days: Iterable[date], history: Iterable[date], known: Mapping[date, str], most: int
+) -> Iterator[tuple[date, list[date]]]:
+    """Each of many days with its `baseline`, in one pass over the history."""
+    past = sorted(each for each in history if each not in known)
+    newest: dict[int, deque[date]] = defaultdict(lambda: deque(maxlen=most))
+    position = 0
+    for day in sorted(days):
+        while position < len(past) and past[position] < day:
+            newest[past[position].weekday()].append(past[position])
+            position += 1
+        yield day, list(newest[day.weekday()])
+
+
+def volume(
+    bounds: Volume, m: DayMetrics, history: Mapping[date, int], known: Mapping[date, str] | None = None
+) -> Outcome:
+    """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning)."""
+    known = known or {}
+    rows = {day: n for day, n in history.items() if n > 0}
+    usual_days = baseline(m.day, rows, known, bounds.history)
+    if m.problems:
+        return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
+    if m.staged == 0:
+        return _nothing(bounds, m, rows, known)
+    if len(usual_days) < bounds.min_history:
+        text = f"not enough history: {len(usual_days)} of {bounds.min_history} same weekdays with rows"
+        return Outcome("volume", m.day, True, text, values={"rows": m.rows, "history": len(usual_days)})
+    counts = [rows[day] for day in usual_days]
+    usual = statistics.median(counts)
+    ratio = m.rows / usual
+    centre, sigma = _log_scale(counts)
+    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
+    blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
+    text = (
+        f"{m.rows} rows, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
+        f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
+    )
+    values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
+    passed = not blocked and z <= bounds.warn_z
+    if not passed and m.day in known:
+        return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
+    return Outcome("volume", m.day, passed, text, blocking=blocked, values=values)
+
+
+def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Mapping[date, str]) -> Outcome:
+    """A day without rows: a warning where its weekday usually has some, since its file may only be missing."""
+    first = min(rows, default=m.day)
+    weeks = [m.day - timedelta(weeks=n) for n in range(1, bounds.history + 1) if m.day - timedelta(weeks=n) >= first]
+    there = [rows[day] for day in weeks if day in rows and day not in known]
+    values: dict[str, Value] = {"rows": 0, "history": len(there)}
+    if 2 * len(there) <= len(weeks) or len(there) < bounds.min_history:
+        return Outcome("volume", m.day, True, "empty day, and its weekday has no rows as a rule", values=values)
+    usual = statistics.median(there)
+    text = f"no rows, but {len(there)} of the last {len(weeks)} same weekdays had some, usually {usual:g}"
+    if m.day in known:
+        return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
+    text += "; if that is right, name the day in known_events"
+    return Outcome("volume", m.day, False, text, blocking=False, values=values | {"usual_rows": usual})
+
+
+def drifts(table: Table, m: DayMetrics, history: Mapping[date, Figures]) -> list[Outcome]:
+    """The checks `null_drift`, `mean_shift` and `category_mix` of one day.
+
+    Args:
+        table: whose contract sets the sensitivity.
+        m: the day's figures.
+        history: figures by day as commits keep them; the day itself is not part of its baseline.
+    """
+    bounds = table.quality.anomalies
+    if bounds is None:
+        return []
+    days = baseline(
+        m.day, {d: f for d, f in history.items() if f.get("rows")}, table.quality.known_events, bounds.history
+    )
+    names = list(drift_checks(table))
+    if not m.rows or len(days) < bounds.min_history:
+        why = "no rows" if not m.rows else f"not enough history: {len(days)} of {bounds.min_history} same weekdays"
+        return [Outcome(name, m.day, True, why, blocking=False) for name in names]
+    past = [history[day] for day in days]
+    mine: Figures = {"rows": m.rows, "nulls": m.nulls, **m.profile.as_json()}
+    judged = {"null_drift": _null_drift, "mean_shift": _mean_shift, "category_mix": _category_mix}
+    return [
+        _outcome(name, m.day, judged[name](table, mine, past), bounds, table.quality.known_events) for name in names
+    ]
+
+
+def drift_checks(table: Table) -> dict[str, str]:
+    """Name and meaning of the drift checks that a contract asks for."""
+    if table.quality.anomalies is None:
+        return {}
+    against = f"against the last {table.quality.anomalies.history} same weekdays"
+    named = {"null_drift": f"Share of nulls of each column {against}"}
+    named["mean_shift"] = f"Mean of each numeric column of the profile {against}"
+    named["category_mix"] = f"Shares of the values of each other column of the profile {against}"
+    return named
+
+
+def _outcome(
+    name: str, day: date, found: Mapping[str, tuple[float, str]], bounds: Anomalies, known: Mapping[date, str]
+) -> Outcome:
+    """`found` holds, by column, the robust z and what it is about."""
+    unusual = {column: (z, text) for column, (z, text) in found.items() if z > bounds.warn_z}
+    worst = max(found, key=lambda column: found[column][0], default=None)
+    values: dict[str, Value] = {f"robust_z/{column}": round(z, 2) for column, (z, _) in found.items()}
+    if not unusual:
+        text = (
+            f"as usual; furthest: {found[worst][1]}, robust z {found[worst][0]:.1f}" if worst else "nothing to compare"
+        )
+        return Outcome(name, day, True, text, blocking=False, values=values)
+    text = "; ".join(f"{what} (robust z {z:.1f}, bound {bounds.warn_z:g})" for z, what in unusual.values())
+    if day in known:
+        return Outcome(name, day, True, f"{text}; a known event: {known[day]}", blocking=False, values=values)
+    return Outcome(name, day, False, text, blocking=bounds.block, values=values)
+
+
+def _null_drift(table: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, tuple[float, str]]:
+    found = {}
+    for name in table.columns:
+        rates = [each.get("nulls", {}).get(name, 0) / each["rows"] for each in past]
+        rate = mine["nulls"].get(name, 0) / mine["rows"]
+        if rate or any(rates):
+            usual, sigma = _share_scale(rates, mine["rows"])
+            z = abs(rate - usual) / sigma
+            found[name] = z, f"{name} is null in {rate:.1%} of rows, usually in {usual:.1%}"
+    return found
+
+
+def _mean_shift(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, tuple[float, str]]:
+    """On the log scale: of heavy-tailed amounts the plain mean of a day is the mean of its largest order."""
+    found = {}
+    for name, each in mine.get("profile", {}).items():
+        before = [day["profile"][name] for day in past if name in day.get("profile", {})]
+        before = [kept for kept in before if kept.get("log_mean") is not None]  # figures kept before there were such
+        if before:
+            means = [day["log_mean"] for day in before]
+            usual = statistics.median(means)
+            # The usual spread, not the day's: a fault that inflates both would excuse itself.
+            chance = statistics.median(day["log_stddev"] for day in before) / math.sqrt(each["count"])
+            z = abs(each["log_mean"] - usual) / max(_spread(means), chance, SMALLEST_MEAN_SIGMA)
+            mean = statistics.median(day["mean"] for day in before)
+            found[name] = z, f"values of {name} have shifted: mean {each['mean']:.4g}, usually {mean:.4g}"
+    return found
+
+
+def _category_mix(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, tuple[float, str]]:
+    found = {}
+    for name, counted in mine.get("categories", {}).items():
+        before = [Counter(day["categories"][name]) for day in past if name in day.get("categories", {})]
+        if before:
+            together = sum(before, Counter[str]())
+            moved = _apart(counted, together)
+            usual = [_apart(each, together) for each in before]
+            rows = sum(counted.values())
+            chance = sum(math.sqrt(n / together.total() * (1 - n / together.total())) for n in together.values())
+            sigma = max(_spread(usual), chance / math.sqrt(2 * math.pi * rows), SMALLEST_MIX_SIGMA)
+            most = max(
+                sorted({*counted, *together}),
+                key=lambda v: abs(counted.get(v, 0) / rows - together[v] / together.total()),
+            )
+            z = max(0.0, moved - statistics.median(usual)) / sigma
+            share, before_share = counted.get(most, 0) / rows, together[most] / together.total()
+            text = f"{moved:.1%} of rows have another {name} than usual, most of all {most}: {share:.1%}"
+            found[name] = z, f"{text}, usually {before_share:.1%}"
+    return found
+
+
+def _apart(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Total variation distance: the share of rows that would have to change their category."""
+    a, b = sum(one.values()), sum(other.values())
+    return sum(abs(one.get(v, 0) / a - other.get(v, 0) / b) for v in {*one, *other}) / 2
+
+
+def _spread(values: Sequence[float]) -> float:
+    centre = statistics.median(values)
+    return MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in values)

@@ -1,0 +1,262 @@
+"""The audit between stage and publish: table-level checks over a day's figures.
+
+A check of `blocking_checks` keeps its day from being published when it fails with severity ERROR.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+
+from lakehouse.build.late import lateness, percentile
+from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
+from lakehouse.checks.drift import schema_drift
+from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
+from lakehouse.contracts import Table
+from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.contracts.extract import EXACT
+from lakehouse.contracts.rules import NOT_TOO_LATE
+from lakehouse.records.failures import DEPTH_CHECK
+
+
+def check_names(table: Table) -> dict[str, str]:
+    """The table's checks with what each one means, derived from its contract."""
+    low, high = table.quality.min_rows, table.quality.max_rows
+    named = {
+        "row_count": f"A day with input publishes at least {low} rows" + (f", at most {high}" if high else ""),
+        "null_rates": "Share of nulls a column within the contract's bounds, and none where none may be",
+        "row_rules": f"At most {table.quarantine.max_share:.0%} of a day's rows break a row rule",
+    }
+    rows, age = table.quarantine.max_rows, table.quarantine.max_age
+    if table.rules and (rows is not None or age is not None):
+        bounds = [f"at most {rows:,} rows"] if rows is not None else []
+        bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
+        named[DEPTH_CHECK] = f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"
+    if table.key and not table.keep_first_by:
+        named["unique_key"] = f"({', '.join(table.key)}) identifies a row"
+    elif table.key:
+        named["unique_key"] = f"({', '.join(table.key)}) identifies a row; repeats are counted and left out"
+    if table.conserves_rows or table.landing:
+        named["row_conservation"] = "Rows in = published + quarantined + duplicates"
+    if table.landing:
+        named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
+        named["schema_drift"] = "Every field that arrives has a column, and no column's field stays away (warns only)"
+    if table.quality.volume:
+        named["volume"] = f"Rows against the median of the last {table.quality.volume.history} same weekdays with rows"
+    if table.reconciles and not table.upsert:
+        sums = (f"{own} to {name}.{column}" for own, (name, column) in table.reconciles.items())
+        named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
+    if table.allowed_lateness is not None:
+        days = table.allowed_lateness.days
+        named["lateness"] = (
+            f"At most {table.quality.max_late:.0%} of a day's rows arrive more than {days} days after their day"
+        )
+    if table.clock:
+        minutes = table.clock.ahead.total_seconds() / 60
+        named[CLOCKS_CHECK] = (
+            f"No producer's clock is wrong: at most {table.clock.max_wrong:.1%} of its rows of a day have an "
+            f"impossible time, or are ahead of their arrival by up to more than {minutes:g} minutes; "
+            "judged after publishing, which it never blocks"
+        )
+    if table.extract:
+        named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
+        apart = table.extract.clock_apart
+        named["database_clock"] = f"The database's clock and this machine's are at most {apart} apart (warns only)"
+    return named | drift_checks(table)
+
+
+def blocking_checks(table: Table) -> frozenset[str]:
+    """The checks that keep a day from being published where they fail; the others only warn.
+
+    One of them may still let a small excess pass with a warning, as the volume does.
+    """
+    never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", "commit_lag", "database_clock"}
+    anomalies = table.quality.anomalies
+    drifting = set(drift_checks(table)) if anomalies is None or not anomalies.block else set()
+    return frozenset(check_names(table)) - never - drifting
+
+
+def audit(
+    table: Table,
+    metrics: DayMetrics,
+    history: Mapping[date, int],
+    figures: Mapping[date, Figures] | None = None,
+    sums: Mapping[str, Decimal] | None = None,
+) -> list[Outcome]:
+    """Every check of the table on one day.
+
+    Args:
+        table: whose contract sets the bounds.
+        metrics: the day's figures.
+        history: published rows by day; the tested day itself is never part of its own baseline.
+        figures: further figures by day, as commits keep them.
+        sums: what the table's own columns must add up to on this day, where the input's figures are known.
+    """
+    run = {
+        "row_count": _row_count,
+        "null_rates": _null_rates,
+        "row_rules": _row_rules,
+        "unique_key": _unique_key,
+        "row_conservation": _row_conservation,
+        "source_readable": _source_readable,
+        "commit_lag": _commit_lag,
+        "database_clock": _database_clock,
+    }
+    names = check_names(table)
+    outcomes = [run[name](table, metrics) for name in names if name in run]
+    if table.landing:
+        outcomes.append(schema_drift(metrics))
+    if table.quality.volume:
+        outcomes.append(volume(table.quality.volume, metrics, history, table.quality.known_events))
+    if "reconciliation" in names:
+        outcomes.append(_reconciliation(table, metrics, sums or {}))
+    if table.allowed_lateness is not None:
+        outcomes.append(_lateness(table, metrics))
+    return outcomes + drifts(table, metrics, figures or {})
+
+
+def _lateness(table: Table, m: DayMetrics) -> Outcome:
+    """Of a landed table's arrival day from the days its rows belong to; of others by the rows set aside as late."""
+    assert table.allowed_lateness is not None
+    allowed = table.allowed_lateness.days
+    values: dict[str, Value] = {}
+    if table.landing:
+        counted = lateness(m.day, m.event_days)
+        judged, late = counted.total(), sum(rows for days, rows in counted.items() if days > allowed)
+        p50, p95, p99 = (percentile(counted, share) for share in (0.5, 0.95, 0.99))
+        values |= {"late_days/p50": p50, "late_days/p95": p95, "late_days/p99": p99}
+        values |= {"rows_of_earlier_days": sum(rows for days, rows in counted.items() if days > 0)}
+        values |= {"rows_of_later_days": sum(rows for days, rows in counted.items() if days < 0)}
+        text = f"; days late: p50 {p50}, p95 {p95}, p99 {p99}"
+    else:
+        judged, late, text = m.rows + m.quarantined, m.failures.get(NOT_TOO_LATE, 0), ""
+    share = late / judged if judged else 0.0
+    values |= {"late_rows": late, "share_late": round(share, 6)}
+    most = table.quality.max_late
+    told = f"{late} of {judged} rows came more than {allowed} days late ({share:.2%}; at most {most:.0%}){text}"
+    return Outcome("lateness", m.day, not exceeds(late, judged, most), told, blocking=False, values=values)
+
+
+def _row_count(table: Table, m: DayMetrics) -> Outcome:
+    empty = m.staged == 0 and not m.rows_in
+    high = table.quality.max_rows
+    passed = empty or (m.rows >= table.quality.min_rows and (high is None or m.rows <= high))
+    bounds = f"at least {table.quality.min_rows}" + (f" and at most {high}" if high is not None else "")
+    text = "empty day: no input" if empty else f"{m.rows} rows published; expected {bounds}"
+    return Outcome("row_count", m.day, passed, text, values={"rows": m.rows})
+
+
+def _null_rates(table: Table, m: DayMetrics) -> Outcome:
+    bounds = dict.fromkeys(table.required, 0.0) | dict(table.quality.max_null_rate)
+    rates = {name: count / m.rows for name, count in m.nulls.items()} if m.rows else {}
+    broken = [
+        f"{name} is null in {rates[name]:.1%} of rows; at most {bound:.1%} may be"
+        for name, bound in bounds.items()
+        if exceeds(m.nulls.get(name, 0), m.rows, bound)
+    ]
+    worst = max(rates, key=lambda name: rates[name], default=None)
+    text = "; ".join(broken) or (f"highest: {worst} {rates[worst]:.1%}" if worst else "no rows")
+    values: dict[str, Value] = {f"null_rate/{k}": round(v, 6) for k, v in rates.items() if v or k in bounds}
+    return Outcome("null_rates", m.day, not broken, text, values=values)
+
+
+def exceeds(count: int, of: int, bound: float) -> bool:
+    """Whether a count is above its bound by more than chance: three standard deviations of a binomial.
+
+    One guest on a day of one row is a null rate of 100 % and says nothing; a bound of 0 has no tolerance.
+    """
+    return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))
+
+
+def _row_rules(table: Table, m: DayMetrics) -> Outcome:
+    judged = m.rows + m.quarantined
+    broken = max(0, m.quarantined - m.failures.get(NOT_TOO_LATE, 0))  # late rows are no bad rows
+    share = broken / judged if judged else 0.0
+    by_rule = ", ".join(f"{name} {n}" for name, n in sorted(m.failures.items(), key=lambda kv: -kv[1]))
+    text = f"{broken} of {judged} rows quarantined ({share:.2%}; at most {table.quarantine.max_share:.0%})"
+    values: dict[str, Value] = {"quarantined": m.quarantined, "share_quarantined": round(share, 6)}
+    values |= {f"failed/{name}": n for name, n in m.failures.items()}
+    passed = not exceeds(broken, judged, table.quarantine.max_share)
+    return Outcome("row_rules", m.day, passed, f"{text}: {by_rule}" if by_rule else text, values=values)
+
+
+def _unique_key(table: Table, m: DayMetrics) -> Outcome:
+    passed = bool(table.keep_first_by) or m.duplicates == 0
+    text = f"{m.duplicates} rows repeat a key ({', '.join(table.key)})"
+    if m.duplicates:
+        text += "; the first of each is kept" if table.keep_first_by else "; the transform must give one row a key"
+    return Outcome("unique_key", m.day, passed, text, values={"duplicates": m.duplicates})
+
+
+def _row_conservation(_: Table, m: DayMetrics) -> Outcome:
+    expected = m.rows_in or 0
+    text = (
+        f"{expected} in = {m.rows} published + {m.quarantined} quarantined + {m.duplicates} duplicates"
+        if expected == m.staged
+        else f"{expected} rows came in but {m.staged} went out "
+        f"({m.rows} published, {m.quarantined} quarantined, {m.duplicates} duplicates)"
+    )
+    return Outcome(
+        "row_conservation", m.day, expected == m.staged, text, values={"rows_in": expected, "rows_out": m.staged}
+    )
+
+
+def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) -> Outcome:
+    """Exact, in decimals. What quarantined rows lack is said but blocks nothing: their share has a bound of its own."""
+    own = {name: m.profile.total(name) for name in table.reconciles}
+    apart = [
+        f"{name} is {own[name]}, but {source}.{column} is {sums[name]}: {own[name] - sums[name]} apart"
+        for name, (source, column) in table.reconciles.items()
+        if name in sums and own[name] != sums[name]
+    ]
+    unknown = [name for name in table.reconciles if name not in sums]
+    told = [f"{name} {own[name]} on both sides" for name in sums]
+    told += [f"{name} not judged: no figures are kept of its input" for name in unknown]
+    values: dict[str, Value] = {f"sum/{name}": str(total) for name, total in own.items()}
+    text = "; ".join(apart or told) + (f" ({m.quarantined} rows in quarantine)" if apart and m.quarantined else "")
+    return Outcome("reconciliation", m.day, not apart, text, blocking=not m.quarantined, values=values)
+
+
+def _source_readable(_: Table, m: DayMetrics) -> Outcome:
+    return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
+
+
+def _commit_lag(table: Table, m: DayMetrics) -> Outcome:
+    assert table.extract is not None
+    lag, source = table.extract.lag.total_seconds(), m.source
+    late, behind, running = (source.get(name) for name in ("late_rows", "late_by_seconds", "open_seconds"))
+    told = []
+    if late:
+        told.append(f"{late} row(s) were committed {behind} s or more after their {table.extract.updated_at}")
+    if isinstance(running, float) and running > lag:
+        told.append(f"a transaction that has written has been open for {running:.1f} s: its rows will be late")
+    if source.get("open_transactions") == HIDDEN:
+        told.append("the role cannot see how long others' transactions run: GRANT pg_read_all_stats")
+    exceeded = bool(late) or (isinstance(running, float) and running > lag)
+    exact = table.extract.mode == EXACT
+    if exceeded:
+        told.append(
+            f"the mode lag with {lag:g} s would rely on luck here; this table's mode, exact, does not"
+            if exact
+            else f"more than the lag of {lag:g} s: what the overlap still found was added, what is later is missed; "
+            "raise lag, or use the mode exact"
+        )
+    text = "; ".join(told) or f"nothing seen that took longer than {lag:g} s"
+    values: dict[str, Value] = {"lag_seconds": lag, **{k: v for k, v in source.items() if v is not None}}
+    return Outcome("commit_lag", m.day, exact or not exceeded, text, blocking=False, values=values)
+
+
+def _database_clock(table: Table, m: DayMetrics) -> Outcome:
+    """The database is the producer of its times; what the question itself took is in its favour."""
+    assert table.extract is not None
+    ahead, within = (m.source.get(name) for name in ("clock_ahead_seconds", "clock_within_seconds"))
+    if not isinstance(ahead, float) or not isinstance(within, float):
+        return Outcome("database_clock", m.day, True, "not measured", blocking=False)
+    name = f"the clock of the database in LAKEHOUSE_{table.extract.source.upper()}_URL"
+    side = "ahead of" if ahead > 0 else "behind"
+    text = f"{name} is {abs(ahead):.1f} s {side} this machine's, give or take {within:.1f} s"
+    passed = abs(ahead) - within <= table.extract.clock_apart.total_seconds()
+    text += "" if passed else "; one of the two is wrong: have it set (NTP)"
+    return Outcome("database_clock", m.day, passed, text, blocking=False)

@@ -1,0 +1,159 @@
+"""Freshness by the time the data speaks of: is each day complete by the end of its time, and how often was it.
+
+A table that was built a minute ago can still lack yesterday. Here a day is due once its end and `fresh_within` have
+passed; it is met where its rows were published by then and are as many as its history lets expect. Building an old day
+again makes no other day fresh.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+
+from lakehouse.checks.anomalies import baselines
+from lakehouse.contracts import Table
+from lakehouse.days import days_between
+from lakehouse.records.history import Record, records
+
+BUDGET_DAYS = 30
+HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
+COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
+
+
+@dataclass(frozen=True)
+class DayFreshness:
+    """One day: rows now, rows usual on its weekday (None: too little history), and when it was first complete."""
+
+    day: date
+    rows: int
+    usual: float | None
+    complete_at: datetime | None
+
+    @property
+    def completeness(self) -> float | None:
+        """Share of the usual rows that is there, at most 1; None without history."""
+        return None if not self.usual else min(1.0, self.rows / self.usual)
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """A table at one moment.
+
+    Attributes:
+        due: the newest day whose time is up.
+        met: whether that day is complete.
+        newest: the newest complete day, None where there is none.
+        behind: from the end of the newest complete day to the moment.
+        judged: days of the last month whose time is up and that began after the table's first commit.
+        missed: those of them that were not complete in time.
+    """
+
+    table: str
+    within: timedelta
+    due: date
+    met: bool
+    newest: date | None
+    behind: timedelta | None
+    days: Sequence[DayFreshness]
+    judged: Sequence[date]
+    missed: Sequence[date]
+    budget: float
+
+    @property
+    def budget_left(self) -> float:
+        """Share of the error budget that is left, negative where it is overdrawn; 1 while nothing was judged."""
+        allowed = self.budget * len(self.judged)
+        return 1.0 if not self.judged else 1.0 - len(self.missed) / allowed if allowed else -float(len(self.missed))
+
+    def text(self) -> str:
+        """In words."""
+        last = f"complete up to {self.newest}" if self.newest else "no day is complete"
+        day = next((each for each in self.days if each.day == self.due), None)
+        share = f" ({day.completeness:.0%} of the usual rows)" if day and day.completeness is not None else ""
+        state = "complete" if self.met else f"not complete{share}"
+        spent = f"{len(self.missed)} of {len(self.judged)} days missed in the last {BUDGET_DAYS}"
+        return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {state}; {spent}"
+
+
+def freshness(root: Path, table: Table, now: datetime, last_day: date | None = None) -> Freshness:
+    """The freshness of a table, from the figures that commits keep.
+
+    Args:
+        root: of the lakehouse.
+        table: with its `fresh_within`, `fresh_budget` and `known_events`.
+        now: the moment, with a time zone.
+        last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
+    """
+    return judge(table, records(root, table.id), now, last_day)
+
+
+def judge(
+    table: Table, kept: Sequence[Record], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
+) -> Freshness:
+    """The freshness of a table.
+
+    Args:
+        table: with its `fresh_within`, `fresh_budget` and `known_events`.
+        kept: its records, oldest commit first.
+        now: the moment, with a time zone.
+        last_day: as of `freshness`.
+        back: days before it that are judged.
+    """
+    if last_day is not None:
+        now = min(now, _end(last_day) + table.freshness.within)
+    due = _due(now, table.freshness.within)
+    by_day: dict[date, list[Record]] = {}
+    for each in kept:
+        by_day.setdefault(each.day, []).append(each)
+    rows = {day: by_day[day][-1].rows for day in by_day}
+    span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
+    past = baselines(span, [day for day, number in rows.items() if number], table.quality.known_events, HISTORY)
+    days = [
+        _day(day, by_day.get(day, []), [rows[each] for each in usual], day in table.quality.known_events)
+        for day, usual in past
+    ]
+    state = {each.day: each for each in days}
+    complete = [day for day in by_day if day in state and state[day].complete_at]
+    newest = max(complete, default=None) or max((day for day in rows if rows[day] and day <= now.date()), default=None)
+    begun = kept[0].at.date() if kept else now.date()
+    judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
+    return Freshness(
+        table=table.id,
+        within=table.freshness.within,
+        due=due,
+        met=state[due].complete_at is not None,
+        newest=newest,
+        behind=None if newest is None else now - _end(newest),
+        days=days,
+        judged=sorted(judged),
+        missed=sorted(day for day in judged if not _in_time(state[day], table.freshness.within)),
+        budget=table.freshness.budget,
+    )
+
+
+def _day(day: date, versions: Sequence[Record], history: Sequence[int], known: bool) -> DayFreshness:
+    usual = statistics.median(history) if len(history) >= LEAST_HISTORY else None
+    now = versions[-1].rows if versions else 0
+    # Without history, or on a day of a known event, a published day counts as complete.
+    enough = 0.0 if usual is None or known else COMPLETE_FROM * usual
+    first = next((each.at for each in versions if each.rows >= enough), None)
+    return DayFreshness(day, now, usual, first if versions and now >= enough else None)
+
+
+def _in_time(day: DayFreshness, within: timedelta) -> bool:
+    return day.complete_at is not None and day.complete_at <= _end(day.day) + within
+
+
+def _due(now: datetime, within: timedelta) -> date:
+    return (now - within).date() - timedelta(days=1)
+
+
+def _end(day: date) -> datetime:
+    return datetime.combine(day + timedelta(days=1), time(), UTC)
+
+
+def _hours(span: timedelta) -> str:
+    return f"{span / timedelta(hours=1):g} h"

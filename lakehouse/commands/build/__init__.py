@@ -1,0 +1,1 @@
+"""Commands that land, build and take in data."""

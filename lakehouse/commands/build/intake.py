@@ -1,0 +1,118 @@
+"""`lakehouse intake`: take what is new in the databases, without waiting for the daily run."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    UsageError,
+    console,
+    days_text,
+    engine_output_aside,
+    print_json,
+    program,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.settings import get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.build.publish import BuildResult
+    from lakehouse.contracts import Table
+    from lakehouse.read.lake import Lake
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "intake",
+        cls=Command,
+        epilog=examples("lakehouse intake", "lakehouse intake bronze.orders --downstream", "lakehouse intake --whole"),
+    )(intake)
+
+
+def intake(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables taken from a database; all by default.")
+    ] = None,
+    *,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read every row again; those that are here already are left out.")
+    ] = False,
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="Then build the days it touched of the tables that read it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take one batch of what is new in each database table, in one commit together with where the next one begins.
+
+    Exit code 1: a check failed, such as transactions that take longer than the table's lag.
+    """
+    from lakehouse.catalog import get_table, tables
+
+    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
+    if wrong := [each.id for each in chosen if not each.extract]:
+        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
+    if not chosen:
+        raise UsageError("No table is taken from a database: none of their addresses is set (LAKEHOUSE_ORDERS_URL).")
+    settings = get_settings()
+    quiet_warnings()
+    found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
+    with engine_output_aside(settings):
+        from lakehouse.build.build import build
+        from lakehouse.read.lake import Lake
+        from lakehouse.spark.session import start
+
+        lake = Lake(settings, tables(), lambda: start(settings))
+        run_id = f"intake-{uuid.uuid4().hex[:12]}"
+        for each in chosen:
+            result = build(lake, each, [], run_id=run_id, force=whole)
+            found.append((each, result, _followers(lake, each, run_id) if downstream else {}))
+    if as_json:
+        print_json([_json(*each) for each in found])
+    else:
+        for each, result, built in found:
+            _show(each, result, built)
+    if any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
+        raise typer.Exit(CHECKS_FAILED)
+
+
+def _followers(lake: Lake, source: Table, run_id: str) -> dict[str, list[date]]:
+    """Build the stale days of every table that reads the source, directly or not; returns them by table."""
+    from lakehouse.build.build import build
+    from lakehouse.build.touched import stale_days
+
+    reached, built = {source.id}, {}
+    for each in lake.tables.values():
+        if reached.intersection(read.table for read in each.upstream.values()):
+            reached.add(each.id)
+            if days := stale_days(lake, each):
+                built[each.id] = build(lake, each, days, run_id=run_id).with_status("published")
+    return built
+
+
+def _json(source: Table, result: BuildResult, built: dict[str, list[date]]) -> dict[str, Any]:
+    return {
+        "table": source.id,
+        "version": result.version,
+        **{name.removeprefix("batch/"): value for name, value in result.facts.items()},
+        "checks": [{"check": o.check, "passed": o.passed, "message": o.message} for o in result.outcomes],
+        "built": built,
+    }
+
+
+def _show(source: Table, result: BuildResult, built: dict[str, list[date]]) -> None:
+    rows = [(name.removeprefix("batch/"), value) for name, value in result.facts.items()]
+    rows += [(f"check {o.check}", ("passed: " if o.passed else "FAILED: ") + o.message) for o in result.outcomes]
+    rows += [(f"built {name}", days_text(days) or "nothing") for name, days in built.items()]
+    console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
+    touched = result.facts.get("batch/event_days", "none")
+    if touched != "none" and not built:
+        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --touched")

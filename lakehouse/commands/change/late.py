@@ -1,0 +1,139 @@
+"""`lakehouse late`: how late rows come, which wait because they came too late, and taking those in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    FromDay,
+    ToDay,
+    UsageError,
+    console,
+    counted,
+    days_text,
+    print_json,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.settings import get_settings
+from lakehouse.users import operator
+
+if TYPE_CHECKING:
+    from lakehouse.contracts import Table
+    from lakehouse.read.lake import Lake
+
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    family = typer.Typer(no_args_is_help=True, help="Rows that arrive after their day.", rich_markup_mode="rich")
+    family.command("show", cls=Command, epilog=examples("lakehouse late show", "lakehouse late show --json"))(show)
+    family.command(
+        "apply",
+        cls=Command,
+        epilog=examples(
+            "lakehouse late apply silver.transactions --from 2011-01-04 --to 2011-01-04 --reason 'agreed with finance'"
+        ),
+    )(apply)
+    app.add_typer(family, name="late")
+
+
+def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) -> None:
+    """Say how many days late rows arrive in each landed table, and what waits for being later than allowed.
+
+    Read from the figures that commits keep and from quarantine; days of `--from` and `--to` are arrival days of landed
+    tables, event days of the others.
+    """
+    from lakehouse.build.late import waiting
+    from lakehouse.commands.plans import lake_without_engine
+
+    lake = lake_without_engine(get_settings())
+    found = [_lateness(lake, each, first, last) for each in lake.tables.values() if each.landing]
+    late = {
+        each.id: {day: n for day, (n, _) in waiting(lake, each).items() if _inside(day, first, last)}
+        for each in lake.tables.values()
+        if each.allowed_lateness is not None and not each.landing
+    }
+    if as_json:
+        print_json(
+            {"landed": found, "waiting": [{"table": t, "day": d, "rows": n} for t in late for d, n in late[t].items()]}
+        )
+        return
+    columns = ("table", "rows", "of earlier days", "dated after arrival", *(f"{name}, days" for name in SHARES))
+    console().print(table(columns, [list(each.values()) for each in found], right=columns[1:]))
+    for name, by_day in late.items():
+        if by_day:
+            rows = counted(sum(by_day.values()), "row")
+            say(f"{name}: {rows} came later than allowed and wait, of {days_text(sorted(by_day))}.")
+        else:
+            say(f"{name}: no row waits for being late.")
+
+
+def apply(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Whose late rows to take in.")],
+    first: FromDay = None,
+    last: ToDay = None,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the table's history.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken in.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
+    from lakehouse.build.late import accept, waiting
+    from lakehouse.catalog import get_table
+    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.commands.runs import run_stale
+    from lakehouse.commands.selection import select_tables
+    from lakehouse.commands.summary import print_summary
+
+    settings, contract = get_settings(), get_table(name)
+    quiet_warnings()
+    if contract.allowed_lateness is None or contract.landing:
+        raise UsageError(f"{contract.id} allows any lateness: its contract sets no allowed_lateness.")
+    if not reason.strip():
+        raise UsageError("A reason is needed: reported numbers will change.")
+    lake = lake_without_engine(settings)
+    late = {day: each for day, each in waiting(lake, contract).items() if _inside(day, first, last)}
+    rows = counted(sum(n for n, _ in late.values()), "late row")
+    if not late or dry_run:
+        say(f"{rows} of {contract.id} would be taken in." if late else f"No row of {contract.id} waits for being late.")
+        if as_json:
+            print_json([{"day": day, "rows": n, "last_arrival": arrival} for day, (n, arrival) in late.items()])
+        return
+    facts = {"lakehouse.reason": reason, "lakehouse.who": operator()}
+    accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
+    say(f"{rows} of {contract.id} are taken in.")
+    names = select_tables(f"{contract.id}+")
+    report = run_stale(settings, names, only={contract.id: set(late)})
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print_summary(report, settings)
+    raise typer.Exit(report.exit_code)
+
+
+def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
+    from lakehouse.build.late import lateness, percentile
+    from lakehouse.records.history import standing
+
+    together: Counter[int] = Counter()
+    for day, record in standing(lake.settings.root, contract.id).items():
+        if _inside(day, first, last):
+            kept = record.figures.get("event_days", {})
+            together += lateness(day, {date.fromisoformat(text): rows for text, rows in kept.items()})
+    found: dict[str, Any] = {"table": contract.id, "rows": together.total()}
+    found["earlier"] = sum(n for days, n in together.items() if days > 0)
+    found["ahead"] = sum(n for days, n in together.items() if days < 0)
+    return found | {name: percentile(together, share) for name, share in SHARES.items()}
+
+
+def _inside(day: date, first: date | None, last: date | None) -> bool:
+    return (first is None or first <= day) and (last is None or day <= last)

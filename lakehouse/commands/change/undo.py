@@ -1,0 +1,288 @@
+"""`lakehouse history` and `lakehouse restore`: choose an older version of a table, and go back to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    FromDay,
+    ToDay,
+    UsageError,
+    console,
+    counted,
+    days_text,
+    print_json,
+    program,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.commands.selection import in_order
+from lakehouse.days import days_between
+from lakehouse.settings import Settings, get_settings
+from lakehouse.users import operator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakehouse.delta.log import Version
+    from lakehouse.read.lake import Lake
+    from lakehouse.versions.restore import Restore
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        "history",
+        cls=Command,
+        epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5"),
+    )(history)
+    app.command(
+        "restore",
+        cls=Command,
+        epilog=examples(
+            "lakehouse restore silver.transactions --version 12 --dry-run",
+            "lakehouse restore silver.transactions --as-of 2026-11-20T10:00 --reason 'bad deploy'",
+            "lakehouse restore silver.transactions --version 12 --from 2011-03-04 --to 2011-03-05",
+        ),
+    )(restore)
+
+
+def history(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest commits to show.")] = 20,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List a table's versions, newest first: what each commit did, its days and rows, and whether it can be read.
+
+    A version whose files a vacuum has removed can neither be read nor restored whole.
+    """
+    from lakehouse.catalog import get_table
+    from lakehouse.delta.log import versions
+    from lakehouse.read.lake import table_path
+
+    source = get_table(name.removesuffix("_quarantine"))
+    settings = get_settings()
+    found = versions(table_path(settings.root, name if name.endswith("_quarantine") else source.id), limit)
+    if not found:
+        raise UsageError(_never_built(settings, source.id))
+    said = [_as_json(each) for each in found]
+    if as_json:
+        print_json(said)
+        return
+    columns = ("version", "time", "operation", "run", "code", "days", "rows before", "rows", "readable")
+    rows = [
+        (
+            e["version"], e["time"].replace(microsecond=0), e["operation"], (e["run_id"] or "")[:8], e["code_version"],
+            days_text(e["days"], 2), *("?" if e[n] is None else e[n] for n in ("rows_before", "rows")),
+            "yes" if e["readable"] else f"no: {counted(e['files_gone'], 'file')} gone",
+        )
+        for e in said
+    ]  # fmt: skip
+    console().print(table(columns, rows, right=("version", "rows before", "rows")))
+    for e in said:
+        if e["by"]:
+            why = f": {e['reason']}" if e["reason"] else ""
+            what = f" to version {e['restored_version']}" if e["restored_version"] is not None else ""
+            say(f"Version {e['version']}: {e['operation']}{what} by {e['by']}{why}")
+    oldest = min((e["version"] for e in said if e["readable"]), default=None)
+    if oldest is not None:
+        say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
+
+
+def _as_json(version: Version) -> dict[str, Any]:
+    entry, facts = version.entry, version.entry.facts
+    restored = facts.get("lakehouse.restored_version")
+    inputs = facts.get("lakehouse.inputs")
+    return {
+        "version": entry.version,
+        "time": entry.time,
+        "operation": entry.operation,
+        "run_id": facts.get("lakehouse.run_id"),
+        "code_version": facts.get("lakehouse.code_version"),
+        "inputs": json.loads(inputs) if isinstance(inputs, str) else inputs or {},
+        "days": sorted(version.days) if entry.changes_rows else [],
+        "rows_before": version.rows_before,
+        "rows": version.rows,
+        "readable": version.readable,
+        "files_gone": version.gone,
+        "restored_version": None if restored is None else int(restored),
+        "by": facts.get("lakehouse.by"),
+        "reason": facts.get("lakehouse.reason"),
+    }
+
+
+def restore(
+    name: Name,
+    version: Annotated[int | None, typer.Option("--version", min=0, help="Whose content comes back.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="TIME", help="Or: what it held at that time, UTC.")
+    ] = None,
+    first: FromDay = None,
+    last: ToDay = None,
+    reason: Reason = "",
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change; write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a table and its quarantine, or some days of them, back to what an older version holds.
+
+    One commit a table; nothing is copied and nothing is lost: the version before can be restored in turn. Starts no
+    engine. Says which days of which tables are stale afterwards.
+    """
+    from lakehouse.catalog import get_table
+    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.versions.restore import plan_restore
+    from lakehouse.versions.restore import restore as carry_out
+
+    settings = get_settings()
+    quiet_warnings()
+    contract = get_table(name)
+    lake = lake_without_engine(settings)
+    newest = lake.snapshot(contract.id)
+    if newest.version < 0:
+        raise UsageError(_never_built(settings, contract.id))
+    chosen = _chosen(lake, contract.id, version, as_of)
+    days = _days(first, last)
+    plan = plan_restore(lake, contract, chosen, days)
+    done = plan
+    if not dry_run:
+        done = carry_out(lake, plan, by=operator(), reason=reason)
+    stale = {} if dry_run else stale_downstream(settings, contract.id)
+    if as_json:
+        print_json({**_restored(done), "dry_run": dry_run, "stale": stale})
+        return
+    _say_restored(done, dry_run=dry_run)
+    if not dry_run:
+        say_stale(contract.id, stale)
+
+
+def parse_moment(text: str) -> datetime:
+    """A time of the command line; without a zone it is UTC.
+
+    Raises:
+        UsageError: where it is none.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time; expected such as 2026-11-20T10:00 (UTC)") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def version_at(path: Path, name: str, moment: datetime) -> int:
+    """The version of a table that readers saw at a time.
+
+    Raises:
+        UsageError: where it did not exist yet.
+    """
+    from lakehouse.delta.log import oldest_entry, read_entry, version_before
+
+    found = version_before(path, moment)
+    if found is None:
+        oldest = oldest_entry(path)
+        began = read_entry(path, oldest, ()).time
+        raise UsageError(
+            f"{name} cannot be read as of {moment:%Y-%m-%dT%H:%M:%SZ}: its log begins at {began:%Y-%m-%dT%H:%M:%SZ}."
+        )
+    return found
+
+
+def _chosen(lake: Lake, name: str, version: int | None, as_of: str | None) -> int:
+    if (version is None) == (as_of is None):
+        raise UsageError(f"Give --version N or --as-of TIME; `{program()} history {name}` lists the versions.")
+    if version is not None:
+        newest = lake.snapshot(name).version
+        if version > newest:
+            raise UsageError(f"{name} has no version {version}; its newest is {newest}.")
+        return version
+    return version_at(lake.path(name), name, parse_moment(as_of or ""))
+
+
+def _days(first: date | None, last: date | None) -> list[date] | None:
+    if first is None and last is None:
+        return None
+    if first is None or last is None:
+        raise UsageError("Give both --from and --to (inclusive), or neither for the whole table.")
+    in_order(first, last)
+    return days_between(first, last)
+
+
+def _restored(done: Restore) -> dict[str, Any]:
+    back, gone = done.rows
+    return {
+        "table": done.table.id,
+        "version": done.version,
+        "committed": done.committed,
+        "days": done.days,
+        "rows_back": back,
+        "rows_gone": gone,
+        "quarantine_version": None if done.side is None else done.side.wanted.version,
+        "code_versions": sorted(set(done.code_versions.values())),
+    }
+
+
+def _say_restored(done: Restore, *, dry_run: bool) -> None:
+    name, said = done.table.id, _restored(done)
+    if done.nothing:
+        say(f"{name} holds what it held at version {done.version} already; nothing was written.")
+        return
+    now, then = (each.rows_by_day(done.table.day_column) for each in (done.main.base, done.main.wanted))
+    rows = [(day, now.get(day, 0), then.get(day, 0), done.code_versions.get(day, "")) for day in done.days]
+    columns = ("day", "rows now", "rows then", "code then")
+    console().print(table(columns, rows, right=columns[1:3]))
+    verb = "would be restored" if dry_run else "restored"
+    say(f"{name}: {counted(len(done.days), 'day')} {verb} to version {done.version}.")
+    if dry_run:
+        say("Dry run: nothing was written.")
+        return
+    if done.committed is not None:
+        back = f"{program()} restore {name} --version {done.main.base.version}"
+        say(f"It is version {done.committed} now; back again: {back}")
+    other = sorted(set(said["code_versions"]) - {done.table.code_version, ""})
+    if other:
+        say(
+            f"These rows were made by code {', '.join(other)}; today's is {done.table.code_version}, and a run over "
+            "these days would build them again with it. Put the code back first, or leave the days out."
+        )
+
+
+def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
+    """By table that depends on this one, directly or not: the days that a run would build again now."""
+    from lakehouse.catalog import tables
+    from lakehouse.commands.plans import lake_without_engine, stale_by_table
+    from lakehouse.commands.selection import last_partition
+
+    reached = {name}
+    for each in tables().values():  # upstream first
+        if any(source.table in reached for source in each.upstream.values()):
+            reached.add(each.id)
+    names = [each for each in tables() if each in reached and each != name]
+    found = stale_by_table(lake_without_engine(settings), names, (settings.first_day, last_partition()))
+    return {each: sorted(days) for each, days in found.items() if days}
+
+
+def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:
+    """Which days of which tables are not what their inputs would give, and the command that mends it."""
+    if not stale:
+        say("No table that depends on it is stale.")
+        return
+    for each, days in stale.items():
+        say(f"Stale now: {each} {days_text(days)}")
+    say(f"Rebuild them: {program()} backfill --touched --select '{name}+ and not {name}'")
+
+
+def _never_built(settings: Settings, name: str) -> str:
+    build = f"{program()} backfill --select '+{name}' --from DAY --to DAY"
+    return f"{name} was never built in {settings.root}. Build it: {build}"

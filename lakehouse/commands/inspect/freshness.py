@@ -1,0 +1,84 @@
+"""`lakehouse freshness`: whether each table's days are complete in time, by the time its data speaks of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.console import AsJson, console, days_text, print_json, say, table
+from lakehouse.commands.selection import Selection, select_tables
+from lakehouse.settings import get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.checks.freshness import Freshness
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "freshness",
+        cls=Command,
+        epilog=examples("lakehouse freshness", "lakehouse freshness --select group:gold --json"),
+    )(freshness)
+
+
+def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
+    """Judge tables by their data's time: is the newest day that is due complete, and how many were late this month.
+
+    Building an old day again makes nothing fresh. Exit code 1 where a day that is due is not complete, or a table has
+    used up its error budget.
+    """
+    from lakehouse.catalog import get_table
+    from lakehouse.checks.freshness import freshness as judge
+
+    settings, now = get_settings(), datetime.now(UTC)
+    found = [judge(settings.root, get_table(name), now, settings.last_day) for name in select_tables(selection)]
+    if as_json:
+        print_json([_json(each) for each in found])
+    else:
+        columns = ("table", "complete up to", "due", "state", "behind", "missed in 30 days", "budget left")
+        rows = [
+            (
+                each.table,
+                each.newest or "never",
+                each.due,
+                "fresh" if each.met else "NOT FRESH",
+                _behind(each.behind),
+                f"{len(each.missed)} of {len(each.judged)}",
+                f"{each.budget_left:.0%}",
+            )
+            for each in found
+        ]
+        console().print(table(columns, rows, right=("behind", "missed in 30 days", "budget left")))
+        for each in found:
+            if each.missed:
+                say(f"{each.table} was not complete in time: {days_text(list(each.missed))}")
+    raise typer.Exit(0 if all(each.met and each.budget_left >= 0 for each in found) else CHECKS_FAILED)
+
+
+def _behind(span: timedelta | None) -> str:
+    if span is None:
+        return "unknown"
+    hours = max(0.0, span / timedelta(hours=1))
+    return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"  # noqa: PLR2004 - three days
+
+
+def _json(each: Freshness) -> dict[str, Any]:
+    return {
+        "table": each.table,
+        "fresh": each.met,
+        "due": each.due,
+        "complete_up_to": each.newest,
+        "behind_hours": None if each.behind is None else round(each.behind / timedelta(hours=1), 1),
+        "judged_days": len(each.judged),
+        "missed_days": list(each.missed),
+        "budget_left": round(each.budget_left, 4),
+        "days": [
+            {"day": day.day, "rows": day.rows, "usual_rows": day.usual, "completeness": day.completeness}
+            | {"complete_at": day.complete_at}
+            for day in each.days
+        ],
+    }

@@ -1,0 +1,176 @@
+"""`lakehouse quarantine list` and `show`: what was set aside, by table, rule and day, and the rows themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.change import decisions
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, age_text, console, counted, print_json, program, say, table
+from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
+from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.contracts import Table
+    from lakehouse.records.failures import Failure
+
+TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table.")]
+DiscardedOption = Annotated[bool, typer.Option("--discarded", help="Rows that were discarded, instead of the others.")]
+MOST_COLUMNS = 8  # more than these are shown one below the other on a terminal
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    family = typer.Typer(
+        no_args_is_help=True, help="Rows that broke a rule and were set aside.", rich_markup_mode="rich"
+    )
+    family.command(
+        "list",
+        cls=Command,
+        epilog=examples(
+            "lakehouse quarantine list",
+            "lakehouse quarantine list --table silver.transactions --rule currency_known --json",
+        ),
+    )(list_)
+    family.command(
+        "show",
+        cls=Command,
+        epilog=examples(
+            "lakehouse quarantine show silver.transactions",
+            "lakehouse quarantine show silver.transactions --day 2011-03-04 --rule currency_known --limit 5",
+        ),
+    )(show)
+    decisions.add_to(family)
+    app.add_typer(family, name="quarantine")
+
+
+def list_(
+    name: TableOption = None,
+    rule: RuleOption = None,
+    day: DayOption = None,
+    code: CodeOption = None,
+    *,
+    gone: DiscardedOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count quarantined rows by table, day and rule, and since when; a row that broke two rules counts for each."""
+    from lakehouse.catalog import tables
+    from lakehouse.records.failures import failures
+
+    settings = get_settings()
+    chosen = [chosen_table(name)] if name else [each for each in tables().values() if each.rules]
+    found: list[dict[str, Any]] = []
+    total = 0
+    for each in chosen:
+        wanted = wanted_rows(each if name else None, rule, day, code)
+        rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
+        total += len(rows)
+        groups: dict[tuple[date, str, str], list[Failure]] = {}
+        for row in rows:
+            for broken in row.rules:
+                groups.setdefault((row.day, broken, row.code_version), []).append(row)
+        found += [
+            {
+                "table": each.id,
+                "day": on,
+                "rule": broken,
+                "rows": len(group),
+                "first_failed": min(row.first for row in group),
+                "code_version": judged_by,
+            }
+            for (on, broken, judged_by), group in sorted(groups.items())
+        ]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say("No such row was discarded." if gone else "No such row is in quarantine.")
+        return
+    now = datetime.now(UTC)
+    columns = ("table", "day", "rule", "rows", "since", "code")
+    cells = [
+        (e["table"], e["day"], e["rule"], e["rows"], f"{age_text(now - e['first_failed'])} ago", e["code_version"])
+        for e in found
+    ]
+    console().print(table(columns, cells, right=("rows",)))
+    if gone:
+        say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
+        return
+    say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose quarantine to show.")],
+    day: DayOption = None,
+    rule: RuleOption = None,
+    code: CodeOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows.")] = 20,
+    *,
+    gone: DiscardedOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show quarantined rows with every rule each one broke, the file and line it came from, and its history.
+
+    _first_failed and _last_failed are when builds found it to break rules, _retries is how often it failed again,
+    _code_version is the code that judged it last. Personal data is never shown.
+    """
+    from lakehouse.quarantine.aside import shown_rows
+
+    settings, contract = get_settings(), chosen_table(name)
+    wanted_rows(contract, rule, day, code)
+    days = [day] if day else None
+    rows = shown_rows(settings.root, contract, days=days, rule=rule, limit=limit, code=code, gone=gone)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"No such row is in the quarantine of {contract.id}.")
+        return
+    # A column without any value says nothing, unless that is what is wrong with it.
+    columns = [c for c in rows[0] if any(row[c] is not None or c in str(row["_failed_rules"]) for row in rows)]
+    out = console()
+    if out.is_terminal and len(columns) > MOST_COLUMNS:
+        for row in rows:
+            out.print(table(("", ""), [(c, row[c]) for c in columns if row[c] is not None]), end="\n\n")
+    else:
+        out.print(table(columns, [[row[c] for c in columns] for row in rows]))
+    broken = {name for row in rows for name in row["_failed_rules"].split(", ")}
+    for each in contract.rules:
+        if each.name in broken:
+            say(f"{each.name}: {each.describes}")
+    total = total_rows(settings, contract)
+    say(f"{counted(len(rows), 'row')} of {total:,} in {contract.quarantine_id}. Personal data is never shown.")
+
+
+def depth(settings: Settings, contract: Table, days: Sequence[date] | None = None) -> Counter[tuple[date, str]]:
+    """Rows in a table's quarantine by day and broken rule, without discarded ones; reads no row."""
+    from lakehouse.records.failures import failures
+
+    found = [each for each in failures(settings.root, contract, days) if not each.discarded]
+    return Counter((each.day, rule) for each in found for rule in each.rules)
+
+
+def total_rows(settings: Settings, contract: Table) -> int:
+    """Rows in a table's quarantine, discarded ones included, from its log."""
+    from lakehouse.delta.snapshot import open_snapshot
+    from lakehouse.read.lake import table_path
+
+    return open_snapshot(table_path(settings.root, contract.quarantine_id)).live.rows
+
+
+def offending(contract: Table, row: Mapping[str, Any]) -> str:
+    """The values that a row's broken rules speak of, as far as the rules' names say."""
+    from lakehouse.delta.staged import FAILED_RULES
+
+    named = [c for c in contract.columns if c in row and c in row[FAILED_RULES]]
+    return ", ".join(f"{c}={'null' if row[c] is None else row[c]}" for c in named) or str(row.get("_error") or "")
+
+
+def origin(row: Mapping[str, Any]) -> str:
+    """The file and line a row came from."""
+    return f"{row.get('_source_file') or 'unknown'}:{row.get('_source_row') or '?'}"

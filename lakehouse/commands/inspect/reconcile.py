@@ -1,0 +1,157 @@
+"""`lakehouse reconcile`: whether landed lines, bronze, silver and gold add up, and which days and rows do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.console import (
+    AsJson,
+    FromDay,
+    ToDay,
+    console,
+    counted,
+    days_text,
+    engine_output_aside,
+    print_json,
+    program,
+    quiet_warnings,
+    say,
+    table,
+)
+from lakehouse.commands.selection import Selection, in_order, select_tables
+from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.lineage.reconcile import Link
+    from lakehouse.read.lake import Lake
+
+MOST_DAYS = 10  # whose rows are named
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "reconcile",
+        cls=Command,
+        epilog=examples("lakehouse reconcile", "lakehouse reconcile --from 2011-01-04 --to 2011-01-31 --rows"),
+    )(reconcile)
+
+
+def reconcile(
+    selection: Selection = None,
+    first: FromDay = None,
+    last: ToDay = None,
+    *,
+    rows: Annotated[bool, typer.Option("--rows", help="Name the rows that differ; may start an engine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare landed files, bronze, silver and gold by day: in = published + quarantined + duplicates, and sums.
+
+    Sums of an upsert table, whose days are not its input's, are compared over all days.
+
+    Reads landed files, logs and kept figures, no table. Exit code 1 where a day does not add up.
+    """
+    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.lineage.reconcile import reconcile as links_of
+
+    settings = get_settings()
+    quiet_warnings()
+    in_order(first, last)
+    lake = lake_without_engine(settings)
+    links = links_of(lake, [lake.table(name) for name in select_tables(selection)], first, last)
+    named = _rows(settings, lake, links) if rows else {}
+    if as_json:
+        print_json([_json(link, named.get(link.target, {})) for link in links])
+    else:
+        print_links(links, named)
+    raise typer.Exit(CHECKS_FAILED if any(link.differing for link in links) else 0)
+
+
+def print_links(links: Sequence[Link], named: dict[str, dict[date, list[str]]]) -> None:
+    """The links as a table on standard output, and on standard error what does not add up."""
+    shown = []
+    for link in links:
+        sums = link.total
+        parts = [_number(each) for each in (sums.incoming, sums.published, sums.quarantined, sums.duplicates)]
+        days = len(link.together or link.days)
+        shown.append((link.source, link.target, link.measure, days, *parts, len(link.differing)))
+    columns = ("from", "to", "compared", "days", "in", "published", "quarantined", "duplicates", "days that differ")
+    console().print(table(columns, shown, right=columns[3:]))
+    for link in links:
+        for day, balance in link.differing.items():
+            say(
+                f"{link.target} {_when(link, day)}: {balance.incoming} in, {balance.published} published, "
+                f"{balance.quarantined} quarantined, {balance.duplicates} duplicates: {balance.difference:+} "
+                f"({link.measure})"
+            )
+            for line in named.get(link.target, {}).get(day, ()):
+                say(f"  {line}")
+        if link.unknown:
+            say(f"{link.target}: no figures are kept of {days_text(list(link.unknown))}; build them again to compare.")
+    say(_outcome(links))
+
+
+def _when(link: Link, day: date) -> str:
+    return f"of {counted(len(link.together), 'day')} together" if link.together else str(day)
+
+
+def _outcome(links: Sequence[Link]) -> str:
+    bad = sum(len(link.differing) for link in links)
+    unknown = sum(len(link.unknown) for link in links)
+    if bad:
+        days = counted(bad, "day") + (" does" if bad == 1 else " do")
+        return f"{days} not add up. Days that are only not built yet: {program()} backfill --touched"
+    if unknown:
+        return f"What can be compared adds up; {counted(unknown, 'day')} cannot, for want of kept figures."
+    return "Everything adds up."
+
+
+def _number(value: Decimal) -> str:
+    return f"{value:,}"
+
+
+def _json(link: Link, named: dict[date, list[str]]) -> dict[str, Any]:
+    total = link.total
+    return {
+        "from": link.source,
+        "to": link.target,
+        "compared": link.measure,
+        "days": len(link.together or link.days),
+        "together": bool(link.together),
+        "in": total.incoming,
+        "published": total.published,
+        "quarantined": total.quarantined,
+        "duplicates": total.duplicates,
+        "differing": [
+            {"day": day, "in": b.incoming, "published": b.published, "difference": b.difference}
+            | ({"rows": named[day]} if day in named else {})
+            for day, b in link.differing.items()
+        ],
+        "unknown_days": list(link.unknown),
+    }
+
+
+def _rows(settings: Settings, lake: Lake, links: Iterable[Link]) -> dict[str, dict[date, list[str]]]:
+    from lakehouse.lineage.reconcile import differing_lines, differing_rows
+
+    named: dict[str, dict[date, list[str]]] = {}
+    for link in links:
+        contract = lake.table(link.target)
+        days = list(link.differing)[:MOST_DAYS]
+        if days and link.measure == "lines":
+            named[contract.id] = {day: differing_lines(lake, contract, day) for day in days}
+        elif days and link.measure == "rows":
+            from lakehouse.catalog import tables
+            from lakehouse.read.lake import Lake
+            from lakehouse.spark.session import start
+
+            with engine_output_aside(settings):
+                working = Lake(settings, tables(), lambda: start(settings))
+                named[contract.id] = {day: differing_rows(working, contract, day) for day in days}
+    return named

@@ -1,0 +1,113 @@
+"""Rows of tables without an engine, for small results: the log says which files are live, Arrow reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a table, in order; none where it was never built."""
+    from lakehouse.delta.snapshot import open_snapshot
+
+    snapshot = open_snapshot(path)
+    return [] if snapshot.schema is None else [field.name for field in snapshot.schema.fields]
+
+
+def files_of(path: Path, columns: Sequence[str], days: Collection[date] | None = None) -> Iterator[pa.Table]:
+    """The rows of each live file in turn, in the order of its partition and path.
+
+    delta-rs's own Arrow dataset is not used: it reads ahead through callbacks into Python, and a process that stops
+    in the middle of that hangs at its end.
+
+    Args:
+        path: folder of the table; no file where it was never built.
+        columns: what to read.
+        days: only these, by the table's first partition column; None: all.
+    """
+    from lakehouse.delta.snapshot import open_snapshot
+    from lakehouse.read.reading import read_file
+
+    snapshot = open_snapshot(path)
+    wanted = None if days is None else {day.isoformat() for day in days}
+    for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
+        if file.rows and (wanted is None or file.partition[0] in wanted):
+            yield read_file(snapshot, file, columns)
+
+
+def top_rows(
+    path: Path,
+    columns: Sequence[str],
+    *,
+    days: Collection[date],
+    order_by: Sequence[tuple[str, str]],
+    limit: int,
+    where: Any = None,
+) -> list[dict[str, Any]]:
+    """The first rows of some days of a table in some order; none where it was never built.
+
+    Args:
+        path: folder of the table.
+        columns: what to read, the columns of the order included.
+        days: the days to read.
+        order_by: pairs of column and `ascending` or `descending`.
+        limit: most rows.
+        where: an Arrow filter expression.
+    """
+    import pyarrow as pa
+
+    found = list(files_of(path, columns, days))
+    if not found:
+        return []
+    whole = pa.concat_tables(found, promote_options="default")  # an older file may lack a column
+    kept = whole if where is None else whole.filter(where)
+    rows: list[dict[str, Any]] = kept.sort_by(list(order_by)).slice(0, limit).to_pylist()
+    return rows
+
+
+def matching_rows(
+    path: Path, wanted: Mapping[str, Any], days: Collection[date] | None, most: int
+) -> list[dict[str, Any]]:
+    """The first rows, with all their columns, that have these values; of a file only what is needed is read.
+
+    Args:
+        path: folder of the table.
+        wanted: value by column, of the column's own type; None for null.
+        days: only these, by the table's first partition column; None: all.
+        most: rows to stop at.
+    """
+    import pyarrow.compute as pc
+
+    from lakehouse.delta.snapshot import open_snapshot
+    from lakehouse.read.reading import read_file
+
+    snapshot, columns = open_snapshot(path), column_names(path)
+    among = None if days is None else {day.isoformat() for day in days}
+    rows: list[dict[str, Any]] = []
+    for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
+        if not file.rows or (among is not None and file.partition[0] not in among):
+            continue
+        keys = read_file(snapshot, file, list(wanted))
+        hit = pc.indices_nonzero(_hits(keys, wanted))
+        if len(hit):
+            rows += read_file(snapshot, file, columns).take(hit).to_pylist()
+        if len(rows) >= most:
+            break
+    return rows[:most]
+
+
+def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.array([True] * keys.num_rows)
+    for name, value in wanted.items():
+        column = keys[name].combine_chunks()
+        same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+        found = pc.and_(found, pc.fill_null(same, False))
+    return found

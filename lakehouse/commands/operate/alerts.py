@@ -1,0 +1,147 @@
+"""`lakehouse alerts`: what was told to whom, what fails now, and whether every sink can be reached."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakehouse.commands.command import BROKEN, Command, examples
+from lakehouse.commands.console import AsJson, console, counted, print_json, say, table
+from lakehouse.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from lakehouse.orchestration.alerts.message import Message
+
+SHOWN_DAYS = 3
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    family = typer.Typer(no_args_is_help=True, help="Alerts: what was told, and to whom.", rich_markup_mode="rich")
+    family.command(
+        "list", cls=Command, epilog=examples("lakehouse alerts list", "lakehouse alerts list --failing --json")
+    )(list_)
+    family.command("test", cls=Command, epilog=examples("lakehouse alerts test"))(try_sinks)
+    app.add_typer(family, name="alerts")
+
+
+def list_(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most alerts to show.")] = 20,
+    *,
+    failing: Annotated[bool, typer.Option("--failing", help="What fails now, however often it was seen.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest alerts with how each sink stands, or what fails now."""
+    rows = _failing(get_settings()) if failing else _recent(get_settings(), limit)
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        what = "Nothing is known to fail." if failing else "There are no alerts."
+        say(f"{what} The sensor `alerts` of `lakehouse dev` looks every half minute.")
+    elif failing:
+        columns = ("table", "check", "day", "severity", "seen", "found")
+        cells = [[row[name] for name in columns] for row in rows]
+        console().print(table(columns, cells, right=("seen",)))
+    else:
+        _print(rows)
+
+
+def try_sinks(*, as_json: AsJson = False) -> None:
+    """Send a test message through every configured sink; ends with 3 where one does not take it."""
+    from lakehouse.catalog import tables
+    from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, SinkError, sinks_of
+
+    settings = get_settings()
+    sinks = sinks_of(settings)
+    owners = {each.owner for each in tables().values()}
+    tries = [(LOG, LOG, "")]
+    if settings.alert_webhook:
+        tries.append((WEBHOOK, WEBHOOK, ""))
+    tries += [(WEBHOOK, f"{WEBHOOK}:{owner}", owner) for owner in sorted(settings.alert_routes)]
+    rows: list[dict[str, Any]] = []
+    for sink, target, owner in tries:
+        try:
+            sinks[sink].send(_test_message(owner))
+            result = "sent"
+        except SinkError as error:
+            result = str(error)
+        note = "" if not owner or owner in owners else "no table has this owner"
+        rows.append({"sink": target, "result": result, "note": note})
+    if as_json:
+        print_json(rows)
+    else:
+        console().print(
+            table(("sink", "result", "note"), [[row[c] for c in ("sink", "result", "note")] for row in rows])
+        )
+        if not settings.alert_webhook:
+            unrouted = sorted(owners - set(settings.alert_routes))
+            say(f"Only logged, for want of LAKEHOUSE_ALERT_WEBHOOK: alerts of {', '.join(unrouted) or 'runs'}.")
+    raise typer.Exit(BROKEN if any(row["result"] != "sent" for row in rows) else 0)
+
+
+def _test_message(owner: str) -> Message:
+    from lakehouse.orchestration.alerts.message import TEST, WARN, Message
+
+    text = f"A test alert of this lakehouse for {owner or 'everyone'}; nothing failed."
+    return Message(TEST, WARN, "", "", owner, (), text, "", time.time())
+
+
+def _recent(settings: Settings, limit: int) -> list[dict[str, Any]]:
+    from lakehouse.orchestration.alerts.sensor import store_path
+    from lakehouse.orchestration.alerts.store import opened_store
+
+    if not store_path(settings).exists():
+        return []
+    with opened_store(store_path(settings)) as store:
+        return store.recent(limit)
+
+
+def _failing(settings: Settings) -> list[dict[str, Any]]:
+    """What fails now: of the tables' checks by their own logs, of all else what the sensor has seen."""
+    from lakehouse.build.verdicts import table_verdicts, verdicts
+    from lakehouse.checks.audit import check_names
+    from lakehouse.commands.plans import lake_without_engine
+    from lakehouse.orchestration.alerts.sensor import store_path
+    from lakehouse.orchestration.alerts.standing import failure_of, key_of
+    from lakehouse.orchestration.alerts.store import opened_store
+
+    known = {}
+    if store_path(settings).exists():
+        with opened_store(store_path(settings)) as store:
+            known = store.problems()
+    lake = lake_without_engine(settings)
+    failing = {
+        key_of(name, each): failure_of(name, each)
+        for name, table in lake.tables.items()
+        for each in (*verdicts(lake, table), *table_verdicts(lake, table))
+    }
+    others = {
+        key: each
+        for key, each in known.items()
+        if key[0] not in lake.tables or key[1] not in check_names(lake.table(key[0]))
+    }
+    return [
+        {
+            "table": key[0],
+            "check": key[1],
+            "day": key[2],
+            "severity": each.severity,
+            "seen": known[key].seen if key in known else 0,
+            "found": each.text,
+        }
+        for key, each in sorted((failing | others).items())
+    ]
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    cells = []
+    for row in rows:
+        days = ", ".join(row["days"][:SHOWN_DAYS])
+        more = row["days_total"] - min(SHOWN_DAYS, len(row["days"]))
+        sinks = ", ".join(f"{name}: {state}" for name, state in row["sinks"].items())
+        told = [row[name] for name in ("at", "kind", "severity", "table", "check")]
+        cells.append([*told, days + (f" and {more} more" if more else ""), row["owner"], sinks])
+    console().print(table(("at", "kind", "severity", "table", "check", "days", "owner", "sinks"), cells))
+    say(f"{counted(len(rows), 'alert')}, newest first; all of them are in logs/alerts.jsonl under the root.")

@@ -1,0 +1,272 @@
+"""`lakehouse doctor`: is everything here that a run needs, and how is it mended where it is not?"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from lakehouse.commands.command import CHECKS_FAILED, Command, examples
+from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
+from lakehouse.commands.operate.dev import HOST, is_free
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings, get_settings
+
+MIN_PYTHON = (3, 11)
+MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
+
+
+class ProblemError(Exception):
+    """What is wrong, and how to mend it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        super().__init__(found)
+        self.found, self.mend = found, mend
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: all right or not, what was found, and how to mend it."""
+
+    check: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor", cls=Command, epilog=examples("lakehouse doctor", "lakehouse doctor --no-engine --json"))(
+        doctor
+    )
+
+
+def doctor(
+    *,
+    engine: Annotated[
+        bool, typer.Option("--engine/--no-engine", help="Also start the engine and write a table.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine."""
+    findings = list(examine(engine=engine))
+    if as_json:
+        print_json([asdict(each) for each in findings])
+    else:
+        marks = [Text("ok", style="green") if each.ok else Text("problem", style="bold red") for each in findings]
+        rows = [(mark, each.check, each.found) for mark, each in zip(marks, findings, strict=True)]
+        console().print(table(("", "check", "found"), rows))
+        for each in findings:
+            if each.mend:
+                say(f"{each.check}: {each.mend}")
+    raise typer.Exit(0 if all(each.ok for each in findings) else CHECKS_FAILED)
+
+
+def examine(*, engine: bool = True) -> Iterator[Finding]:
+    """Look at everything in turn; the engine only where what it needs is there."""
+    yield _finding("python", _python)
+    try:
+        settings = get_settings()
+    except LakehouseError as error:
+        yield Finding("settings", ok=False, found=str(error), mend="Correct the variable, or remove it.")
+        return
+    yield Finding("settings", ok=True, found=f"root {settings.root}, engine {settings.spark_url}")
+    needed = [_finding("packages", _packages)]
+    if not settings.uses_connect:
+        needed += [_finding("java", _java), _finding("jars", lambda: _jars(settings))]
+    needed.append(_finding("folders", lambda: _folders(settings)))
+    yield from needed
+    yield _finding("privacy", lambda: _privacy(settings))
+    yield _finding("pii key", lambda: _pii_key(settings))
+    yield _finding("port", lambda: _port(settings))
+    yield _finding("tidy", lambda: _tidy(settings))
+    if engine and all(each.ok for each in needed):
+        with engine_output_aside(settings):
+            found = _finding("engine", lambda: _engine(settings))
+        yield found
+
+
+def _finding(check: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, ok=True, found=look())
+    except ProblemError as problem:
+        return Finding(check, ok=False, found=problem.found, mend=problem.mend)
+
+
+def _tidy(settings: Settings) -> str:
+    """Small files and log entries of every table that was built."""
+    from lakehouse.catalog import tables
+    from lakehouse.versions.upkeep import layouts, untidy
+
+    try:
+        found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
+    except LakehouseError as error:
+        raise ProblemError(str(error), "Mend that table first.") from None
+    waiting = {name: each.small for name, each in found.items() if each.partitions}
+    if sum(waiting.values()) > MANY_SMALL_FILES:
+        listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
+        raise ProblemError(
+            f"small files to merge: {listed}", "The job upkeep merges them at night; now: lakehouse compact"
+        )
+    entries = max((each.entries for each in found.values()), default=0)
+    return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
+
+
+def _python() -> str:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < MIN_PYTHON:
+        raise ProblemError(found, "Install Python 3.11 or newer, then: make clean setup PYTHON=python3.11")
+    return found
+
+
+def _packages() -> str:
+    """The installed versions of what must fit together, against what this package asks for."""
+    try:
+        asked = requires("lakehouse") or []
+    except PackageNotFoundError:
+        asked = []
+    wrong: list[str] = []
+    exact = dict(re.findall(r"^([\w.-]+)(?:\[\w+\])?==([\w.]+)$", "\n".join(asked), re.MULTILINE))
+    for name, wanted in exact.items():
+        try:
+            if (found := version(name)) != wanted:
+                wrong.append(f"{name} {found} instead of {wanted}")
+        except PackageNotFoundError:
+            wrong.append(f"{name} is missing")
+    if wrong:
+        raise ProblemError("; ".join(wrong), "Install the locked versions: make setup")
+    shown = [f"{name} {version(name)}" for name in ("pyspark", "delta-spark", "deltalake", "dagster", "pandera")]
+    return ", ".join(shown) + ("" if exact else " (lakehouse itself is not installed, so nothing was compared)")
+
+
+def _java() -> str:
+    from lakehouse.spark.jars import INSTALL_JAVA, java_home_problem, java_version
+
+    if problem := java_home_problem():
+        raise ProblemError(problem.removesuffix(INSTALL_JAVA).strip(), INSTALL_JAVA)
+    return f"Java {java_version()}, {_shared_classes()}"
+
+
+def _shared_classes() -> str:
+    from lakehouse.spark.archive import archive_path, is_usable
+
+    if not archive_path().is_file():
+        return "no class archive (engines start sooner with one: make archive)"
+    fits = is_usable()
+    return "class archive used" if fits else "class archive of another Java or jars, not used (make anew: make archive)"
+
+
+def _jars(settings: Settings) -> str:
+    from lakehouse.spark.jars import jar_problems, locked_jars
+    from lakehouse.spark.session import jars_dir
+
+    folder = jars_dir(settings)
+    if problems := jar_problems(folder):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ProblemError(problems[0] + more, f"Fetch them: python -m lakehouse.spark.jars --verify {folder}")
+    return f"{len(locked_jars())} jars as locked, in {folder}"
+
+
+def _folders(settings: Settings) -> str:
+    for folder in (settings.root, settings.landing, settings.dagster_home, settings.root / "tables"):
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise ProblemError(
+                f"{there} cannot be written", f"Make it yours (chown, chmod), or set LAKEHOUSE_ROOT elsewhere: {folder}"
+            )
+    if not settings.root.exists():
+        return f"{settings.root} will be made by the first run"
+    try:
+        with tempfile.NamedTemporaryFile(dir=settings.root, prefix=".doctor-"):
+            pass
+    except OSError as error:
+        raise ProblemError(
+            f"{settings.root}: {error.strerror}", "Free some space, or set LAKEHOUSE_ROOT elsewhere."
+        ) from None
+    return f"{settings.root} can be written"
+
+
+def _privacy(settings: Settings) -> str:
+    """Who else can read what is there; a root that is open to its group alone is meant so."""
+    root = settings.root
+    if not root.is_dir():
+        return f"{root} will be readable by you alone"
+    inside = (settings.landing, root / "tables", settings.dagster_home, root / "logs", settings.pii_key_file.parent)
+    # Who cannot enter the root reaches nothing in it.
+    if root.stat().st_mode & 0o007:
+        opened = [each for each in (root, *inside) if each.exists() and each.stat().st_mode & 0o007]
+        raise ProblemError(
+            f"everybody on this machine can enter {', '.join(map(str, opened))}",
+            f"chmod -R go-rwx {root}; or for a team: chgrp -R TEAM {root} && chmod -R g+rX,o-rwx {root} && "
+            f"chmod g+s {root} (`keys` stays yours alone: chmod -R go-rwx {settings.pii_key_file.parent})",
+        )
+    group = root.stat().st_mode & 0o070
+    return f"{root} is open to its group, as what is made in it will be" if group else f"{root} is yours alone"
+
+
+def _pii_key(settings: Settings) -> str:
+    """Where the key comes from; it is neither made nor shown here."""
+    path = settings.root / "keys" / "pii.key"
+    if settings.pii_key is not None:
+        if not settings.pii_key.get_secret_value().strip():
+            raise ProblemError("LAKEHOUSE_PII_KEY is blank", "Set it to a long random text, or unset it.")
+        return "from LAKEHOUSE_PII_KEY"
+    if not path.exists():
+        return "not made yet: the first run makes one and keeps it under the root, readable by you alone"
+    for each in sorted(path.parent.glob("*.key")):
+        if each.stat().st_mode & 0o077:
+            raise ProblemError(f"{each} can be read by others", f"chmod 600 {each}")
+    return f"in {path}"
+
+
+def _port(settings: Settings) -> str:
+    if not is_free(settings.port):
+        raise ProblemError(
+            f"{settings.port} of {HOST} is taken (by a running `lakehouse dev`?)",
+            "Stop what uses it, or set LAKEHOUSE_PORT or `lakehouse dev --port N`.",
+        )
+    return f"{settings.port} of {HOST} is free"
+
+
+def _engine(settings: Settings) -> str:
+    """Start the engine, publish one tiny day through the real door, and read it back with Spark."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="lakehouse-doctor-") as folder:
+            return _write_and_read(settings.model_copy(update={"root": Path(folder)}))
+    except LakehouseError as error:
+        raise ProblemError(
+            str(error), f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
+        ) from error
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else ""
+        where = settings.root / "logs" / "engine.log"
+        raise ProblemError(f"{type(error).__name__}: {first}", f"The engine's own messages are in {where}") from error
+
+
+def _write_and_read(settings: Settings) -> str:
+    from lakehouse.build.build import build
+    from lakehouse.catalog import get_table, tables
+    from lakehouse.read.lake import Lake
+    from lakehouse.sources.landing import land_sample_online_retail
+    from lakehouse.spark.session import start
+
+    lake = Lake(settings, tables(), lambda: start(settings))
+    rows = 50
+    land_sample_online_retail(settings.root, settings.first_day, days=1, rows=rows, seed=1)
+    contract = get_table("bronze.online_retail")
+    build(lake, contract, [settings.first_day], run_id="doctor")
+    found = lake.spark.read.format("delta").load(str(lake.path(contract.id))).count()
+    if found != rows:
+        raise ProblemError(
+            f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."
+        )
+    return f"Spark {lake.spark.version} at {settings.spark_url}: published {rows} rows and read them back"

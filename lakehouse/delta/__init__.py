@@ -1,0 +1,1 @@
+"""The Delta log on that store: snapshots, commits, conflicts, maintenance. Knows no contract and no engine."""

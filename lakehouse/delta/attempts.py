@@ -1,0 +1,122 @@
+"""One commit among other writers: tried until it is in the log, must not be made any more, or the time is over.
+
+Delta-rs writes a log entry only where none is yet, so of writers that try at once one wins and the others look again.
+They wait between tries, each as long as chance says, and no try makes a later one wait longer than `LONGEST_WAIT`: so
+the chance of a writer that came first is never smaller than that of one that has just come. Writers of one machine try
+one after the other, which wastes no try; nothing depends on it, and where files cannot be locked nobody does.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import CommitFailedError, DeltaError
+from filelock import FileLock, Timeout
+
+from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
+from lakehouse.errors import PublishConflictError
+from lakehouse.store.durable import settle_entries
+
+if TYPE_CHECKING:
+    from lakehouse.delta.commit import Commit
+
+PATIENCE = 600.0
+"""Seconds: some hundred writers of one table at once take less than a minute."""
+FIRST_WAIT, LONGEST_WAIT = 0.02, 2.0  # seconds, at most
+_COMMIT_ID = "lakehouse.commit"  # tells a commit whose answer was lost from another run's
+_TURN = 30.0  # seconds: a writer that holds its turn for longer hangs
+_REFUSALS = 5  # in a row without any other commit: then it was no race that was lost
+
+
+def attempts(patience: float) -> Iterator[int]:
+    """Numbers of tries from 1, with a random wait before each but the first; they end after `patience` seconds."""
+    ends = time.monotonic() + patience
+    for number in count(1):
+        yield number
+        pause = random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(number, 16)))  # noqa: S311 - no secret
+        if time.monotonic() + pause > ends:
+            return
+        time.sleep(pause)
+
+
+def committed(
+    path: Path,
+    base: Snapshot,
+    begin: Callable[[Snapshot], Commit | None],
+    write: Callable[[Snapshot, Commit], None],
+    *,
+    patience: float = PATIENCE,
+) -> int:
+    """Make one commit; returns the version that it is, which others may have followed already.
+
+    Args:
+        path: folder of the table.
+        base: the snapshot that the commit was decided on.
+        begin: what to commit on a snapshot, the newest at each try: so whatever is derived from what the table holds is
+            derived here. None where the table holds it already; it raises where it must not be committed any more.
+        write: hands the commit on that snapshot to delta-rs, without tries of its own.
+        patience: seconds.
+
+    Raises:
+        PublishConflictError: where other writers won for so long.
+    """
+    mark, refusals = uuid.uuid4().hex, 0
+    for _ in attempts(patience):
+        with _turn(path):
+            current = open_snapshot(path)
+            commit, own = begin(current), _entry(path, current.version + 1)
+            try:
+                if commit is not None:
+                    write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: mark}))
+            except (CommitFailedError, DeltaError, OSError) as error:
+                # The commit may have failed, or its answer may have been lost: only the log can tell.
+                if own.exists() and mark.encode() not in own.read_bytes():
+                    refusals = 0
+                    continue
+                if not own.exists():
+                    refusals += 1
+                    if refusals == _REFUSALS or not isinstance(error, CommitFailedError):
+                        raise
+                    continue
+        version = current.version + (commit is not None)
+        # Once a power cut cannot take it, or one it stands on, away any more.
+        settle_entries(path, range(base.version + 1, version + 1))
+        return version
+    raise PublishConflictError(
+        f"{table_name(path)}: other writers won every commit for {patience:g} s, and nothing of this run was "
+        "published. Run it again when fewer runs are on."
+    )
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Wait until no other writer of this machine is trying, as far as that can be known."""
+    lock, waits = _lock(path), True
+    try:
+        lock.acquire(timeout=_TURN, poll_interval=random.uniform(0.02, 0.08))  # noqa: S311 - no secret
+    except (Timeout, OSError, NotImplementedError):  # it hangs, or such files cannot be locked here
+        waits = False
+    try:
+        yield
+    finally:
+        if waits:
+            lock.release()
+
+
+@lru_cache(maxsize=64)
+def _lock(path: Path) -> FileLock:
+    """One lock a table and process, which a thread may take again."""
+    return FileLock(path / ".commit.lock")
+
+
+def _entry(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.json"

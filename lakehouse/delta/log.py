@@ -1,0 +1,260 @@
+"""A Delta table's log, entry by entry: what each commit did, and whether the version it made can still be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+
+from lakehouse.delta.files import DataFile, file_of
+from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
+from lakehouse.errors import HistoryGoneError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit.
+
+    Attributes:
+        version: the version it made.
+        time: when, by the clock of whoever committed.
+        facts: its commit information: operation, run, code version and the like.
+        added, removed: files, by path; the rows of a removed one are not said.
+        changes_rows: False where files were only merged, or nothing but the table's description changed.
+        transactions: application ids and the versions set for them.
+    """
+
+    version: int
+    time: datetime
+    facts: Mapping[str, Any]
+    added: Mapping[str, DataFile]
+    removed: Mapping[str, DataFile]
+    changes_rows: bool
+    transactions: Mapping[str, int]
+
+    @property
+    def operation(self) -> str:
+        """What the commit was for, in a word."""
+        if "lakehouse.operation" in self.facts:
+            return str(self.facts["lakehouse.operation"])
+        if "lakehouse.run_id" in self.facts:
+            return "publish"
+        if "lakehouse.compaction" in self.facts:
+            return "compact"
+        return str(self.facts.get("operation", "unknown")).lower()
+
+    @property
+    def figures(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the commit says of each day it published, by day as text."""
+        found = self.facts.get("lakehouse.metrics", {})
+        loaded = json.loads(found) if isinstance(found, str) else found
+        return loaded if isinstance(loaded, dict) else {}
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version and what its commit changed; `gone` counts those of its files that are not there any more.
+
+    Rows are None where files without statistics, which alone could say, are gone.
+    """
+
+    entry: Entry
+    days: Collection[date]
+    rows_before: int | None
+    rows: int | None
+    gone: int
+
+    @property
+    def readable(self) -> bool:
+        """Whether every file of the version is still there."""
+        return self.gone == 0
+
+
+def oldest_entry(path: Path) -> int:
+    """The first version whose log entry is still there; -1 without any."""
+    names = [each.stem for each in (path / "_delta_log").glob("*.json") if each.stem.isdigit()]
+    return int(min(names)) if names else -1
+
+
+def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry:
+    """One log entry.
+
+    Raises:
+        HistoryGoneError: where it is not there.
+    """
+    log = path / "_delta_log" / f"{version:020}.json"
+    try:
+        lines = log.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HistoryGoneError(
+            f"{table_name(path)}: the log entry of version {version} is gone ({log.name}); the oldest one "
+            f"is that of version {oldest_entry(path)}."
+        ) from None
+    facts: dict[str, Any] = {}
+    added: dict[str, DataFile] = {}
+    removed: dict[str, DataFile] = {}
+    transactions: dict[str, int] = {}
+    changes_rows = False
+    for line in lines:
+        for kind, action in json.loads(line).items() if line else ():
+            match kind:
+                case "commitInfo":
+                    facts = action
+                case "txn":
+                    transactions[action["appId"]] = action["version"]
+                case "add":
+                    file = file_of(action, partition_by, str(path))
+                    added[file.path] = file
+                    changes_rows |= action["dataChange"]
+                case "remove":
+                    file = file_of(action, partition_by, str(path))
+                    removed[file.path] = file
+                    changes_rows |= action["dataChange"]
+    moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
+    return Entry(version, moment, facts, added, removed, changes_rows, transactions)
+
+
+def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
+    """The log entries of some versions, in order."""
+    return (read_entry(path, version, partition_by) for version in range(first, last + 1))
+
+
+def version_before(path: Path, moment: datetime) -> int | None:
+    """The newest version committed at that time or earlier; None where the table did not exist then."""
+    newest, oldest = open_snapshot(path).version, oldest_entry(path)
+    for version in range(newest, max(oldest, 0) - 1, -1):
+        if read_entry(path, version, ()).time <= moment:
+            return version
+    return None
+
+
+def snapshot_at(path: Path, version: int) -> Snapshot:
+    """The table at a version whose log is still there; whether its files are is `gone_files`' to say.
+
+    Raises:
+        HistoryGoneError: where the table has no such version, or not any more.
+    """
+    name = table_name(path)
+    newest = open_snapshot(path).version
+    if not 0 <= version <= newest:
+        raise HistoryGoneError(f"{name} has no version {version}; its versions are 0 to {newest}.")
+    try:
+        found = open_snapshot(path, version)
+    except DeltaError as error:
+        raise HistoryGoneError(
+            f"{name}: the log entries that version {version} needs are gone ({error}). `lakehouse history {name}` "
+            "lists what can be read."
+        ) from error
+    if found.version != version:  # delta-rs says "no table" where the oldest entries are gone
+        raise HistoryGoneError(
+            f"{name}: the log entries that version {version} needs are gone; the oldest one is that of version "
+            f"{oldest_entry(path)}. `lakehouse history {name}` lists what can be read."
+        )
+    return found
+
+
+def gone_files(path: Path, files: Collection[DataFile]) -> list[DataFile]:
+    """Those of some files that are not there as the log says: removed by a vacuum, or cut short."""
+    return [file for file in files if _size(path / file.path) != file.size]
+
+
+def readable_at(path: Path, version: int) -> Snapshot:
+    """The table at a version that can be read.
+
+    Raises:
+        HistoryGoneError: where it has no such version, or a vacuum has removed files of it.
+    """
+    snapshot = snapshot_at(path, version)
+    if gone := gone_files(path, snapshot.files):
+        name = table_name(path)
+        raise HistoryGoneError(
+            f"{name} version {version} cannot be read any more: a vacuum has removed {len(gone)} of its "
+            f"{len(snapshot.files)} files. `lakehouse history {name}` lists the versions that can be read."
+        )
+    return snapshot
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def versions(path: Path, limit: int | None = None) -> list[Version]:
+    """The newest versions of a table, newest first, with what each changed and whether it can still be read.
+
+    Args:
+        path: folder of the table; no versions where it was never built.
+        limit: most versions; None: all whose log entries are there.
+    """
+    newest = open_snapshot(path)
+    if newest.version < 0:
+        return []
+    first = max(oldest_entry(path), 0 if limit is None else newest.version - limit + 1)
+    try:
+        live = {file.path: file for file in open_snapshot(path, first - 1).files} if first else {}
+    except DeltaError:  # the log begins here: what this version holds is known, what it changed is not
+        live = {file.path: file for file in open_snapshot(path, first).files}
+    there: dict[str, bool] = {}
+
+    def gone(files: Collection[DataFile]) -> int:
+        for file in files:
+            if file.path not in there:
+                there[file.path] = _size(path / file.path) == file.size
+        return sum(not there[file.path] for file in files)
+
+    found: list[Version] = []
+    for entry in entries(path, first, newest.version, newest.partition_by):
+        before = _rows(live.values())
+        touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
+        live = {name: file for name, file in live.items() if name not in entry.removed}
+        live.update(entry.added)
+        after = _rows(live.values())
+        found.append(Version(entry, days_of(touched), before, after, gone(live.values())))
+    return found[::-1]
+
+
+def _rows(files: Collection[DataFile]) -> int | None:
+    try:
+        return sum(file.rows for file in files)
+    except HistoryGoneError:
+        return None
+
+
+def days_of(files: Collection[DataFile]) -> set[date]:
+    """The daily partitions of some files."""
+    days = set()
+    for file in files:
+        try:
+            days.add(date.fromisoformat(file.partition[0] or ""))
+        except (ValueError, IndexError):
+            continue
+    return days
+
+
+def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[str, dict[str, Any]]:
+    """What the commits up to a snapshot say of some days, by day as text, each with the code version that made the day.
+
+    Of a day that they do not speak of, its rows are given. A commit that brings the days back repeats all of it, so
+    that the history of metrics says what readers see.
+    """
+    path, rows = Path(snapshot.uri), snapshot.rows_by_day(column)
+    found: dict[str, dict[str, Any]] = {
+        str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(days)
+    }
+    wanted = set(found)  # of an empty day too: why it is empty may be what its checks warn of
+    for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
+        if not wanted:
+            break
+        entry = read_entry(path, number, ())
+        code = entry.facts.get("lakehouse.code_version", "")
+        for day in wanted & entry.figures.keys():
+            found[day] = {"code_version": code, **entry.figures[day]}
+        wanted -= entry.figures.keys()
+    return found

@@ -1,0 +1,220 @@
+"""Keeping tables tidy without an engine: files nobody refers to are removed, small files of a partition are merged."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql import types as T
+
+from lakehouse.delta.commit import Commit, Target, merge_files
+from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.log import entries, oldest_entry, version_before
+from lakehouse.delta.merge import merge
+from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, open_snapshot, table_name
+from lakehouse.errors import LakehouseError, PublishConflictError
+
+SHORTEST_RETENTION_HOURS = 24.0
+"""Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
+
+MAX_ATTEMPTS = 5
+TARGET_BYTES = 100 << 20
+"""Of a merged file: large enough to read at full speed, small enough to write again."""
+_STAGED = "staged"
+
+
+class RetentionError(LakehouseError):
+    """A retention so short that files of running jobs would be removed."""
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """Files of a table that no version within the retention refers to; removed unless it was a rehearsal."""
+
+    files: Sequence[str] = ()
+    size: int = 0
+    folders: int = 0
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did; `version` is its own, where it did something."""
+
+    version: int
+    files_before: int = 0
+    files_after: int = 0
+    partitions: int = 0
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a compaction has to know of a table."""
+
+    path: Path
+    schema: T.StructType
+    pii: Collection[str] = ()
+
+
+def check_retention(hours: float) -> None:
+    """Refuse a retention below `SHORTEST_RETENTION_HOURS`.
+
+    Raises:
+        RetentionError: with the shortest one.
+    """
+    if not hours >= SHORTEST_RETENTION_HOURS:
+        raise RetentionError(
+            f"A retention of {hours:g} h could remove files that a running job has staged but not committed; at least "
+            f"{SHORTEST_RETENTION_HOURS:g} h are kept."
+        )
+
+
+def vacuum(path: Path, hours: float, *, dry_run: bool = False) -> Vacuumed:
+    """Remove what the table's versions of the last `hours` do not need: replaced files, and orphans of crashed runs.
+
+    Committed files, young files and other tables' files (a quarantine is a table of its own) are never touched. Older
+    versions can no longer be read afterwards.
+
+    Args:
+        path: folder of the table; nothing happens where it was never built.
+        hours: retention.
+        dry_run: only list the files.
+
+    Raises:
+        RetentionError: where `hours` is below `SHORTEST_RETENTION_HOURS`.
+        PublishConflictError: where other writers won every attempt; nothing was removed.
+    """
+    check_retention(hours)
+    for _ in range(MAX_ATTEMPTS):
+        with suppress(CommitFailedError):  # it logs what it is about to do, and does nothing where that loses a race
+            return _vacuum(path, hours, dry_run=dry_run)
+    raise PublishConflictError(
+        f"{path}: other runs published during each of {MAX_ATTEMPTS} vacuums; nothing was removed. Vacuum again when "
+        "fewer runs are on."
+    )
+
+
+def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
+    snapshot = fresh_snapshot(path)
+    if snapshot.delta is None:
+        return Vacuumed()
+    delta = snapshot.delta
+    found = delta.vacuum(round(hours), dry_run=True, enforce_retention_duration=False, full=True)
+    keep = _versions_in_danger(path, snapshot, hours, found)
+    if keep:
+        found = delta.vacuum(round(hours), True, False, full=True, keep_versions=keep)
+    live = {file.path for file in snapshot.files}
+    if wrong := [name for name in found if name in live]:
+        raise LakehouseError(f"{path}: live files were about to be removed ({wrong[0]}, …); nothing was. Report this.")
+    size = sum(_size(path / name) for name in found)
+    if dry_run:
+        return Vacuumed(found, size)
+    if found:  # two commits are written even where there is nothing to do
+        found = delta.vacuum(
+            round(hours), dry_run=False, enforce_retention_duration=False, full=True, keep_versions=keep or None
+        )
+    return Vacuumed(found, size, _remove_empty_folders(path, found, time.time() - hours * 3600))
+
+
+def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Collection[str]) -> list[int]:
+    """Versions of the last hours whose files a vacuum would remove; none, as a rule.
+
+    Delta-rs knows when a file was replaced from its entry in the log. A checkpoint forgets those entries after
+    `delta.deletedFileRetentionDuration` (a week, by default), and then only the file's own age counts.
+    """
+    before = version_before(path, datetime.now(UTC) - timedelta(hours=hours))
+    first = max(oldest_entry(path), 0) if before is None else before
+    holders: dict[str, list[int]] = {}
+    live = {file.path for file in open_snapshot(path, first).files}
+    doomed = set(found)
+    for name in live & doomed:
+        holders.setdefault(name, []).append(first)
+    for entry in entries(path, first + 1, snapshot.version, ()):
+        for name in doomed & entry.added.keys():
+            holders.setdefault(name, []).append(entry.version)
+    return sorted({version for versions in holders.values() for version in versions})
+
+
+def compact(layout: Layout, *, dry_run: bool = False, values: Collection[str] | None = None) -> Compacted:
+    """Merge the files of each partition that has several; no row changes.
+
+    Of a partition that a run publishes meanwhile, what the run has published stands; the others are merged. Where a
+    compaction has merged nothing for that reason, it starts over. The merged files are on the disk before the one
+    commit that names them.
+
+    Args:
+        layout: the table; nothing happens where it was never built.
+        dry_run: only count the files.
+        values: only partitions with one of these values of the first partition column; None: all.
+
+    Raises:
+        PublishConflictError: where other writers won every attempt.
+    """
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        snapshot = fresh_snapshot(layout.path)
+        groups = _groups(snapshot, values)
+        if not groups or dry_run:
+            return _compacted(snapshot.version, groups, attempt - 1)
+        target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
+        folder = layout.path / "staged" / uuid.uuid4().hex
+        name = table_name(layout.path)
+        failpoint(name, "before-merge")
+        merged = [(merge(target, snapshot, group, folder), group) for group in groups]
+        failpoint(name, "before-merge-commit")
+        version, landed = merge_files(target, snapshot, merged, Commit(metadata={"lakehouse.compaction": "1"}))
+        failpoint(name, "after-merge-commit")
+        if landed:
+            return _compacted(version, landed, attempt)
+    raise PublishConflictError(
+        f"{layout.path}: other runs published during each of {MAX_ATTEMPTS} compactions; their data stands. Compact "
+        "again when fewer runs are on."
+    )
+
+
+def _compacted(version: int, groups: Sequence[Sequence[DataFile]], attempts: int) -> Compacted:
+    partitions = {group[0].partition for group in groups}
+    return Compacted(version, sum(map(len, groups)), len(groups), len(partitions), attempts)
+
+
+def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[DataFile]]:
+    """Files of one partition to make one of, of `TARGET_BYTES` at most; files as large as that stay as they are."""
+    groups: list[list[DataFile]] = []
+    of_partition: dict[tuple[str | None, ...], tuple[list[DataFile], int]] = {}
+    for file in sorted(snapshot.files, key=lambda each: each.path):
+        if file.size >= TARGET_BYTES or (values is not None and file.partition[0] not in values):
+            continue
+        group, size = of_partition.get(file.partition, ([], 0))
+        if not group or size + file.size > TARGET_BYTES:
+            group, size = [], 0
+            groups.append(group)
+        group.append(file)
+        of_partition[file.partition] = group, size + file.size
+    return [group for group in groups if len(group) > 1]
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _remove_empty_folders(path: Path, removed: Sequence[str], older_than: float) -> int:
+    """Remove stage folders that are empty: those just emptied, and old ones. A folder with a file in it stays."""
+    emptied = {folder for name in removed for folder in (path / name).parents}
+    number = 0
+    for top, _, _ in os.walk(path / _STAGED, topdown=False):
+        folder = Path(top)
+        if folder == path / _STAGED:
+            continue
+        with suppress(OSError):  # not empty, or gone already
+            if folder in emptied or folder.stat().st_mtime < older_than:
+                folder.rmdir()
+                number += 1
+    return number

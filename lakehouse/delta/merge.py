@@ -1,0 +1,75 @@
+"""Several files of one partition made into one, batch by batch, so that memory does not grow with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.delta.evolve import stored_schema
+from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.delta.staged import VALID, StagedFile, new_path, read_file
+
+if TYPE_CHECKING:
+    from lakehouse.delta.commit import Target
+
+_BATCH_ROWS = 32_768
+_GROUP_BYTES = 64 << 20  # in memory, of one row group
+
+
+def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> StagedFile:
+    """A new file with the rows of some files of one partition, in their order, and the table's columns.
+
+    It has no statistics of personal columns, and none of a column that one of the files lacks: whoever looks for
+    values that waited elsewhere until there was the column (`promote`) knows by that to look.
+
+    Args:
+        target: the table; its personal columns.
+        snapshot: whose files they are.
+        files: live files of one partition.
+        folder: a new stage folder of the table.
+    """
+    columns = [f for f in stored_schema(snapshot).fields if f.name not in snapshot.partition_by]
+    schema = to_arrow_schema(T.StructType(columns), timezone="UTC")
+    sources = [Path(snapshot.uri) / file.path for file in files]
+    shared = set(schema.names).intersection(*(pq.read_schema(each).names for each in sources))
+    known = [
+        f.name
+        for f in columns
+        if f.name in shared - set(target.pii) and not pa.types.is_nested(schema.field(f.name).type)
+    ]
+    path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(
+        path, schema, compression="snappy", write_statistics=known or False, store_decimal_as_integer=True
+    ) as writer:
+        held: list[pa.RecordBatch] = []
+        for batch in _batches(sources, schema):
+            held.append(batch)
+            if sum(each.nbytes for each in held) >= _GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(held))
+                held.clear()
+        if held:
+            writer.write_table(pa.Table.from_batches(held))
+    return read_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
+
+
+def _batches(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files in the columns of a schema; a column that a file lacks is null."""
+    for source in sources:
+        with closing(pq.ParquetFile(source)) as parquet:
+            there = [name for name in schema.names if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=there):
+                columns = [
+                    batch.column(each.name).cast(each.type)
+                    if each.name in there
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,1 @@
+"""Where rows and columns come from, what a change reaches, and whether sums add up."""

@@ -1,0 +1,1 @@
+"""Finding and erasing a person's rows, in tables and their logs."""

@@ -1,0 +1,301 @@
+"""A person's rows taken out of Delta tables, and what still remembers them taken off the disk.
+
+Days are built again from cleaned landed files where there are any; what is left is written anew from itself, without
+the person, through the door. Then files and log entries that no reader needs are removed, if they name the person.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.build.plan import day_transaction
+from lakehouse.checks.metrics import measure
+from lakehouse.contracts import Table
+from lakehouse.contracts.table import LAYERS
+from lakehouse.delta.commit import Commit, Target, exchange_files
+from lakehouse.delta.evolve import stored_schema
+from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
+from lakehouse.delta.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
+from lakehouse.privacy.traces import files_under, names_person
+from lakehouse.read.content import content_by_name
+from lakehouse.read.lake import table_path
+from lakehouse.records.history import standing
+from lakehouse.sources.landing import content_of, landing_files, rewrite
+from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
+
+LOG = "_delta_log"
+_OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[\w.-]+)?\.parquet(?:\.crc)?)")
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What the landing zone holds of a person: files, lines to take out, lines to mend, and days by bronze table."""
+
+    files: int
+    lines: int
+    mended: int
+    days: Mapping[str, set[date]]
+
+
+def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> Landed:
+    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is."""
+    files = gone = mended = 0
+    days: dict[str, set[date]] = {}
+    for name, table in tables.items():
+        if table.landing is None:
+            continue
+        lines = Lines(table.landing, table.privacy.person)
+        for file in landing_files(root, table.landing.source):
+            content = content_of(file.path)
+            if content is None:
+                continue
+            left, out, changed = lines.without(content, person)
+            if not out and not changed:
+                continue
+            files, gone, mended = files + 1, gone + out, mended + changed
+            days.setdefault(name, set()).add(file.arrival_date)
+            if not dry_run:
+                failpoint(name, "before-landing-rewrite")
+                rewrite(file, left)
+                failpoint(name, "after-landing-rewrite")
+    return Landed(files, gone, mended, days)
+
+
+def delta_tables(root: Path) -> list[Path]:
+    """Every Delta table under the root, built by contract or not."""
+    return sorted(path.parent for path in (root / "tables").rglob(LOG))
+
+
+def days_of(path: Path, table: Table | None, person: Person) -> dict[date, int]:
+    """Rows that are the person's or name them, by the day in the table's first partition column."""
+    snapshot = open_snapshot(path)
+    found: dict[date, int] = {}
+    for day, files in (snapshot.by_day(snapshot.partition_by[0]) if snapshot.files else {}).items():
+        rows = sum(
+            len(mask) - sum(mask)
+            for file in files
+            if names_person(path / file.path, person)
+            for mask in [_kept(_read(path / file.path), table, person)[1]]
+        )
+        if rows or any(names_person(path / file.path, person) for file in files):
+            found[day] = rows
+    return found
+
+
+def erase_rows(root: Path, path: Path, table: Table | None, person: Person, erasure: str) -> int:
+    """Write days of a table anew from themselves without the person, in one commit; returns rows gone or mended.
+
+    Rows of the person go; where another person's row names them, only the mention does. Of tables that are not layers'
+    (`ops.…`) no row goes. The days then count as stale, so that whatever can build them better does.
+    """
+    snapshot = open_snapshot(path)
+    named = [file for file in snapshot.files if names_person(path / file.path, person)]
+    if not named:
+        return 0
+    schema = stored_schema(snapshot)
+    days = {file.partition[0] for file in named}
+    touched = [file for file in snapshot.files if file.partition[0] in days]
+    route = QUARANTINED if path.name.endswith("_quarantine") else VALID
+    folder, rows = path / "staged" / uuid.uuid4().hex, 0
+    for file in touched:
+        read = _read(path / file.path)
+        left, mask, mended = _kept(read, table, person)
+        rows += len(mask) - sum(mask) + mended
+        if left.num_rows:
+            _write(left, folder, route, snapshot, file)
+    staged = read_staged(folder, snapshot.partition_by) if folder.exists() else []
+    pii = ("_raw", "_error", *(table.pii if table else ()))
+    surplus = {name for file in staged for name in file.types} - set(schema.names)
+    target = Target(path, schema, snapshot.partition_by, pii=pii, extra_columns=tuple(surplus))
+    commit = Commit(
+        {
+            name: fingerprint([str(snapshot.transaction(name)), erasure])
+            for name in [*_transactions(days), *_contents(table, snapshot, touched)]
+        },
+        {"lakehouse.operation": "forget", "lakehouse.run_id": erasure, **_figures(root, path, table, staged, days)},
+    )
+    label = table_name(path)
+    failpoint(label, "before-erase-commit")
+    exchange_files(target, snapshot, staged, touched, commit, days=None)
+    failpoint(label, "after-erase-commit")
+    return rows
+
+
+def _read(path: Path) -> pa.Table:
+    with closing(pq.ParquetFile(path)) as file:
+        return file.read()
+
+
+def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
+    """The rows without the person, which rows are kept, and how many of them were mended."""
+    columns = [name for name, kind in zip(rows.column_names, rows.schema.types, strict=True) if _textual(kind)]
+    mask, mended = [True] * rows.num_rows, 0
+    cells = {name: rows[name].to_pylist() for name in columns}
+    own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
+    layered = table is not None or bool(own)
+    new: dict[str, list[Any]] = {}
+    for index in range(rows.num_rows):
+        hits = [
+            name for name in columns if cells[name][index] is not None and person.in_value(cells[name][index], name)
+        ]
+        if not hits:
+            continue
+        ids = [cells[name][index] for name in own]
+        raw = {name for name in hits if name.startswith("_")}
+        theirs = any(map(person.is_user, ids)) or bool(set(hits) - raw) or not any(ids)
+        if layered and theirs:
+            mask[index] = False
+            continue
+        mended += 1
+        for name in hits:
+            new.setdefault(name, list(cells[name]))[index] = person.out_of_value(cells[name][index], name)
+    for name, values in new.items():
+        position = rows.column_names.index(name)
+        rows = rows.set_column(
+            position, rows.schema.field(position), pa.array(values, rows.schema.field(position).type)
+        )
+    return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
+
+
+def _textual(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_textual(kind.field(n).type) for n in range(kind.num_fields)) and not pa.types.is_map(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _write(rows: pa.Table, folder: Path, route: str, snapshot: Snapshot, file: DataFile) -> None:
+    path = new_path(folder, route, snapshot.partition_by, file.partition)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if CONTENT in rows.column_names:  # of the rows as they were
+        rows = rows.drop_columns([CONTENT])
+    pq.write_table(rows, path, store_decimal_as_integer=True)
+
+
+def _days(texts: Collection[str | None]) -> list[date]:
+    found = []
+    for text in texts:
+        try:
+            found.append(date.fromisoformat(text or ""))
+        except ValueError:  # a table by something else than days
+            continue
+    return sorted(found)
+
+
+def _transactions(days: Collection[str | None]) -> list[str]:
+    return [day_transaction(day) for day in _days(days)]
+
+
+def _contents(table: Table | None, snapshot: Snapshot, files: Collection[DataFile]) -> list[str]:
+    """What says which rows the files' partitions hold, where it is said."""
+    if table is None or snapshot.uri.endswith("_quarantine"):
+        return []
+    names = content_by_name(table, snapshot, {file.partition for file in files})
+    return sorted(name for name in names if snapshot.transaction(name) is not None)
+
+
+def _figures(
+    root: Path, path: Path, table: Table | None, staged: Collection[StagedFile], days: Collection[str | None]
+) -> dict[str, Any]:
+    """The days' figures for the history: rows as they are now, the rest as it was."""
+    if table is None or path != table_path(root, table.id):
+        return {}
+    before = standing(root, table.id, _days(days))
+    now = measure(table, staged, _days(days))
+    figures = {}
+    for day, each in now.items():
+        known = dict(before[day].figures) if day in before else {}
+        figures[day.isoformat()] = {**known, **each.as_json(), "rows": each.rows}
+    return {"lakehouse.metrics": figures}
+
+
+def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
+    """Remove what no reader needs and names the person: data files and log entries; returns how many of each.
+
+    Data files younger than `older_than` (seconds since the epoch) may be a running job's. Where a log entry goes, those
+    before it go too, after a fresh checkpoint: older versions can then no longer be read. May be killed anywhere and
+    called again: at each moment the table can be read and written.
+    """
+    name = table_name(path)
+    failpoint(name, "before-purge")
+    live = {file.path for file in open_snapshot(path).files}
+    removed = 0
+    for file in files_under(path):
+        inside = file.relative_to(path)
+        if inside.parts[0] == LOG or inside.as_posix() in live or file.stat().st_mtime >= older_than:
+            continue
+        if names_person(file, person):
+            file.unlink()
+            removed += 1
+    told = [file for file in (path / LOG).iterdir() if file.is_file() and names_person(file, person)]
+    for draft in [file for file in told if _version(file) < 0 and file.stat().st_mtime < older_than]:
+        draft.unlink()  # of a writer that was killed
+    entries = _forget_entries(path, person, max(map(_version, told), default=-1))
+    failpoint(name, "after-purge")
+    return removed, entries
+
+
+def _forget_entries(path: Path, person: Person, last: int) -> int:
+    """Remove a log up to a version; the newest entry stays, or no writer would know what comes next."""
+    name, snapshot = table_name(path), fresh_snapshot(path)
+    if last < 0 or snapshot.delta is None:
+        return 0
+    if last >= snapshot.version:
+        target = Target(path, stored_schema(snapshot), snapshot.partition_by)
+        exchange_files(target, snapshot, [], [], Commit({}, {"lakehouse.operation": "forget"}), days=())
+        failpoint(name, "after-clean-entry")
+        snapshot = fresh_snapshot(path)
+    assert snapshot.delta is not None
+    assert snapshot.version > last
+    snapshot.delta.create_checkpoint()
+    failpoint(name, "after-clean-checkpoint")
+    for file in (path / LOG).glob(f"{snapshot.version:020}.checkpoint*.parquet"):
+        _forget_tombstones(file, person)
+    old = sorted((_version(file), file) for file in (path / LOG).iterdir() if 0 <= _version(file) <= last)
+    for _, file in old:
+        file.unlink(missing_ok=True)
+        failpoint(name, "after-log-removal")
+    return len(old)
+
+
+def _forget_tombstones(checkpoint: Path, person: Person) -> None:
+    """Leave out removed files whose bounds, as other writers keep them, name the person."""
+    if not names_person(checkpoint, person):
+        return
+    rows = _read(checkpoint)
+    named = [each is not None and person.in_value(each) for each in rows["remove"].to_pylist()]
+    draft = checkpoint.with_name(f".{checkpoint.name}.{uuid.uuid4().hex}")
+    pq.write_table(rows.filter(pa.array([not each for each in named])), draft)
+    draft.replace(checkpoint)
+
+
+def _version(file: Path) -> int:
+    """Of a log entry, its checksum or a checkpoint; -1 for another file, such as a draft."""
+    found = _OF_A_VERSION.fullmatch(file.name)
+    return int(found[1]) if found else -1
+
+
+def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
+    """Columns that hold no ids of people: there a number is a product, an amount or a count."""
+    columns = reduce(set.union, (set(table.columns) for table in tables.values()), set[str]())
+    people = reduce(set.union, (set(table.privacy.person) for table in tables.values()), set[str]())
+    return frozenset(name for name in columns - people if not name.startswith("_"))
+
+
+def table_of(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
+    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others."""
+    inside = path.relative_to(root / "tables").parts
+    if len(inside) != 2 or inside[0] not in LAYERS:  # noqa: PLR2004 - layer and name
+        return None
+    return tables.get(f"{inside[0]}.{inside[1].removesuffix('_quarantine')}")

@@ -1,0 +1,54 @@
+"""All files under the root: mended where they are no table's and no landed file, and searched for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lakehouse.contracts import Table
+from lakehouse.privacy.traces import files_under, names_person, without_person
+from lakehouse.sources.landing import landing_files
+from lakehouse.sources.people import Lines, Person
+
+
+def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
+    """Mend logs, Dagster's events and whatever else is no table and no landed file; returns how many files.
+
+    Raises:
+        TraceError: an event store is in use.
+    """
+    landed = _landed(root, tables)
+    mended = 0
+    for path in files_under(root):
+        top = path.relative_to(root).parts[0]
+        if top in ("tables", "keys") or path in landed or not path.is_file():
+            continue
+        if top == "landing":
+            # A killed landing leaves its draft; any other file there is not ours, and the scan names it.
+            if path.name.startswith(".") and path.suffix == ".tmp" and names_person(path, person):
+                path.unlink()
+                mended += 1
+        else:
+            mended += without_person(path, person)
+    return mended
+
+
+def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, list[str]]:
+    """Decode and search every file under the root; returns how many there are, and those that name the person."""
+    landed = _landed(root, tables)
+    paths = [path for path in files_under(root) if path.is_file()]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = pool.map(lambda path: names_person(path, person, landed.get(path)), paths)
+        return len(paths), [str(p.relative_to(root)) for p, hit in zip(paths, found, strict=True) if hit]
+
+
+def _landed(root: Path, tables: Mapping[str, Table]) -> dict[Path, Lines]:
+    """Each landed file with how its lines are read."""
+    return {
+        file.path: lines
+        for table in tables.values()
+        if table.landing is not None
+        for lines in [Lines(table.landing, table.privacy.person)]
+        for file in landing_files(root, table.landing.source)
+    }

@@ -1,0 +1,1 @@
+"""Rows set aside: shown without personal data, replayed or discarded."""

@@ -1,0 +1,72 @@
+"""Quarantined rows as they may be shown to people: reasons and history, and no personal data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from lakehouse.checks.drift import told_fields
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.staged import FAILED_RULES
+from lakehouse.read.lake import table_path
+from lakehouse.read.promote import RESCUED
+from lakehouse.records.failures import Failure, failures, identified
+from lakehouse.records.ledger import Wanted
+
+HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
+
+
+def shown_row(row: Mapping[str, Any], pii: Collection[str]) -> dict[str, Any]:
+    """A row as people may see it: without personal data and raw text; of other fields only their names."""
+    shown = {name: value for name, value in row.items() if name not in pii and name not in HIDDEN}
+    return shown | ({RESCUED: told_fields(row[RESCUED])} if row.get(RESCUED) is not None else {})
+
+
+def shown_rows(
+    root: Path,
+    contract: Table,
+    *,
+    days: Sequence[date] | None = None,
+    rule: str | None = None,
+    limit: int = 20,
+    code: str | None = None,
+    gone: bool = False,
+) -> list[dict[str, Any]]:
+    """Quarantined rows as they may be shown: reasons first, history last, and no personal data."""
+    snapshot = open_snapshot(table_path(root, contract.quarantine_id))
+    if snapshot.schema is None:
+        return []
+    hidden = {*contract.pii, "_raw", FAILED_RULES}
+    columns = [FAILED_RULES, *[f.name for f in snapshot.schema.fields if f.name not in hidden]]
+    known = {
+        (each.day, each.row): each
+        for each in failures(root, contract, days)
+        if each.fits(Wanted(rule, code_version=code)) and each.discarded == gone
+    }
+    rows: list[dict[str, Any]] = []
+    for day, files in sorted(snapshot.by_day(contract.day_column).items()):
+        if days is not None and day not in days:
+            continue
+        for file in sorted(files, key=lambda each: each.path) if len(rows) < limit else ():
+            read, ids = identified(contract, snapshot, file, columns)
+            for position, row in enumerate(ids):
+                each = known.get((day, row))
+                if each is not None and len(rows) < limit:
+                    (cells,) = read.select(columns).slice(position, 1).to_pylist()
+                    rows.append(_shown(cells, each))
+    return rows
+
+
+def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
+        **shown_row(cells, ()),
+        FAILED_RULES: ", ".join(cells[FAILED_RULES] or ()),
+        "_code_version": each.code_version,
+        "_first_failed": each.first,
+        "_last_failed": each.last,
+        "_retries": max(each.times - 1, 0),
+    }

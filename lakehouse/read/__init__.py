@@ -1,0 +1,1 @@
+"""Tables as frames and as files: the lake, columns that were added later, rows by key."""

@@ -1,0 +1,144 @@
+"""On which days each key of an upsert table has events, kept together, so that one more day does not open every file.
+
+A cache, not a part of the table: an entry is about data files, which never change and have names of their own, so what
+it says of files that are live is true whenever it was written, and files that no entry is about are read themselves.
+It may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts.keys import EVENT_DAYS
+from lakehouse.contracts.table import Table
+from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
+from lakehouse.read.lake import Lake
+from lakehouse.spark.session import literal_path
+from lakehouse.store.durable import settle
+
+MOST_FILES = 64  # read one by one; more are put into an entry first
+MOST_ENTRIES = 16
+KEPT_SECONDS = 86_400.0  # an entry that others have replaced: a run that reads it may still be on
+ROWS_A_FILE = 1_000_000
+_FILE = "_file"
+_ABOUT = "_files.json"  # Spark reads no file whose name begins so
+
+
+@dataclass(frozen=True)
+class _Entry:
+    path: Path
+    files: frozenset[str]
+
+
+def index_folder(root: Path) -> Path:
+    """Where the entries of all tables are."""
+    return root / "cache" / "keys"
+
+
+def days_of_keys(lake: Lake, table: Table, store: Snapshot) -> DataFrame:
+    """The key and the event days of every live row of an upsert table or its quarantine; a row may come twice.
+
+    Args:
+        lake: where the tables are.
+        table: the contract.
+        store: the version of the table, or of its quarantine, that is meant.
+    """
+    if set(table.key) & set(table.pii):  # what a person may ask to have removed is kept in tables alone
+        return _of_files(lake, table, store, store.files).drop(_FILE)
+    folder = index_folder(lake.settings.root) / table_name(Path(store.uri))
+    live = {file.path: file for file in store.files}
+    chosen, loose = _choose(folder, live.keys())
+    if len(loose) > MOST_FILES or len(chosen) > MOST_ENTRIES:
+        merged = chosen if len(chosen) > MOST_ENTRIES else []
+        frame = _rows(lake, table, store, merged, [live[path] for path in loose], live.keys())
+        about = {*loose, *(path for each in merged for path in each.files if path in live)}
+        _write(frame, folder, about, sum(live[path].rows for path in about))
+        chosen, loose = _choose(folder, live.keys())
+        _tidy(folder, {each.path for each in chosen})
+    return _rows(lake, table, store, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
+
+
+def _choose(folder: Path, live: Collection[str]) -> tuple[list[_Entry], list[str]]:
+    """Entries that are mostly about live files, as few as cover what they can, and the files that are in none."""
+    left = set(live)
+    chosen = []
+    for entry in sorted(_entries(folder), key=lambda each: -len(each.files)):
+        useful = entry.files & left
+        if 2 * len(useful) > len(entry.files):
+            chosen.append(entry)
+            left -= entry.files
+    return chosen, sorted(left)
+
+
+def _entries(folder: Path) -> list[_Entry]:
+    """Every entry that is whole: it is renamed into its place with the list of its files."""
+    found = []
+    for path in folder.glob(f"[!.]*/{_ABOUT}"):
+        try:
+            found.append(_Entry(path.parent, frozenset(json.loads(path.read_text()))))
+        except (OSError, ValueError):  # taken away meanwhile, or damaged: its files are read themselves
+            continue
+    return found
+
+
+def _rows(
+    lake: Lake,
+    table: Table,
+    store: Snapshot,
+    entries: Sequence[_Entry],
+    loose: Sequence[DataFile],
+    live: Collection[str],
+) -> DataFrame:
+    frames = [_of_files(lake, table, store, loose)] if loose else []
+    if entries:
+        kept = lake.spark.read.schema(_schema(table)).parquet(*[literal_path(each.path) for each in entries])
+        # A file that a restore has brought back has another path with the same end, and the same rows.
+        dead = sorted(
+            {_short(table, path) for each in entries for path in each.files if path not in live}
+            - {_short(table, path) for path in live}
+        )
+        frames.append(kept.where(~F.col(_FILE).isin(dead)) if dead else kept)
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _of_files(lake: Lake, table: Table, store: Snapshot, files: Sequence[DataFile]) -> DataFrame:
+    rows = lake.read_files(table, store, files)
+    name = F.substring_index(F.col("_metadata.file_path"), "/", -len(table.partition_by) - 1).alias(_FILE)
+    return rows.select(*table.key, EVENT_DAYS, name)
+
+
+def _short(table: Table, path: str) -> str:
+    """The end of a file's path, by which rows of an entry say where they are from: unique by its writer's id."""
+    return "/".join(path.split("/")[-len(table.partition_by) - 1 :])
+
+
+def _schema(table: Table) -> T.StructType:
+    kept = [field for field in table.schema.fields if field.name in {*table.key, EVENT_DAYS}]
+    return T.StructType([*kept, T.StructField(_FILE, T.StringType())])
+
+
+def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) -> None:
+    """Add an entry; killed anywhere, it is not there, and after a power cut it is not empty."""
+    draft = folder / f".{uuid.uuid4()}"
+    frame.coalesce(1 + rows // ROWS_A_FILE).write.parquet(str(draft))
+    (draft / _ABOUT).write_text(json.dumps(sorted(about)))
+    settle(draft.iterdir(), draft)
+    draft.rename(folder / draft.name[1:])
+
+
+def _tidy(folder: Path, used: Collection[Path]) -> None:
+    """Remove entries that are of no use any more, and drafts of killed runs, once nobody can be reading them."""
+    for path in folder.iterdir():
+        if path not in used and time.time() - path.stat().st_mtime > KEPT_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,157 @@
+"""Where tables live and how they are read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.delta.evolve import same_types
+from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.read.promote import promoted_columns, with_promoted
+from lakehouse.settings import Settings
+from lakehouse.spark.session import literal_path
+
+
+class Lake:
+    """A lakehouse root together with the engine that computes on it; the engine starts at first use.
+
+    `facts` are written into every commit of a build on it, for the history.
+    """
+
+    facts: Mapping[str, str] = {}
+
+    def __init__(self, settings: Settings, tables: Mapping[str, Table], engine: Callable[[], SparkSession]) -> None:
+        self.settings = settings
+        self.tables = tables
+        self._engine = engine
+        self.engine_seconds = 0.0  # that its start took; 0 while there is none
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The one Spark session of the run."""
+        began = time.perf_counter()
+        session = self._engine()
+        self.engine_seconds = time.perf_counter() - began
+        return session
+
+    def table(self, name: str) -> Table:
+        """The contract of a table by `layer.name`."""
+        return self.tables[name]
+
+    def path(self, name: str) -> Path:
+        """Folder of a table; location follows only from layer and name."""
+        return table_path(self.settings.root, name)
+
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+        """What the table's log holds."""
+        return open_snapshot(self.path(name), version)
+
+    def read(self, table: Table, days: Collection[date], snapshot: Snapshot) -> DataFrame:
+        """The rows of some days of a table at one version, as downstream tables see days.
+
+        Straight from the files that the log names: Delta's own reader runs four jobs to find them, which on a small day
+        cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used. A
+        column that the files do not have yet is null, or what `_rescued` has of it.
+
+        Raises:
+            SchemaMismatchError: for a column whose type in the table is not the contract's.
+        """
+        _ = self.spark  # columns can be named only once there is an engine
+        column = table.content_day_column
+        by_day = snapshot.by_day(column)
+        files = [file for day in sorted(set(days)) for file in by_day.get(day, [])]
+        if not files:
+            return self._nothing(table.schema)
+        same_types(self.path(table.id), table.schema, snapshot)
+        promoted = promoted_columns(table, snapshot, files)
+        if not all(_spelled(snapshot.partition_by, file) for file in files):
+            rows = self._delta(snapshot).where(in_days(column, days))
+            absent = [f for f in table.schema.fields if f.name not in rows.columns]
+            rows = rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in absent])
+            return only(with_promoted(rows, promoted), table.columns)
+        types = {f.name: f.dataType for f in table.schema.fields}
+        path = F.col("_metadata.file_path")
+        values = {
+            name: F.substring_index(F.substring_index(path, f"/{name}=", -1), "/", 1).cast(types[name])
+            for name in snapshot.partition_by
+        }
+        rows = self.read_files(table, snapshot, files).withColumns(values)
+        return only(with_promoted(rows, promoted), table.columns)
+
+    def read_files(self, table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> DataFrame:
+        """The rows of some files of a snapshot, without partition columns."""
+        stored = T.StructType([f for f in table.schema.fields if f.name not in table.partition_by])
+        paths = [literal_path(Path(snapshot.uri) / file.path) for file in files]
+        return self.spark.read.schema(stored).parquet(*paths)
+
+    def _delta(self, snapshot: Snapshot) -> DataFrame:
+        return self.spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
+
+    def _nothing(self, schema: T.StructType) -> DataFrame:
+        """No rows, in a form that the optimizer removes from unions and joins."""
+        columns = [F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields]
+        return self.spark.range(1).where(F.lit(False)).select(*columns)
+
+
+def quoted(name: str) -> str:
+    """A column's name inside an expression of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def only(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """`select` by names, in one call into the JVM: one for each column costs more than a small query does."""
+    return frame.selectExpr(*map(quoted, columns))
+
+
+class LakeOfNow(Lake):
+    """A lake for reading logs: it opens each table once, so that it tells one state of it, and has no engine."""
+
+    def __init__(self, settings: Settings, tables: Mapping[str, Table]) -> None:
+        super().__init__(settings, tables, _no_engine)
+        self._opened: dict[str, Snapshot] = {}
+
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+        """What the table's log held when it was first asked for, or at a version."""
+        if version is not None:
+            return super().snapshot(name, version)
+        if name not in self._opened:
+            self._opened[name] = super().snapshot(name)
+        return self._opened[name]
+
+
+def _no_engine() -> NoReturn:
+    raise AssertionError("this reads logs only and starts no engine")
+
+
+def _spelled(columns: Collection[str], file: DataFile) -> bool:
+    """Whether the folders of a file say the partition values that the log says, in characters that need no escape."""
+    return all(
+        value is not None
+        and value.isascii()
+        and value.replace("-", "").isalnum()
+        and f"/{name}={value}/" in f"/{file.path}"
+        for name, value in zip(columns, file.partition, strict=True)
+    )
+
+
+def table_path(root: Path, name: str) -> Path:
+    """Folder of `layer.table` under a lakehouse root."""
+    layer, table = name.split(".", 1)
+    return root / "tables" / layer / table
+
+
+def in_days(column: str, days: Collection[date]) -> Column:
+    """A partition filter; a gapless range of days is two comparisons rather than a long list."""
+    first, last = min(days), max(days)
+    if (last - first).days + 1 == len(set(days)):
+        return F.col(column).between(F.lit(first), F.lit(last))
+    return F.col(column).isin(sorted(set(days)))

@@ -1,0 +1,46 @@
+"""Fields that became columns: rows that arrived before are read with the value that waited in `_rescued`.
+
+A field is promoted by the contract alone: its name in `Landing` and in the model, with the next `schema_version`. Days
+that are built again from their landed files put it into the column. The others need not be: whoever reads the table
+through the lake gets the text that arrived, as `_rescued` has it, where the file is older than the column. Personal
+fields were left out there, and are null; e-mail addresses within other texts stay masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Table
+from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.transforms.columns import PERSONAL
+
+RESCUED = "_rescued"
+_KEPT = "_kept_fields"
+
+
+def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> tuple[str, ...]:
+    """The columns whose values some of the files may still have in `_rescued`: decided from contract and log."""
+    if table.landing is None or RESCUED not in table.columns:
+        return ()
+    later = added_later(table, read_lock().get(table.id, ()))
+    added = [c for c in table.landing.columns if c in (table.columns if later is None else later)]
+    if not added:
+        return ()
+    rescued = snapshot.nulls(RESCUED)
+    waiting = [file.path for file in files if rescued.get(file.path) != file.rows]
+    # A file that has the column has a null count of it. Without one it may be older, or have lost its statistics.
+    return tuple(c for c in added if any(snapshot.nulls(c).get(path) is None for path in waiting))
+
+
+def with_promoted(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """The rows with these columns filled from `_rescued` where they are null."""
+    names = list(columns)
+    if not names:
+        return frame
+    kept = frame.withColumn(_KEPT, F.from_json(RESCUED, "map<string,string>"))
+    filled = {name: F.coalesce(F.col(name), F.nullif(F.col(_KEPT).getItem(name), F.lit(PERSONAL))) for name in names}
+    return kept.withColumns(filled).drop(_KEPT)

@@ -1,0 +1,1 @@
+"""What the lakehouse knows about itself: history, failures, decisions, erasures."""

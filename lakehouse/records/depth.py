@@ -1,0 +1,107 @@
+"""How much waits in a quarantine, kept by day: a build looks at the days that changed since, not at every row again.
+
+A cache, not a part of the table: it says of which tables and versions it was made, and may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.read.lake import table_path
+from lakehouse.records.failures import FAILURES, Depth, Failure, depth_of, failures, unfolded_days
+from lakehouse.records.ledger import LEDGER
+from lakehouse.records.ops import rows_about
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Depth by day, as it was at a version of the quarantine and of what people decided."""
+
+    made_of: list[str]
+    folded: int
+    days: Mapping[str, Mapping[str, Any]]
+
+
+def depth_now(root: Path, table: Table, at: datetime) -> Depth:
+    """A quarantine as a whole at a moment.
+
+    Args:
+        root: of the lakehouse.
+        table: whose quarantine; it has row rules.
+        at: the moment.
+    """
+    folded = open_snapshot(table_path(root, FAILURES))
+    side = open_snapshot(table_path(root, table.quarantine_id))
+    if not side.exists:
+        return depth_of((), at)
+    made_of = [_name(side), _name(folded), str(open_snapshot(table_path(root, LEDGER)).version)]
+    done = folded.transaction(table.id) or 0
+    path = root / "cache" / "quarantine" / f"{table.id}.json"
+    kept = _read(path)
+    waiting = unfolded_days(side, table, done)
+    if kept is None or kept.made_of != made_of or kept.folded > done:
+        days = _by_day(failures(root, table))
+    else:
+        known = rows_about(folded, table.id, columns=("day", "version")) if kept.folded < done else ()
+        changed = {row["day"] for row in known if row["version"] > kept.folded} | waiting
+        days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
+        days |= _by_day(failures(root, table, changed)) if changed else {}
+    if not waiting and (kept is None or (kept.made_of, kept.folded) != (made_of, done)):
+        _write(path, _Kept(made_of, done, days))
+    return _sum(days, at)
+
+
+def _name(snapshot: Snapshot) -> str:
+    return str(snapshot.metadata.id) if snapshot.metadata else "none"
+
+
+def _by_day(found: list[Failure]) -> dict[str, Mapping[str, Any]]:
+    by_day: dict[date, list[Failure]] = {}
+    for each in found:
+        by_day.setdefault(each.day, []).append(each)
+    days: dict[str, Mapping[str, Any]] = {}
+    for day, rows in by_day.items():
+        depth = depth_of(rows, rows[0].last)
+        oldest = depth.oldest.isoformat() if depth.oldest else None
+        days[day.isoformat()] = {
+            "rows": depth.rows, "discarded": depth.discarded, "by_rule": dict(depth.by_rule), "oldest": oldest,
+        }  # fmt: skip
+    return days
+
+
+def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:
+    by_rule: Counter[str] = Counter()
+    for each in days.values():
+        by_rule.update(each["by_rule"])
+    oldest = [datetime.fromisoformat(each["oldest"]) for each in days.values() if each["oldest"]]
+    return Depth(
+        at,
+        sum(each["rows"] for each in days.values()),
+        sum(each["discarded"] for each in days.values()),
+        by_rule,
+        min(oldest, default=None),
+    )
+
+
+def _read(path: Path) -> _Kept | None:
+    try:
+        return _Kept(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, kept: _Kept) -> None:
+    """Killed anywhere, or written by two at once, it is one of them or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft.write_text(json.dumps(kept.__dict__), encoding="utf-8")
+    draft.replace(path)

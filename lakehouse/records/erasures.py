@@ -1,0 +1,123 @@
+"""Who was forgotten: the ledger `ops.erasures`, which knows people only as HMACs, and files they come back in.
+
+The key of these HMACs is kept beside the others under the root and is never rotated: nobody could compute them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.read.lake import table_path
+from lakehouse.records.ops import add_rows, ops_target, rows_about
+from lakehouse.settings import Settings
+from lakehouse.sources.landing import LandingFile, content_of, rewrite
+from lakehouse.sources.people import Lines, Person, person_mark
+from lakehouse.users import operator
+
+ERASURES = "ops.erasures"
+BEGUN, DONE = "begun", "done"
+
+SCHEMA = T.StructType(
+    [
+        T.StructField("day", T.DateType(), metadata={"comment": "UTC date of the entry"}),
+        T.StructField("id", T.StringType(), metadata={"comment": "Of the erasure; it has a begun and a done entry"}),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("who", T.StringType(), metadata={"comment": "User of the operating system"}),
+        T.StructField("state", T.StringType(), metadata={"comment": "begun, or done: the scan found nothing"}),
+        T.StructField("people", T.ArrayType(T.StringType()), metadata={"comment": "HMACs of the id and addresses"}),
+        T.StructField("counts", T.MapType(T.StringType(), T.LongType())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One entry of the ledger."""
+
+    id: str
+    state: str
+    people: tuple[str, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    who: str = ""
+    at: datetime | None = None
+
+
+def marks_key(settings: Settings) -> bytes:
+    """The key of the HMACs of forgotten people."""
+    return settings.kept_key(settings.pii_key_file.with_name("forgotten.key"))
+
+
+def erasures(root: Path) -> list[Erasure]:
+    """The whole ledger, oldest first."""
+    made = [
+        Erasure(row["id"], row["state"], tuple(row["people"]), dict(row["counts"] or ()), row["who"], row["at"])
+        for row in rows_about(open_snapshot(table_path(root, ERASURES)))
+    ]
+    return sorted(made, key=lambda each: (str(each.at), each.state))
+
+
+def note(root: Path, entry: Erasure) -> None:
+    """Append an entry; the same one twice is one."""
+    at = datetime.now(UTC)
+    row = {
+        "id": entry.id,
+        "at": at,
+        "who": operator(),
+        "state": entry.state,
+        "people": list(entry.people),
+        "counts": list(entry.counts.items()),
+    }
+    target = ops_target(root, ERASURES, SCHEMA, "Who was forgotten, by HMAC")
+    add_rows(target, str(at.date()), [row], {f"{entry.state}/{entry.id}": 1})
+
+
+def forgotten(root: Path) -> frozenset[str]:
+    """The HMACs of everybody who was forgotten, or whose erasure has begun."""
+    return frozenset(mark for each in erasures(root) for mark in each.people)
+
+
+def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
+    """Ids of forgotten people in staged files, by column of a table's `person`."""
+    marks = forgotten(settings.root)
+    if not marks or not table.privacy.person:
+        return {}
+    key, found = marks_key(settings), {column: set[str]() for column in table.privacy.person}
+    for path in files:
+        read = pq.read_table(path, columns=list(found))
+        for column, ids in found.items():
+            texts = {text for text in read[column].to_pylist() if text is not None}
+            ids |= {text for text in texts if person_mark("user", text, key) in marks}
+    return found
+
+
+def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile]) -> int:
+    """Take forgotten people out of landed files before they are read; returns how many files that changed.
+
+    Files may be put into the landing zone by anything, so this is where they are read, not where they are landed.
+    """
+    marks = forgotten(settings.root)
+    if not marks or table.landing is None:
+        return 0
+    key, lines = marks_key(settings), Lines(table.landing, table.privacy.person)
+    changed = 0
+    for file in files:
+        content = content_of(file.path)
+        if content is None:
+            continue
+        left = content
+        for kind, text in lines.people(content):
+            if person_mark(kind, text, key) in marks:
+                person = Person(text) if kind == "user" else Person(None, frozenset({text}))
+                left, _, _ = lines.without(left, person)
+        if left != content:
+            rewrite(file, left)
+            changed += 1
+    return changed

@@ -1,0 +1,323 @@
+"""Which rows are in quarantine, since when and how often they failed: kept by row, told without reading the rows.
+
+A quarantine's day is replaced whole at each build, so its rows cannot carry their past. After each commit the numbers
+that identify its rows are therefore folded into `ops.quarantine_failures`, one record for each day the commit changed:
+no Spark job, a few columns of the files just written. The last folded version is the application transaction, so that a
+crash in between loses and doubles nothing, and what is not folded yet is read from the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import ensure_table
+from lakehouse.delta.files import DataFile, as_date
+from lakehouse.delta.log import Entry, entries, oldest_entry
+from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.staged import FAILED_RULES
+from lakehouse.errors import PublishConflictError
+from lakehouse.read.lake import table_path
+from lakehouse.read.reading import read_file
+from lakehouse.records.ledger import Rules, Wanted, discarded
+from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about
+
+FAILURES = "ops.quarantine_failures"
+DEPTH_CHECK = "quarantine_depth"
+MOST_BEHIND = 30  # commits without a row in quarantine, before the fold says that it has seen them
+ORIGIN = ("_source_file", "_source_row", "_raw")
+
+_TEXT, _LONG = T.StringType(), T.LongType()
+SCHEMA = T.StructType(
+    [
+        T.StructField("table", _TEXT),
+        T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
+        T.StructField("version", _LONG, metadata={"comment": "Delta version of the quarantine"}),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("run_id", _TEXT),
+        T.StructField("code_version", _TEXT),
+        T.StructField("judged", T.BooleanType(), metadata={"comment": "False for a restore or a compaction"}),
+        T.StructField(
+            "rows", T.MapType(_TEXT, T.ArrayType(_LONG)), metadata={"comment": "Rows by broken rules, comma-separated"}
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one commit left in the quarantine of one day: rows by the rules they broke."""
+
+    day: date
+    version: int
+    at: datetime
+    run_id: str
+    code_version: str
+    judged: bool
+    rows: Mapping[Rules, Sequence[int]]
+
+
+@dataclass
+class Failure:
+    """One row in quarantine.
+
+    Attributes:
+        row: a number that identifies it within its day, see `identified`.
+        rules: every rule it broke.
+        first, last: when it was first and last found to break rules.
+        times: how often that was; the first time is no retry.
+        code_version: of the code that judged it last.
+    """
+
+    day: date
+    row: int
+    rules: Rules
+    first: datetime
+    last: datetime
+    times: int
+    code_version: str
+    discarded: bool = False
+
+    def fits(self, wanted: Wanted) -> bool:
+        """Whether the row is among those meant."""
+        return (
+            (wanted.rule is None or wanted.rule in self.rules)
+            and wanted.day in (None, self.day)
+            and wanted.code_version in (None, self.code_version)
+        )
+
+
+@dataclass
+class Depth:
+    """A quarantine as a whole at a moment: rows by rule (a row counts for each it broke), the oldest first failure."""
+
+    at: datetime
+    rows: int = 0
+    discarded: int = 0
+    by_rule: Counter[str] = field(default_factory=Counter)
+    oldest: datetime | None = None
+
+    @property
+    def age(self) -> timedelta:
+        """Since the oldest first failure."""
+        return self.at - self.oldest if self.oldest else timedelta(0)
+
+
+def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[Failure]:
+    """The rows in a table's quarantine, discarded ones included and marked, by day.
+
+    Args:
+        root: of the lakehouse.
+        table: whose quarantine.
+        days: only these; None: all.
+    """
+    by_day: dict[date, list[Record]] = {}
+    for record in _records(root, table, days):
+        by_day.setdefault(record.day, []).append(record)
+    decided = discarded(root, table.id)
+    found: list[Failure] = []
+    for day, kept in sorted(by_day.items()):
+        standing: dict[int, list[Failure]] = {}  # rows that nothing tells apart share a number
+        newest = max(kept, key=lambda each: each.version)
+        for rules, rows in newest.rows.items():
+            for row in rows:
+                each = Failure(day, row, rules, newest.at, newest.at, 0, newest.code_version)
+                each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
+                standing.setdefault(row, []).append(each)
+        for record in sorted(kept, key=lambda each: each.version, reverse=True):
+            _add_past(standing, record)
+        found += [each for rows in standing.values() for each in rows]
+    return found
+
+
+def _add_past(standing: Mapping[int, Sequence[Failure]], record: Record) -> None:
+    """Take in an older record; the newest that judged comes first."""
+    for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
+        for each in standing[row]:
+            each.first = min(each.first, record.at)
+            if record.judged:
+                if not each.times:
+                    each.last, each.code_version = record.at, record.code_version
+                each.times += 1
+
+
+def depth_of(found: Iterable[Failure], at: datetime) -> Depth:
+    """Rows, rules and age of a quarantine; discarded rows count apart."""
+    depth = Depth(at)
+    for each in found:
+        if each.discarded:
+            depth.discarded += 1
+            continue
+        depth.rows += 1
+        depth.by_rule.update(each.rules)
+        depth.oldest = min(depth.oldest or each.first, each.first)
+    return depth
+
+
+def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
+    """Whether the quarantine is within the contract's bounds, and what is in it in words."""
+    rows, age = table.quarantine.max_rows, table.quarantine.max_age
+    passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age)
+    if not depth.rows:
+        return passed, "no row in quarantine"
+    most = f" (at most {rows:,})" if rows is not None else ""
+    longest = f" (at most {_days(age)})" if age is not None else ""
+    since = f"{depth.oldest:%Y-%m-%d %H:%M} UTC" if depth.oldest else "?"
+    by_rule = ", ".join(f"{name} {number:,}" for name, number in depth.by_rule.most_common())
+    return passed, (
+        f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
+        f"Look at them: lakehouse quarantine show {table.id}; then mend the cause and replay them, or discard them"
+    )
+
+
+def _days(age: timedelta) -> str:
+    return f"{age / timedelta(days=1):.1f} days"
+
+
+def fold(root: Path, table: Table) -> int:
+    """Append what the quarantine's log says beyond the last fold; returns how many records that were.
+
+    Safe at any time and from any process: the same versions are never folded twice.
+    """
+    target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
+    side = open_snapshot(table_path(root, table.quarantine_id))
+    for _ in range(MOST_FOLDS):
+        folded = ensure_table(target)
+        done = folded.transaction(table.id)
+        newer = _newer(side, table, done)
+        if not newer and side.version - (done or 0) < MOST_BEHIND:
+            return 0
+        try:
+            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=folded)
+        except PublishConflictError:
+            continue  # another process folded some of them meanwhile
+        return len(newer)
+    return 0  # others fold all the time; the next build goes on
+
+
+def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[Record]:
+    folded = open_snapshot(table_path(root, FAILURES))
+    known = [_record(row) for row in rows_about(folded, table.id, days)]
+    side = open_snapshot(table_path(root, table.quarantine_id))
+    newer = _newer(side, table, folded.transaction(table.id))
+    return [*known, *(each for each in newer if days is None or each.day in days)]
+
+
+def unfolded_days(side: Snapshot, table: Table, done: int) -> set[date]:
+    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty."""
+    return {record.day for record in _newer(side, table, done)} if side.version > done else set()
+
+
+def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
+    """Records of the log's versions after `done`, the oldest first: one for each day whose files changed.
+
+    What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
+    as the table has files.
+    """
+    if not side.exists:
+        return []
+    path, wanted = Path(side.uri), (done or 0) + 1
+    first = max(wanted, oldest_entry(path))
+    now = side.by_day(table.day_column)
+    known: dict[date, dict[str, DataFile]] = {}  # of days that newer entries changed
+
+    def files_of(day: date) -> dict[str, DataFile]:
+        return known[day] if day in known else {file.path: file for file in now.get(day, ())}
+
+    found: list[list[Record]] = []
+    position = side.partition_by.index(table.day_column)
+    for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
+        by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
+        for side_of, files in enumerate((entry.added, entry.removed)):
+            for name, file in files.items():
+                if (day := as_date(file.partition[position])) is not None:
+                    by_day.setdefault(day, ({}, {}))[side_of][name] = file
+        # Where entries were cleaned up before anybody folded them, the first that is left speaks for them.
+        speaks_for_all = entry.version == first > wanted
+        days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
+        found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))
+        for day, (added, removed) in by_day.items():
+            before = {name: file for name, file in files_of(day).items() if name not in added}
+            known[day] = before | removed
+    return [record for records in reversed(found) for record in records]
+
+
+def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]) -> list[Record]:
+    """What an entry left of each day it changed."""
+    run_id = str(entry.facts.get("lakehouse.run_id", ""))
+    judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
+    found = []
+    for day, files in after.items():
+        try:
+            rows = _rows(table, side, files)
+        except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
+            continue
+        code = str(entry.facts.get("lakehouse.code_version", ""))
+        found.append(Record(day, entry.version, entry.time, run_id, code, judged, rows))
+    return found
+
+
+def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> dict[Rules, list[int]]:
+    found: dict[Rules, list[int]] = {}
+    for file in files:
+        rows, ids = identified(table, snapshot, file, [FAILED_RULES])
+        for rules, row in zip(rows[FAILED_RULES].to_pylist(), ids, strict=True):
+            found.setdefault(tuple(rules or ()), []).append(row)
+    return found
+
+
+def identified(
+    table: Table, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
+) -> tuple[pa.Table, list[int]]:
+    """Some columns of a file's rows, and a number for each row that identifies it within its day.
+
+    The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
+    text it came from; of a row without those from its columns, personal data left out.
+    """
+    rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
+    needed = [name for name in table.key if name in table.required or len(table.key) == 1]
+    keys, origins = _tuples(rows, table.key), _tuples(rows, ORIGIN)
+    whole = [all(v is not None for v in values) for values in _tuples(rows, needed)] if table.key else []
+    ids: list[int | None] = []
+    for position, origin in enumerate(origins):
+        if table.key and whole[position]:
+            ids.append(_number("key", keys[position]))
+        else:
+            ids.append(_number("origin", origin) if origin[0] is not None else None)
+    if None in ids:
+        plain = [name for name in table.columns if name not in table.pii and not name.startswith("_")]
+        values = _tuples(read_file(snapshot, file, plain), plain)
+        ids = [_number("row", values[n]) if each is None else each for n, each in enumerate(ids)]
+    return rows, [each for each in ids if each is not None]
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    columns = [rows[name].to_pylist() for name in names]
+    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
+
+
+def _number(kind: str, values: Sequence[Any]) -> int:
+    text = json.dumps([kind, *values], default=str)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _row(record: Record) -> dict[str, Any]:
+    rows = [(",".join(rules), list(ids)) for rules, ids in record.rows.items()]
+    return {**record.__dict__, "rows": rows}
+
+
+def _record(row: Mapping[str, Any]) -> Record:
+    rows = {tuple(rules.split(",")) if rules else (): ids for rules, ids in row["rows"] or ()}
+    return Record(
+        row["day"], row["version"], row["at"].astimezone(UTC), row["run_id"], row["code_version"], row["judged"], rows
+    )

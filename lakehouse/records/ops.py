@@ -1,0 +1,98 @@
+"""Tables of the lakehouse about itself, `ops.…`: appended through the door without an engine.
+
+Each is partitioned by its first column: most by the table that its rows are about.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.delta.commit import Commit, Target, append, append_batch, ensure_table
+from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
+from lakehouse.read.lake import table_path
+
+OPS = "ops"
+MOST_FOLDS = 20  # tries of a fold, each of which sees what another process has folded meanwhile
+MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
+
+
+def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
+    """The table `ops.…` as the door sees it."""
+    return Target(table_path(root, name), schema, (schema.names[0],), description=description)
+
+
+def ops_tables(root: Path) -> list[str]:
+    """Every table `ops.…` that there is, by name."""
+    return sorted(f"{OPS}.{log.parent.name}" for log in (root / "tables" / OPS).glob("*/_delta_log"))
+
+
+def add_rows(
+    target: Target,
+    about: str,
+    rows: Sequence[Mapping[str, Any]],
+    transactions: Mapping[str, int],
+    *,
+    after: Snapshot | None = None,
+) -> None:
+    """Append rows of one partition; a repeat of the same transactions is a no-op.
+
+    Args:
+        target: as `ops_target` gives it.
+        about: the value of their first column: as a rule, `layer.name` of a table.
+        rows: by column, without the first; maps as lists of pairs. Without any, only the transactions are set.
+        transactions: see `commit.append`.
+        after: what the rows go on from, likewise.
+
+    Raises:
+        PublishConflictError: where rows of the same transactions came after `after`.
+    """
+    base = ensure_table(target) if after is None else after
+    folder = target.path / "staged" / uuid.uuid4().hex
+    files: list[StagedFile] = []
+    if rows:
+        path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
+        files = read_staged(folder, target.partition_by)
+    if after is None:
+        append(target, files, Commit(transactions))
+    else:
+        append_batch(target, after, files, Commit(transactions))
+    if len(base.of(about)) >= MOST_FILES:
+        compact(Layout(target.path, target.schema))
+
+
+def rows_about(
+    snapshot: Snapshot,
+    about: str | None = None,
+    days: Collection[date] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Iterable[dict[str, Any]]:
+    """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs.
+
+    Args:
+        snapshot: the table of the rows.
+        about: the partition.
+        days: only these.
+        columns: what is read of the rows; with `days`, `day` is one of them. None: all.
+    """
+    for file in snapshot.live if about is None else snapshot.of(about):
+        with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
+            read = parquet.read(None if columns is None else list(columns))
+        if days is not None:
+            read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
+        yield from read.to_pylist()

@@ -1,1 +1,0 @@
-"""The storage engine: everything a table needs between its transform and its readers."""

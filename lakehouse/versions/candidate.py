@@ -1,0 +1,286 @@
+"""Blue-green: a table is built anew beside the live one, compared with it, and put in its place in one commit.
+
+The candidate is built by the same code and passes the same checks as the live table, in folders of its own that no
+reader knows by name. It serves for whatever is too risky to do in place: changed logic, bounds or lateness.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from lakehouse.build.build import build
+from lakehouse.build.plan import day_transaction, days_of_transactions
+from lakehouse.build.publish import BuildResult, targets
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import Target, ensure_table
+from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.log import days_of, entries, figures_of, snapshot_at
+from lakehouse.delta.pairing import QUARANTINE_VERSION
+from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, open_snapshot
+from lakehouse.errors import UndoRefusedError
+from lakehouse.read.content import content_names
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import fold
+from lakehouse.versions.restore import Exchange, carry_out, named_again, of_days
+
+_NAMED = 5  # days named in one message
+
+
+class CandidateLake(Lake):
+    """The lake as the build of a candidate sees it: the table and its quarantine are in folders of their own.
+
+    What is read of other tables, and which late rows were accepted, is the live lake's.
+    """
+
+    def __init__(self, lake: Lake, table: Table) -> None:
+        super().__init__(lake.settings, lake.tables, lambda: lake.spark)
+        self._moved = {table.id: f"{table.id}__candidate", table.quarantine_id: f"{table.id}__candidate_quarantine"}
+
+    def path(self, name: str) -> Path:
+        """Folder of a table."""
+        return super().path(self._moved.get(name, name))
+
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+        """What the live table's log holds."""
+        return open_snapshot(super().path(name), version)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate as it is now.
+
+    Attributes:
+        main, side: it and its quarantine.
+        beside: by day, the version of the live table when the candidate's day was built.
+        failed: days that did not pass their audit; they are not part of it.
+        facts: run, code version and inputs of its newest build.
+    """
+
+    table: Table
+    main: Snapshot
+    side: Snapshot | None
+    beside: Mapping[date, int]
+    failed: Sequence[date]
+    facts: Mapping[str, Any]
+
+    @property
+    def days(self) -> list[date]:
+        """Its days, those without rows included."""
+        return sorted(self.beside)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What a swap did.
+
+    Attributes:
+        days: days that have the candidate's content now.
+        kept: days of the live table that the candidate does not have.
+        rows_before, rows: rows of the replaced files, and of those in their place.
+        before, committed: version of the live table before and after; no version after where there was nothing to do.
+    """
+
+    days: Sequence[date]
+    kept: Sequence[date]
+    rows_before: int
+    rows: int
+    before: int
+    committed: int | None
+
+
+def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id: str) -> BuildResult:
+    """Build days of the candidate by today's code, from the inputs of now; its unchanged days are left alone.
+
+    Raises:
+        UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.
+    """
+    live = lake.snapshot(table.id)
+    if live.version < 0:
+        raise UndoRefusedError(f"{table.id} was never built, so there is nothing to stand beside. Build it itself.")
+    missing = sorted(set(live.by_day(table.day_column)) - set(days))
+    if table.upsert and missing:
+        raise UndoRefusedError(_torn(table, missing))
+    beside = CandidateLake(lake, table)
+    beside.facts = {"lakehouse.operation": "candidate", "lakehouse.live_version": str(live.version)}
+    return build(beside, table, days, run_id=run_id)
+
+
+def open_candidate(lake: Lake, table: Table) -> Candidate:
+    """The candidate of a table.
+
+    Raises:
+        UndoRefusedError: where there is none.
+    """
+    beside_lake = CandidateLake(lake, table)
+    main = open_snapshot(beside_lake.path(table.id))
+    if main.version < 0:
+        raise UndoRefusedError(f"{table.id} has no candidate. Build one: lakehouse candidate build {table.id}")
+    side = open_snapshot(beside_lake.path(table.quarantine_id)) if table.rules else None
+    beside: dict[date, int] = {}
+    facts: Mapping[str, Any] = {}
+    for entry in entries(beside_lake.path(table.id), 0, main.version, main.partition_by):
+        if "lakehouse.live_version" in entry.facts:
+            days = days_of_transactions(entry.transactions) | days_of([*entry.added.values(), *entry.removed.values()])
+            beside.update(dict.fromkeys(days, int(entry.facts["lakehouse.live_version"])))
+            facts = entry.facts
+    tried: set[date] = set()
+    if side is not None and side.version >= 0:
+        for entry in entries(beside_lake.path(table.quarantine_id), 0, side.version, side.partition_by):
+            tried |= days_of_transactions(entry.transactions)
+    return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
+
+
+def changed_days(live: Snapshot, candidate: Candidate) -> list[date]:
+    """The candidate's days that have changed in the live table since they were built, in order.
+
+    A live day that is as it was then, or holds the candidate's own files, has not; merging files is no change.
+    """
+    column, path = candidate.table.day_column, Path(live.uri)
+    now, own = _names_by_day(live, column), _names_by_day(candidate.main, column)
+    changed: set[date] = set()
+    for version in sorted(set(candidate.beside.values())):
+        then = _names_by_day(snapshot_at(path, version), column)
+        days = {d for d, v in candidate.beside.items() if v == version}
+        days = {d for d in days if now.get(d) != then.get(d) and now.get(d) != own.get(d)}
+        if not days:
+            continue
+        for entry in entries(path, version + 1, live.version, live.partition_by):
+            if entry.changes_rows:
+                changed |= days & days_of([*entry.added.values(), *entry.removed.values()])
+    return sorted(changed)
+
+
+def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = False) -> Swap:
+    """Make the candidate's files the content of the live table's days: the quarantine first, then one commit for all.
+
+    The files are linked into the live table's folder, so the candidate stays until it is dropped. Days that it does not
+    have stay as they are. A crash anywhere is made good by running it again; `lakehouse restore` to the version before
+    swaps back.
+
+    Args:
+        lake: where the tables are; no engine is used.
+        table: the live table.
+        by: who, for the history.
+        reason: why, for the history.
+        force: replace days that have changed in the live table since the candidate was built.
+
+    Raises:
+        UndoRefusedError: the live table has changed since, or the columns do not allow it; nothing was written.
+        PublishConflictError: a run published one of the days meanwhile.
+    """
+    candidate = open_candidate(lake, table)
+    target, side_target = targets(lake, table)
+    live = lake.snapshot(table.id)
+    kept = sorted(set(live.by_day(table.day_column)) - set(candidate.beside))
+    _refuse(table, live, candidate, kept, force=force)
+    days = candidate.days if kept else None
+    if kept:
+        live = ensure_table(target)  # columns that the candidate adds are nulls in the days that stay
+    main = _exchange(target, live, candidate.main, candidate, days)
+    side = None
+    if side_target is not None and candidate.side is not None and candidate.side.version >= 0:
+        side_live = ensure_table(side_target) if days else lake.snapshot(table.quarantine_id)
+        side_live = side_live if side_live.version >= 0 else ensure_table(side_target)
+        side = _exchange(side_target, side_live, candidate.side, candidate, days)
+    main, side = named_again(main), None if side is None else named_again(side)
+    facts = {
+        **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
+        "lakehouse.inputs": candidate.facts.get("lakehouse.inputs", "{}"),
+        "lakehouse.operation": "swap",
+        "lakehouse.candidate_version": str(candidate.main.version),
+        "lakehouse.by": by,
+        "lakehouse.reason": reason,
+    }
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(table.id, "before-quarantine-swap")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(table.id, "after-quarantine-swap")
+    committed = None
+    if not main.nothing:
+        figures = figures_of(candidate.main, table.day_column, candidate.days)
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
+        failpoint(table.id, "after-swap")
+        fold(lake.settings.root, lake.snapshot(table.id), table.id)
+    before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
+    return Swap(candidate.days, kept, before, after, main.base.version, committed)
+
+
+def drop_candidate(lake: Lake, table: Table) -> bool:
+    """Remove the candidate's folders; True where there was one. What was swapped in stays, whole."""
+    beside = CandidateLake(lake, table)
+    found = False
+    for name in (table.quarantine_id, table.id):
+        path = beside.path(name)
+        doomed = path.with_name(f"{path.name}__dropped")
+        found |= path.exists() or doomed.exists()
+        shutil.rmtree(doomed, ignore_errors=True)  # what a killed drop has left
+        if path.exists():
+            path.rename(doomed)  # at once, so that a half-removed candidate is never taken for one
+            shutil.rmtree(doomed)
+    return found
+
+
+def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[date], *, force: bool) -> None:
+    if live.version < 0 or not candidate.beside:
+        raise UndoRefusedError(f"{table.id}: its candidate has no day that passed its audit; there is nothing to swap.")
+    if live.partition_by != candidate.main.partition_by:
+        raise UndoRefusedError(
+            f"{table.id} is partitioned by {', '.join(live.partition_by)}, its candidate by "
+            f"{', '.join(candidate.main.partition_by)}; Delta cannot change that. Give the changed table a new name."
+        )
+    if table.upsert and kept:
+        raise UndoRefusedError(_torn(table, kept))
+    changed = changed_days(live, candidate)
+    if changed and not force:
+        raise UndoRefusedError(
+            f"{table.id}: {len(changed)} day(s) were published after the candidate's were built: {_listed(changed)}. "
+            f"Build those again (lakehouse candidate build {table.id} --from {changed[0]} --to {changed[-1]}) and "
+            "compare, or --force to lose what was published. Nothing was written."
+        )
+
+
+def _exchange(
+    target: Target, live: Snapshot, wanted: Snapshot, candidate: Candidate, days: Collection[date] | None
+) -> Exchange:
+    have, want = of_days(live.files, days), of_days(wanted.files, days)
+    names = {*map(day_transaction, candidate.days), *content_names(candidate.table, wanted, candidate.days)}
+    prints = {name: wanted.transaction(name) for name in sorted(names)}
+    # A day may have been swapped in from a candidate that does not say what its rows are: then nobody knows.
+    prints |= {n: WITHDRAWN for n, v in prints.items() if v is None and n not in map(day_transaction, candidate.days)}
+    return Exchange(
+        target,
+        live,
+        wanted,
+        [file for name, file in want.items() if name not in have],
+        [file for name, file in have.items() if name not in want],
+        {name: value for name, value in prints.items() if value is not None and value != _held(live, name)},
+        days,
+    )
+
+
+def _held(live: Snapshot, name: str) -> int:
+    found = live.transaction(name)
+    return WITHDRAWN if found is None else found
+
+
+def _names_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:
+    return {day: frozenset(f.first_name for f in files) for day, files in snapshot.by_day(column).items()}
+
+
+def _torn(table: Table, days: Sequence[date]) -> str:
+    return (
+        f"{table.id}: its rows move between days, so its candidate must hold every day that the live table has; it "
+        f"lacks {_listed(days)}. Build the whole of it: lakehouse candidate build {table.id}"
+    )
+
+
+def _listed(days: Sequence[date]) -> str:
+    return ", ".join(map(str, days[:_NAMED])) + (f", … ({len(days)} days)" if len(days) > _NAMED else "")

@@ -1,0 +1,208 @@
+"""A candidate against the live table: which rows and columns differ, found in one pass and judged by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.staged import UNSEEN
+from lakehouse.read.content import OF_THE_RUN
+from lakehouse.read.lake import Lake, in_days
+from lakehouse.versions.candidate import Candidate
+
+# What says which build wrote a row, rather than what the row says.
+_POSITION = ("_source_file", "_source_row")  # identifies a row of a table without a key
+_SIDES = ("live", "candidate")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a candidate differs from the live table, over the candidate's days.
+
+    Attributes:
+        days: the days compared.
+        rows: rows of the live table, and of the candidate.
+        only_live, only_candidate: rows whose key only one of them has.
+        changed: rows with the same key and other values; `columns` counts them by column.
+        by_day: days with differences: rows only live, only in the candidate, changed.
+        metrics: by column, sum (of numbers) and nulls of each side.
+        added, removed, retyped: columns that differ themselves; only shared ones are compared.
+        quarantined: rows in quarantine of each side.
+        sample: some differing rows without personal data.
+    """
+
+    days: Sequence[date]
+    rows: tuple[int, int]
+    only_live: int
+    only_candidate: int
+    changed: int
+    columns: Mapping[str, int]
+    by_day: Mapping[date, tuple[int, int, int]]
+    metrics: Mapping[str, Mapping[str, Any]]
+    added: Sequence[str]
+    removed: Sequence[str]
+    retyped: Sequence[str]
+    quarantined: tuple[int, int]
+    sample: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    @property
+    def same(self) -> bool:
+        """True where no reader could tell the two apart."""
+        rows = self.only_live + self.only_candidate + self.changed
+        columns = [*self.added, *self.removed, *self.retyped]
+        return not rows and not columns and self.quarantined[0] == self.quarantined[1]
+
+
+def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison:
+    """Compare a candidate with the live table as it is now, in one grouped pass over both.
+
+    What comes back to the driver is counts by day and at most `sample` rows.
+
+    Args:
+        lake: where the tables are, and what computes.
+        candidate: the candidate.
+        sample: most differing rows to show.
+    """
+    table, live = candidate.table, lake.snapshot(candidate.table.id)
+    frames = [_frame(lake, each, table, candidate.days) for each in (live, candidate.main)]
+    types = [{f.name: f.dataType for f in frame.schema.fields} for frame in frames]
+    shared = [name for name in types[1] if types[0].get(name) == types[1][name]]
+    retyped = [name for name in types[1] if name in types[0] and name not in shared]
+    names = [name for name in shared if name not in OF_THE_RUN]
+    key = _key(table, names)
+    others = [name for name in names if name not in key]
+    numbers = [name for name in names if isinstance(types[1][name], T.NumericType)]
+    found = _grouped(frames, table, key, others, numbers, max(1, -(-sample // max(1, len(candidate.days)))))
+    sums = {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
+    by_day: dict[date, tuple[int, int, int]] = {}
+    for row in found:
+        counts = (row["live"] - row["both"], row["candidate"] - row["both"], row["changed"])
+        if any(counts):
+            before = by_day.get(row["day"], (0, 0, 0))
+            by_day[row["day"]] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
+    return Comparison(
+        days=candidate.days,
+        rows=(sums["live"], sums["candidate"]),
+        only_live=sums["live"] - sums["both"],
+        only_candidate=sums["candidate"] - sums["both"],
+        changed=sums["changed"],
+        columns={n: total for n in others if (total := sum(row[f"differs_{n}"] for row in found))},
+        by_day=dict(sorted(by_day.items())),
+        metrics={n: _metrics(found, n, n in numbers) for n in names},
+        added=[n for n in types[1] if n not in types[0]],
+        removed=[n for n in types[0] if n not in types[1]],
+        retyped=retyped,
+        quarantined=_quarantined(lake, candidate),
+        sample=[_shown(row["sample"]) for row in found if row["sample"] is not None][:sample],
+    )
+
+
+def _frame(lake: Lake, snapshot: Snapshot, table: Table, days: Sequence[date]) -> DataFrame:
+    frame = lake.spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
+    return frame.where(in_days(table.day_column, days))
+
+
+def _key(table: Table, names: Sequence[str]) -> list[str]:
+    if table.key and set(table.key) <= set(names):
+        return list(table.key)
+    return list(_POSITION) if set(_POSITION) <= set(names) else list(names)
+
+
+def _grouped(
+    frames: Sequence[DataFrame],
+    table: Table,
+    key: Sequence[str],
+    others: Sequence[str],
+    numbers: Sequence[str],
+    most: int,
+) -> list[Row]:
+    """Counts and sums by day, in `most` groups each with one differing row, chosen by the hash of its key."""
+    live = F.col("_live")
+    values = F.struct(*others) if others else F.struct(F.lit(1))
+    one, two = (frame.select(*key, *others, F.lit(n == 0).alias("_live")) for n, frame in enumerate(frames))
+    by_key = (
+        one.unionByName(two)
+        .groupBy(*key)
+        .agg(
+            F.count_if(live).alias("_n_live"),
+            F.count_if(~live).alias("_n_candidate"),
+            F.any_value(F.when(live, values), True).alias("_of_live"),
+            F.any_value(F.when(~live, values), True).alias("_of_candidate"),
+        )
+    )
+
+    def value(side: str, name: str) -> Column:
+        return F.when(F.col(f"_n_{side}") > 0, F.col(name)) if name in key else F.col(f"_of_{side}")[name]
+
+    both = F.least("_n_live", "_n_candidate")
+    differs = {n: (both > 0) & ~value("live", n).eqNullSafe(value("candidate", n)) for n in others}
+    changed = reduce(or_, differs.values(), F.lit(False))
+    differing = changed | (F.col("_n_live") != F.col("_n_candidate"))
+    digest = F.xxhash64(*key)
+    figures = [
+        F.sum("_n_live").alias("live"),
+        F.sum("_n_candidate").alias("candidate"),
+        F.sum(both).alias("both"),
+        F.count_if(changed).alias("changed"),
+        *[F.count_if(each).alias(f"differs_{name}") for name, each in differs.items()],
+        F.min_by(F.when(differing, _sample(table, key, others, value)), F.when(differing, digest)).alias("sample"),
+    ]
+    for name in [*key, *others]:
+        for side in _SIDES:
+            there, each = F.col(f"_n_{side}"), value(side, name)
+            figures.append(F.sum(F.when(each.isNull(), there)).alias(f"nulls_{side}_{name}"))
+            if name in numbers:
+                total = each * there if name in key else each
+                figures.append(F.sum(total).alias(f"sum_{side}_{name}"))
+    day = F.coalesce(value("candidate", table.day_column), value("live", table.day_column)).alias("day")
+    return by_key.groupBy(day, F.pmod(digest, F.lit(most)).alias("group")).agg(*figures).collect()
+
+
+def _sample(table: Table, key: Sequence[str], others: Sequence[str], value: Any) -> Column:
+    shown = [name for name in [*key, *others] if name not in table.pii and name not in UNSEEN]
+    sides = [
+        F.when(F.col(f"_n_{side}") > 0, F.struct(*[value(side, name).alias(name) for name in shown])).alias(side)
+        for side in _SIDES
+    ]
+    return F.struct(*sides)
+
+
+def _shown(found: Row) -> dict[str, Any]:
+    """A differing row: what it is called, and the values that differ, of each side."""
+    live, candidate = (None if found[side] is None else found[side].asDict() for side in _SIDES)
+    if live is None or candidate is None:
+        only = "live" if candidate is None else "candidate"
+        return {"only": only, **(live or candidate or {})}
+    same = {name: value for name, value in live.items() if candidate[name] == value}
+    return {**same, **{name: {"live": live[name], "candidate": candidate[name]} for name in live if name not in same}}
+
+
+def _metrics(found: Sequence[Row], name: str, number: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for side in _SIDES:
+        said[f"{side}_nulls"] = sum(row[f"nulls_{side}_{name}"] or 0 for row in found)
+        if number:
+            said[f"{side}_sum"] = sum(row[f"sum_{side}_{name}"] or 0 for row in found)
+    return said
+
+
+def _quarantined(lake: Lake, candidate: Candidate) -> tuple[int, int]:
+    table = candidate.table
+    if candidate.side is None:
+        return 0, 0
+    wanted = set(candidate.days)
+    counts = [
+        sum(rows for day, rows in side.rows_by_day(table.day_column).items() if day in wanted)
+        for side in (lake.snapshot(table.quarantine_id), candidate.side)
+    ]
+    return counts[0], counts[1]

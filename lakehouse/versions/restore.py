@@ -1,0 +1,310 @@
+"""Restore: a table, or some days of it, becomes again what an older version holds, in one commit that copies nothing.
+
+The files of that version get second names, which the log then has, and each day's fingerprint goes back to the one that
+belongs to them: so the next run knows whether the day is current, and downstream tables see that their input has
+changed. Second names, because a vacuum may have begun that will remove the first ones: it cannot know of the new.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from lakehouse.build.plan import days_of_transactions
+from lakehouse.build.publish import targets
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import Commit, Target, exchange_files
+from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.log import (
+    Entry,
+    days_of,
+    entries,
+    figures_of,
+    gone_files,
+    snapshot_at,
+    versions,
+)
+from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
+from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.delta.staged import read_file, second_name
+from lakehouse.errors import HistoryGoneError, UndoRefusedError
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import fold
+
+_NAMED = 5  # days named in one message
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How one folder gets from what it holds to what it shall hold: files to name again, files to let go.
+
+    Attributes:
+        target: the table, or its quarantine.
+        base: what it holds.
+        wanted: what it shall hold.
+        added, removed: the difference.
+        transactions: values that go back, by application id.
+        days: the days asked for; None: all.
+    """
+
+    target: Target
+    base: Snapshot
+    wanted: Snapshot
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    transactions: Mapping[str, int]
+    days: Collection[date] | None
+
+    @property
+    def nothing(self) -> bool:
+        """True where it holds that already."""
+        return not (self.added or self.removed or self.transactions or self.changes_columns)
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether the table's columns go back as well: only a whole table's can."""
+        if self.days is not None or self.wanted.schema is None or self.base.schema is None:
+            return False
+        return bool(self.wanted.schema != self.base.schema)
+
+    @property
+    def touched(self) -> set[date]:
+        """Days that change, by their rows or by their fingerprint."""
+        return days_of([*self.added, *self.removed]) | days_of_transactions(self.transactions)
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What a restore would do, or did.
+
+    Attributes:
+        table: the table.
+        version: the version whose content comes back.
+        main, side: the table and its quarantine; None where it has none.
+        code_versions: by day, the code that made the rows that come back; a day without rows then has none.
+        committed: the version that the restore made; None where it wrote nothing.
+    """
+
+    table: Table
+    version: int
+    main: Exchange
+    side: Exchange | None
+    code_versions: Mapping[date, str] = field(default_factory=dict)
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    committed: int | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """True where table and quarantine hold that content already."""
+        return self.main.nothing and (self.side is None or self.side.nothing)
+
+    @property
+    def days(self) -> list[date]:
+        """Days of the table that change, its quarantine's included."""
+        return sorted(self.main.touched | (self.side.touched if self.side else set()))
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows that come back, and rows that go."""
+        return sum(f.rows for f in self.main.added), sum(f.rows for f in self.main.removed)
+
+
+def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] | None = None) -> Restore:
+    """What restoring would change, after making sure that it can be done; writes nothing.
+
+    Args:
+        lake: where the table is; no engine is used.
+        table: the table; its quarantine goes with it, to what it held when that version was committed.
+        version: whose content comes back.
+        days: only these daily partitions; None: the whole table, its columns included.
+
+    Raises:
+        HistoryGoneError: the version does not exist, or files it needs were removed by a vacuum.
+        UndoRefusedError: the days cannot be put back apart from others.
+    """
+    target, side_target = targets(lake, table)
+    base, wanted = lake.snapshot(table.id), snapshot_at(target.path, version)
+    between = list(entries(target.path, version + 1, base.version, base.partition_by))
+    if days is not None:
+        _refuse_columns(table, base, wanted)
+        if table.upsert:
+            _refuse_torn(table, between, set(days))
+    main = _exchange(target, base, wanted, between, days)
+    side = None
+    if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
+        side_base = lake.snapshot(table.quarantine_id)
+        before = quarantine_at(target.path, version, side_target.path)
+        then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
+        since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
+        side = _exchange(side_target, side_base, then, list(since), days)
+    for each in (side, main):
+        if each is not None and (gone := gone_files(each.target.path, each.added)):
+            raise _gone(each, gone)
+    figures = figures_of(wanted, table.day_column, main.touched)
+    codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
+    return Restore(table, version, main, side, codes, figures)
+
+
+def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
+    """Carry out a planned restore: the quarantine first, then the table, each in one commit.
+
+    A crash in between leaves the days of the two with different fingerprints, so that a run would build them again;
+    restoring once more ends the work. Where all is as wanted already, nothing is written.
+
+    Args:
+        lake: where the table is.
+        plan: what to do; its snapshots are what it is done on.
+        by: who restores, for the history.
+        reason: why, for the history.
+
+    Raises:
+        PublishConflictError: another run published one of the days meanwhile.
+        HistoryGoneError: a file was removed meanwhile; the table is as it was.
+    """
+    facts: dict[str, Any] = {
+        "lakehouse.operation": "restore",
+        "lakehouse.restored_version": str(plan.version),
+        "lakehouse.by": by,
+        "lakehouse.reason": reason,
+    }
+    name = plan.table.id
+    side, main = None if plan.side is None else named_again(plan.side), named_again(plan.main)
+    belongs = {}
+    if side is not None:
+        belongs[QUARANTINE_VERSION] = str(side.base.version)
+        if not side.nothing:
+            failpoint(name, "before-quarantine-restore")
+            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            failpoint(name, "after-quarantine-restore")
+    committed = None
+    if not main.nothing:
+        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
+        failpoint(name, "after-restore")
+        fold(lake.settings.root, lake.snapshot(name), name)
+    return replace(plan, committed=committed)
+
+
+def _exchange(
+    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[Entry], days: Collection[date] | None
+) -> Exchange:
+    have, want = of_days(base.files, days), of_days(wanted.files, days)
+    # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
+    texts = None if days is None else {day.isoformat() for day in days}
+    set_since = {name for entry in between for name in entry.transactions}
+    transactions = {}
+    for name in sorted(n for n in set_since if texts is None or n.rpartition("/")[2] in texts):
+        then = wanted.transaction(name)
+        if then != base.transaction(name):
+            transactions[name] = WITHDRAWN if then is None else then
+    return Exchange(
+        target,
+        base,
+        wanted,
+        [file for name, file in want.items() if name not in have],
+        [file for name, file in have.items() if name not in want],
+        transactions,
+        days,
+    )
+
+
+def of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:
+    """The files of some days (None: all) by their first names."""
+    texts = None if days is None else {day.isoformat() for day in days}
+    return {file.first_name: file for file in files if texts is None or file.partition[0] in texts}
+
+
+def named_again(change: Exchange) -> Exchange:
+    """The exchange, once its files have second names in the table's folder, younger than any vacuum that is on.
+
+    Raises:
+        HistoryGoneError: where a file is not there any more.
+    """
+    name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
+    for file in change.added:
+        path = folder + file.first_name
+        try:
+            second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
+        except FileNotFoundError:
+            raise _gone(change, [file]) from None
+        added.append(file._replace(path=path, logged=None, folder=str(change.target.path)))
+    if added:
+        failpoint(name, "after-names")
+    return replace(change, added=added)
+
+
+def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+    """Commit an exchange whose files are in the table's folder; returns its version.
+
+    Raises:
+        HistoryGoneError: a file was taken away during the commit; the table was put back to what it was.
+    """
+    version = _commit(change, facts)
+    if gone := gone_files(change.target.path, change.added):
+        before = {name: change.base.transaction(name) for name in change.transactions}
+        back = Exchange(
+            change.target,
+            open_snapshot(change.target.path, version),
+            change.base,
+            change.removed,
+            change.added,
+            {name: WITHDRAWN if number is None else number for name, number in before.items()},
+            change.days,
+        )
+        figures = figures_of(change.base, change.target.day_column, change.touched)
+        why = f"version {version} lost {gone[0].path}"
+        _commit(back, {**facts, "lakehouse.reason": f"put back: {why}", "lakehouse.metrics": figures})
+        raise _gone(change, gone)
+    return version
+
+
+def _commit(change: Exchange, facts: Mapping[str, Any]) -> int:
+    folder = change.target.path
+    added = [
+        read_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True))) for f in change.added
+    ]
+    days = None if change.days is None else sorted(change.days)
+    commit = Commit(change.transactions, facts)
+    schema = change.wanted.schema if change.changes_columns else None
+    return exchange_files(change.target, change.base, added, change.removed, commit, days=days, schema=schema)
+
+
+def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
+    name = table_name(change.target.path)
+    readable = [str(each.entry.version) for each in versions(change.target.path) if each.readable]
+    listed = ", ".join(readable[:_NAMED]) + (", …" if len(readable) > _NAMED else "")
+    return HistoryGoneError(
+        f"{name} version {change.wanted.version} cannot be restored: {len(gone)} of the {len(change.added)} files that "
+        f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
+        f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force."
+    )
+
+
+def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
+    """Files of the older version must be readable under the table's columns of today."""
+    assert base.schema is not None
+    assert wanted.schema is not None
+    now = {f.name: f.type for f in base.schema.fields}
+    wrong = [f.name for f in wanted.schema.fields if now.get(f.name) != f.type]
+    if wrong:
+        raise UndoRefusedError(
+            f"{table.id}: the columns have changed since version {wanted.version} ({', '.join(wrong)}), so its days "
+            "cannot stand beside newer ones. Restore the whole table (without --from and --to)."
+        )
+
+
+def _refuse_torn(table: Table, between: Sequence[Entry], days: set[date]) -> None:
+    """Rows of an upsert table move between days: what one commit replaced together goes back together."""
+    for entry in between:
+        touched = days_of([*entry.added.values(), *entry.removed.values()])
+        outside = sorted(touched - days)
+        if entry.changes_rows and touched & days and outside:
+            listed = ", ".join(map(str, outside[:_NAMED])) + (", …" if len(outside) > _NAMED else "")
+            raise UndoRefusedError(
+                f"{table.id}: version {entry.version} replaced {listed} together with days to restore. Its rows move "
+                "between days, so that one could be there twice or not at all. Restore those days too, or the whole "
+                "table (without --from and --to)."
+            )

@@ -1,0 +1,256 @@
+"""Tables keep themselves tidy, a bounded piece at a time: small files merged, dead ones removed, logs summed up.
+
+What is found untidy decides what is done, so that a night that was cut short, by its limits or by a kill, is gone on
+with in the next one. The table where it stopped comes first then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from lakehouse.build.stage import quarantine_schema
+from lakehouse.contracts import Table
+from lakehouse.delta.evolve import stored_schema
+from lakehouse.delta.log import oldest_entry, read_entry
+from lakehouse.delta.log_writer import DRAFT
+from lakehouse.delta.maintenance import TARGET_BYTES, Layout, compact, vacuum
+from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.staged import UNSEEN
+from lakehouse.errors import LakehouseError
+from lakehouse.read.lake import table_path
+from lakehouse.records.failures import fold as fold_failures
+from lakehouse.records.history import fold
+from lakehouse.records.ops import ops_tables
+from lakehouse.store.durable import settle
+
+SMALL_BYTES = TARGET_BYTES // 4
+MANY_SMALL = 4  # small files of one partition that are worth a merge
+CHECKPOINT_AFTER = 10  # entries
+LOG_DAYS = 90  # entries that are younger are never removed; more than any undo window
+BATCH_BYTES = 1 << 30  # merged in one commit
+DRAFT_SECONDS = 86_400.0
+_NEXT = "upkeep.next"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is done at once: seconds, and bytes of files that are merged."""
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Untidy:
+    """What is to be tidied in one table, as its log says.
+
+    Attributes:
+        partitions: that have several small files, by the value of the first partition column, with their bytes.
+        files: live files.
+        small: those of them that would be merged.
+        most: most files of one partition.
+        entries: log entries since the last checkpoint.
+    """
+
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    files: int = 0
+    small: int = 0
+    most: int = 0
+    entries: int = 0
+
+
+@dataclass
+class Tidied:
+    """What was done to one table; `left` counts partitions that wait for another night, `problem` says what failed."""
+
+    table: str
+    files_before: int = 0
+    files_after: int = 0
+    removed: int = 0
+    bytes_freed: int = 0
+    log_entries_removed: int = 0
+    checkpoint: bool = False
+    left: int = 0
+    busy: bool = False
+    problem: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done."""
+        done = self.files_before != self.files_after or self.removed or self.log_entries_removed
+        return bool(done or self.checkpoint)
+
+
+def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Layout]:
+    """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too."""
+    found: dict[str, Layout] = {}
+    for contract in tables:
+        found[contract.id] = Layout(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
+        if contract.rules:
+            path = table_path(root, contract.quarantine_id)
+            # A quarantined row may hold personal data anywhere in its raw text.
+            hidden = (*contract.pii, *UNSEEN)
+            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), hidden)
+    for name in ops_tables(root) if ops else ():
+        path = table_path(root, name)
+        found[name] = Layout(path, stored_schema(open_snapshot(path)))
+    return {name: layout for name, layout in found.items() if (layout.path / "_delta_log").exists()}
+
+
+def untidy(path: Path) -> Untidy:
+    """What is to be tidied in the table of a folder; reads its log only."""
+    snapshot = open_snapshot(path)
+    partitions: dict[str, int] = {}
+    small = most = 0
+    for values, files in snapshot.live.partitions.items():
+        most = max(most, len(files))
+        of_part = [file.size for file in files if file.size < SMALL_BYTES]
+        if len(of_part) >= MANY_SMALL and values and values[0] is not None:
+            partitions[values[0]] = partitions.get(values[0], 0) + sum(of_part)
+            small += len(of_part)
+    since = snapshot.version - max(_checkpoints(path), default=-1)
+    return Untidy(partitions, snapshot.live.number, small, most, since)
+
+
+def tidy(
+    root: Path,
+    tables: Collection[Table],
+    limits: Limits,
+    *,
+    undo_days: int,
+    busy: Callable[[], Collection[str]] = tuple,
+) -> Generator[Tidied]:
+    """Tidy every table of the lake until the limits are reached; what was done comes table by table.
+
+    Args:
+        root: of the lakehouse.
+        tables: its contracts.
+        limits: of this night.
+        undo_days: days for which every version stays readable.
+        busy: the tables that runs are building now, by `layer.name`; they, with their quarantines, are left alone, for
+            a run loses its commit where the files of its days change. Asked before each commit.
+    """
+    ends, spare = time.monotonic() + limits.seconds, limits.bytes
+    owners = {name: each.id for each in tables for name in (each.id, each.quarantine_id)}
+    contracts = {each.id: each for each in tables}
+    marker = root / "cache" / _NEXT
+    all_of = layouts(root, tables, ops=True)
+    for name in _from(list(all_of), marker):
+        if time.monotonic() >= ends:
+            return
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_text(name, encoding="utf-8")
+        done = Tidied(name)
+
+        def held(name: str = name) -> bool:
+            return owners.get(name, name) in busy()
+
+        try:
+            if held():
+                done.busy = True
+            else:
+                spare -= _merge(all_of[name], done, ends, spare, held)
+                _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, done)
+                if not held():
+                    gone = vacuum(all_of[name].path, undo_days * 24.0)
+                    done.removed, done.bytes_freed = len(gone.files), gone.size
+        except (LakehouseError, DeltaError, OSError) as error:  # the other tables are tidied all the same
+            done.problem = f"{type(error).__name__}: {error}"
+        yield done
+    marker.unlink(missing_ok=True)
+
+
+def _from(names: list[str], marker: Path) -> list[str]:
+    """The tables, beginning with the one where the last night stopped."""
+    with suppress(OSError, ValueError):
+        first = names.index(marker.read_text(encoding="utf-8"))
+        return names[first:] + names[:first]
+    return names
+
+
+def _merge(layout: Layout, done: Tidied, ends: float, spare: float, held: Callable[[], bool]) -> float:
+    """Merge small files, a batch of partitions in one commit; returns the bytes that were merged."""
+    found = untidy(layout.path)
+    merged = 0.0
+    waiting = sorted(found.partitions.items())
+    done.files_before = found.files
+    while waiting and time.monotonic() < ends and not held():
+        batch: list[str] = []
+        size = 0.0
+        while waiting and (not batch or size + waiting[0][1] <= BATCH_BYTES) and merged + size < spare:
+            value, number = waiting.pop(0)
+            batch.append(value)
+            size += number
+        if not batch:
+            break
+        compact(layout, values=batch)
+        merged += size
+    done.files_after, done.left = open_snapshot(layout.path).live.number, len(waiting)
+    return merged
+
+
+def _sum_up(root: Path, path: Path, contract: Table | None, name: str, done: Tidied) -> None:
+    """Write a checkpoint where there are many entries since the last, and remove entries that nobody needs."""
+    newest = max(_checkpoints(path), default=-1)
+    snapshot = fresh_snapshot(path)
+    if snapshot.delta is not None and snapshot.version - newest >= CHECKPOINT_AFTER:
+        snapshot.delta.create_checkpoint()
+        log = path / "_delta_log"
+        settle([log / f"{snapshot.version:020}.checkpoint.parquet", log / "_last_checkpoint"], log)
+        done.checkpoint = True
+    if contract is not None:  # what the entries say of days and rows is kept elsewhere before they go
+        if name == contract.id:
+            fold(root, snapshot, name)
+        else:
+            fold_failures(root, contract)
+    done.log_entries_removed = clean_up_log(path, datetime.now(UTC) - timedelta(days=LOG_DAYS))
+
+
+def clean_up_log(path: Path, before: datetime) -> int:
+    """Remove log entries that a checkpoint of that time or earlier sums up; returns how many files that were.
+
+    Every version from that moment on can be read afterwards as before, the one that stood at the moment included.
+
+    Args:
+        path: folder of the table.
+        before: the moment.
+    """
+    log = path / "_delta_log"
+    for draft in log.glob(f".*{DRAFT}"):  # of commits that were killed
+        with suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_SECONDS:
+                draft.unlink()
+    keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
+    if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
+        return 0
+    numbered = [each for each in log.iterdir() if each.name[:20].isdigit() and int(each.name[:20]) < keep]
+    for each in sorted(numbered):  # the oldest first: a kill leaves no gap between what is left
+        each.unlink(missing_ok=True)
+    return len(numbered)
+
+
+def _older(path: Path, version: int, before: datetime) -> bool:
+    if version < oldest_entry(path):
+        return True
+    return read_entry(path, version, ()).time <= before
+
+
+def _sound(checkpoint: Path) -> bool:
+    try:
+        pq.read_metadata(checkpoint)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it: the entries are needed then
+        return False
+    return True
+
+
+def _checkpoints(path: Path) -> Sequence[int]:
+    names = [each.name for each in (path / "_delta_log").glob("*.checkpoint.parquet")]
+    return [int(name[:20]) for name in names if name[:20].isdigit()]

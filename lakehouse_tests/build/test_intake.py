@@ -1,0 +1,382 @@
+"""Batches from a real PostgreSQL: what is taken, when it is taken again, and what the checks notice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakehouse.bronze.orders import orders
+from lakehouse.build.build import build
+from lakehouse.build.intake import _Intake, clock_apart
+from lakehouse.build.publish import BuildResult, targets
+from lakehouse.build.touched import stale_days
+from lakehouse.checks.audit import audit, check_names
+from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
+from lakehouse.contracts import Table
+from lakehouse.delta.commit import Commit, append_batch
+from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
+from lakehouse.orchestration.retries import is_transient
+from lakehouse.records.erasures import Erasure, marks_key, note
+from lakehouse.silver.order_status import order_status
+from lakehouse.sources.people import person_mark
+from lakehouse.sources.postgres import Database, Moment, micros
+from lakehouse.versions.restore import plan_restore, restore
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.making import rows_of
+from lakehouse_tests.postgres import Server, Shop
+
+ASKED = date(2026, 1, 1)
+assert orders.extract is not None
+EXTRACT = orders.extract
+
+
+def variant(**change: Any) -> Table:
+    """bronze.orders taken in another way."""
+    return replace(orders, inputs={"rows": replace(EXTRACT, **change)})
+
+
+class Taking:
+    """A lake that takes from a shop."""
+
+    def __init__(self, make: LakeFactory, shop: Shop, bronze: Table = orders, **kwargs: Any) -> None:
+        self.shop, self.bronze = shop, bronze
+        self.lake = make(bronze, order_status, **kwargs)
+        self.point_to(shop.url)
+
+    def point_to(self, url: str | None) -> None:
+        """Set the address of the source."""
+        secret = SecretStr(url) if url else None
+        self.lake.settings = self.lake.settings.model_copy(update={"orders_url": secret})
+
+    def take(self, *, whole: bool = False) -> BuildResult:
+        """One batch."""
+        return build(self.lake, self.bronze, [ASKED], run_id="test", force=whole)
+
+    def refresh(self) -> list[date]:
+        """Build the days of silver that are not current; returns them."""
+        days = stale_days(self.lake, order_status)
+        result = build(self.lake, order_status, days, run_id="test")
+        assert result.with_status("published") == days
+        return days
+
+    def silver(self) -> set[tuple[str, ...]]:
+        """Living orders as texts."""
+        rows = rows_of(self.lake.path("silver.order_status"))
+        assert len({row["order_id"] for row in rows}) == len(rows)
+        return {
+            (
+                row["order_id"], row["user_id"], row["status"], str(row["amount"]), row["currency"],
+                row["updated_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f"),
+            )
+            for row in rows if row["deleted_at"] is None
+        }  # fmt: skip
+
+    def versions(self) -> Counter[tuple[Any, ...]]:
+        """How often each version of a row is in bronze."""
+        rows = rows_of(self.lake.path("bronze.orders"))
+        return Counter((row["order_id"], row["_xid"], row["_tombstone"], row["updated_at"]) for row in rows)
+
+    def log(self, version: int) -> dict[str, list[Any]]:
+        """The actions of one entry of bronze's log by kind."""
+        path = self.lake.path("bronze.orders") / "_delta_log" / f"{version:020}.json"
+        found: dict[str, list[Any]] = {}
+        for line in path.read_text().splitlines():
+            for kind, action in json.loads(line).items():
+                found.setdefault(kind, []).append(action)
+        return found
+
+
+def commit_lag(result: BuildResult) -> Outcome:
+    """The check of the lag."""
+    (found,) = [each for each in result.outcomes if each.check == "commit_lag"]
+    return found
+
+
+@pytest.fixture
+def shop(server: Server) -> Shop:
+    """A database of the test's own."""
+    return server.shop()
+
+
+@pytest.fixture
+def taking(lake: LakeFactory, shop: Shop, spark: SparkSession) -> Taking:
+    """A lake that takes from it exactly."""
+    assert spark is not None
+    return Taking(lake, shop)
+
+
+def test_no_address_of_a_database_is_stored_and_an_order_named_by_one_is_still_one(taking: Taking) -> None:
+    """Without it, an address in any column but a personal one would be in tables, statistics and checks."""
+    shop, path = taking.shop, taking.lake.path("bronze.orders")
+    shop.run(
+        "SELECT place('ann@leak.example', 'placed', 10, '2026-03-01Z');"
+        "SELECT place('b', 'for Ann@Leak.example', 20, '2026-03-01Z');"
+        "UPDATE orders SET currency = 'ann%40leak.example' WHERE order_id = 'b'"
+    )
+    taking.take()
+    shop.run("UPDATE orders SET status = 'paid' WHERE order_id LIKE 'ann%'")
+    taking.take()
+    shop.run("DELETE FROM orders WHERE order_id LIKE 'ann%'")
+    taking.take()
+    rows = rows_of(path)
+    (token,) = {row["order_id"] for row in rows if row["order_id"] != "b"}
+    assert [row["_tombstone"] for row in rows if row["order_id"] == token].count(True) == 1
+    assert {row["currency"] for row in rows if row["order_id"] == "b"} == {token}
+    for file in path.rglob("*.*"):
+        assert b"leak.example" not in file.read_bytes().lower(), file
+    assert "leak.example" not in str(rows).lower()
+
+
+def test_batches_follow_the_source(taking: Taking) -> None:
+    """Without it, changes, corrected dates and deletions would not reach silver, or rows be taken twice."""
+    shop = taking.shop
+    shop.run(
+        "SELECT place('a', 'placed', 10, '2026-03-01Z'); SELECT place('b', 'placed', 20.005, '2026-03-02Z');"
+        "SELECT place('c', 'placed', 30, '2026-03-02Z')"
+    )
+    first = taking.take()
+    assert (first.facts["batch/number"], first.facts["batch/rows"]) == (1, 3)
+    assert first.facts["batch/event_days"] == "2026-03-01, 2026-03-02"
+    assert taking.refresh() == [date(2026, 3, 1), date(2026, 3, 2)]
+    assert taking.silver() == shop.orders()
+
+    entry = taking.log(first.version)
+    marks = {action["appId"]: action["version"] for action in entry["txn"]}
+    said = json.loads(entry["commitInfo"][0]["lakehouse.batch"])
+    assert marks["intake/orders/batch"] == said["number"] == 1
+    assert said["snapshot"].split(":")[0] == str(marks["intake/orders/xid"])
+    assert sum(json.loads(action["stats"])["numRecords"] for action in entry["add"]) == said["rows"] == 3
+
+    again = taking.take()
+    assert (again.version, again.facts["batch/rows"]) == (first.version, 0), "nothing new must add no commit"
+
+    shop.run("UPDATE orders SET status = 'paid' WHERE order_id = 'a'; DELETE FROM orders WHERE order_id = 'b'")
+    shop.run("UPDATE orders SET created_at = '2026-03-05Z' WHERE order_id = 'c'; SELECT place('d', 'new', 1)")
+    assert taking.take().facts["batch/rows"] == 4
+    taking.refresh()
+    assert taking.silver() == shop.orders()
+    assert {row["order_id"] for row in rows_of(taking.lake.path("silver.order_status")) if row["deleted_at"]} == {"b"}
+    assert taking.take(whole=True).facts["batch/rows"] == 0
+    assert set(taking.versions().values()) == {1}
+
+
+def test_one_read_only_snapshot(taking: Taking) -> None:
+    """Without it, a transaction could be half in a batch, and the server's time zone move orders between days."""
+    database = Database(taking.lake.spark, SecretStr(taking.shop.url), EXTRACT)
+    names = ("transaction_isolation", "transaction_read_only", "TimeZone")
+    row = database._query("SELECT " + ", ".join(f"current_setting('{n}') AS c{i}" for i, n in enumerate(names))).first()
+    assert row is not None
+    assert tuple(row) == ("repeatable read", "on", "UTC")
+
+
+def test_an_older_version_that_comes_later_changes_nothing(taking: Taking) -> None:
+    """Without it, a source that replays old changes would undo newer ones."""
+    taking.shop.run("SELECT place('a', 'placed', 1); UPDATE orders SET status = 'paid'")
+    taking.take()
+    taking.refresh()
+    before = taking.silver()
+    taking.shop.run(
+        "ALTER TABLE orders DISABLE TRIGGER touch; "
+        "UPDATE orders SET status = 'placed', updated_at = updated_at - interval '1 hour'"
+    )
+    assert taking.take().facts["batch/rows"] == 1
+    taking.refresh()
+    assert taking.silver() == before
+
+
+def test_a_transaction_longer_than_the_lag(lake: LakeFactory, shop: Shop, spark: SparkSession, tmp_path: Any) -> None:
+    """Without it, the lag mode would lose rows and say nothing; the exact mode must lose none."""
+    assert spark is not None
+    lag = timedelta(seconds=0.3)
+    blind = variant(mode="lag", lag=lag, overlap=timedelta(0))
+    wary = variant(mode="lag", lag=lag)
+    takings = {
+        name: Taking(lake, shop, bronze, root=tmp_path / name)
+        for name, bronze in {"blind": blind, "wary": wary, "exact": orders}.items()
+    }
+
+    def take() -> dict[str, BuildResult]:
+        time.sleep(lag.total_seconds() + 0.05)
+        made = {name: each.take() for name, each in takings.items()}
+        for each in takings.values():
+            each.refresh()
+        return made
+
+    shop.run("SELECT place('a', 'placed', 1)")
+    assert all(commit_lag(each).passed for each in take().values())
+    with shop.session() as slow:
+        slow("BEGIN; SELECT place('late', 'placed', 1); UPDATE orders SET status = 'paid' WHERE order_id = 'a'")
+        shop.run("SELECT place('quick', 'placed', 1)")
+        meanwhile = take()
+        for name in ("blind", "wary"):
+            assert not commit_lag(meanwhile[name]).passed
+            assert "has been open for" in commit_lag(meanwhile[name]).message
+        assert takings["exact"].silver() == shop.orders()
+        slow("COMMIT")
+    shop.run("SELECT place('b', 'placed', 1)")
+    after = take()
+    assert {name: each.silver() == shop.orders() for name, each in takings.items()} == {
+        "blind": False, "wary": True, "exact": True,
+    }  # fmt: skip
+    assert {row[0] for row in shop.orders() - takings["blind"].silver()} == {"late", "a"}
+    found = commit_lag(after["wary"])
+    assert not found.passed
+    assert not found.blocking, "the rows that were found must be published all the same"
+    assert found.values["late_rows"] == 2
+    assert float(found.values["late_by_seconds"]) > lag.total_seconds()
+    assert "raise lag" in found.message
+    assert commit_lag(after["exact"]).passed
+
+
+def test_a_second_intake_does_not_double(taking: Taking) -> None:
+    """Without it, a batch that was overtaken would be added on top, or rows between the two be skipped."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    taking.take()
+    slow = _Intake(taking.lake, orders, [], "slow")
+    taking.shop.run("SELECT place('b', 'placed', 1)")
+    taking.take()
+    taking.shop.run("SELECT place('c', 'placed', 1)")
+    with pytest.raises(PublishConflictError, match=r"bronze\.orders"):
+        slow.run(whole=False)
+    taking.take()
+    taking.refresh()
+    assert taking.silver() == taking.shop.orders()
+    assert set(taking.versions().values()) == {1}
+
+
+def test_another_database_is_read_from_its_beginning(taking: Taking, server: Server) -> None:
+    """Without it, after a move to another cluster every row below the old watermark would be missed."""
+    taking.shop.run("".join(f"SELECT place('o{n}', 'placed', 1);" for n in range(20)))
+    taking.take()
+    moved = server.shop()
+    moved.run("SELECT place('o1', 'moved', 2); SELECT place('new', 'placed', 1)")
+    taking.point_to(moved.url)
+    result = taking.take()
+    assert result.facts["batch/whole"].startswith("another database")
+    assert result.facts["batch/rows"] == 2
+    taking.refresh()
+    assert moved.orders() <= taking.silver()
+
+
+def test_a_database_that_was_put_back_is_read_from_its_beginning(taking: Taking) -> None:
+    """Without it, transaction numbers that are given out a second time would pass for rows that are here already."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    taking.take()
+    target, _ = targets(taking.lake, orders)
+    ahead = {"intake/orders/high": 1 << 50, "intake/orders/xid": 1 << 50}  # as if the last batch were from the future
+    append_batch(target, taking.lake.snapshot(orders.id), [], Commit(ahead))
+    taking.shop.run("SELECT place('b', 'placed', 1)")
+    result = taking.take()
+    assert result.facts["batch/whole"].startswith("the database has been put back")
+    assert result.facts["batch/rows"] == 2
+    taking.refresh()
+    assert taking.silver() == taking.shop.orders()
+    assert taking.take().facts["batch/rows"] == 0
+
+
+def test_a_change_of_mode_takes_nothing_twice(taking: Taking) -> None:
+    """Without it, rows between the watermarks of the two modes would be missed, or all of them be here twice."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    taking.take()
+    taking.shop.run("SELECT place('b', 'placed', 1)")
+    time.sleep(0.05)
+    taking.bronze = variant(mode="lag", lag=timedelta(0))
+    result = taking.take()
+    assert (result.facts["batch/whole"], result.facts["batch/rows"]) == ("the mode has changed", 1)
+    assert set(taking.versions().values()) == {1}
+
+
+def test_the_checks_are_those_that_are_listed() -> None:
+    """Without it, a check that Dagster lists but no batch reports would look passed for ever."""
+    assert {each.check for each in audit(orders, DayMetrics(ASKED), {})} == set(check_names(orders))
+    hidden = DayMetrics(ASKED, source={"open_seconds": None, "open_transactions": HIDDEN})
+    (found,) = [each for each in audit(orders, hidden, {}) if each.check == "commit_lag"]
+    assert "GRANT pg_read_all_stats" in found.message
+
+
+def test_the_databases_clock_is_measured(taking: Taking) -> None:
+    """Its times are those of every order; here both clocks are one, so the truth is within what is claimed."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    result = taking.take()
+    ahead, within = (result.facts[f"batch/clock_{name}_seconds"] for name in ("ahead", "within"))
+    assert 0 < within < 60
+    assert abs(ahead) <= within
+    (found,) = [each for each in result.outcomes if each.check == "database_clock"]
+    assert found.passed
+
+
+def test_a_database_whose_clock_is_wrong_is_named() -> None:
+    """Unnamed, its orders would be of other days than the web shop's, and nobody would know why."""
+    asked = datetime(2026, 3, 9, 10, 0, 0, tzinfo=UTC)
+    answered = asked + timedelta(seconds=2)
+    at = micros("2026-03-09T10:05:01.000000Z")
+    apart = clock_apart(Moment(at, "1:1:", 1, 1, "", None, True), asked, answered)
+    assert apart == {"clock_ahead_seconds": 300.0, "clock_within_seconds": 1.0}
+    for ahead, passed in ((300.0, False), (61.1, False), (61.0, True), (-61.1, False), (-61.0, True), (0.0, True)):
+        metrics = DayMetrics(ASKED, source=apart | {"clock_ahead_seconds": ahead})
+        (found,) = [each for each in audit(orders, metrics, {}) if each.check == "database_clock"]
+        assert (found.passed, found.blocking) == (passed, False), ahead
+        assert ("have it set" in found.message) != passed
+
+
+def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
+    """Without it, rows taken after the version that came back would never be taken again."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    first = taking.take().version
+    taking.shop.run("SELECT place('b', 'placed', 1)")
+    taking.take()
+    restore(taking.lake, plan_restore(taking.lake, orders, first), by="test")
+    assert len(taking.versions()) == 1
+    taking.take()
+    taking.refresh()
+    assert taking.silver() == taking.shop.orders()
+    assert set(taking.versions().values()) == {1}
+
+
+def test_a_forgotten_person_does_not_come_back(taking: Taking) -> None:
+    """Without it, the next change of an order would bring back whom the lake has forgotten."""
+    settings = taking.lake.settings
+    note(settings.root, Erasure("e1", "done", (person_mark("user", "ua", marks_key(settings)),)))
+    taking.shop.run("SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
+    assert taking.take().facts["batch/rows"] == 1
+    folder = taking.lake.path("bronze.orders")
+    assert [row["user_id"] for row in rows_of(folder)] == ["ub"]
+    files = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert [user for path in files for user in pq.read_table(path)["user_id"].to_pylist()] == ["ub"]
+
+
+def test_a_source_that_is_down_or_absent(taking: Taking) -> None:
+    """Without it, an outage would fail for good or leak the password, and a lake without a database could not run."""
+    password = taking.shop.server.password
+    taking.point_to(f"postgresql://u:{password}@127.0.0.1:1/shop")
+    with pytest.raises(SourceDownError, match="refused") as down:
+        taking.take()
+    assert is_transient(down.value)
+    taking.point_to(taking.shop.url.replace("/shop_", "/no_such_"))
+    with pytest.raises(SourceError, match="does not exist") as absent:
+        taking.take()
+    assert not is_transient(absent.value)
+    for each in (down, absent):
+        assert password not in str(each.value) + repr(each.value.__cause__)
+    taking.point_to(None)
+    result = taking.take()
+    assert result.facts == {"batch/source": "not configured: set LAKEHOUSE_ORDERS_URL"}
+    assert result.days[ASKED].status == "unchanged"
+
+
+def test_an_order_is_in_the_day_of_the_batch_by_the_databases_clock(taking: Taking) -> None:
+    """Without it, the clock of the machine that takes would decide where rows are."""
+    taking.shop.run("SELECT place('a', 'placed', 1, '2026-03-01Z')")
+    result = taking.take()
+    (row,) = rows_of(taking.lake.path("bronze.orders"))
+    at = datetime.fromisoformat(result.facts["batch/taken_at"])
+    assert (row["_arrival_date"], row["_event_date"]) == (at.date(), date(2026, 3, 1))

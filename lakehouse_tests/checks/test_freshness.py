@@ -1,0 +1,113 @@
+"""Freshness by the data's own time: what an old rebuild does not mend, and what the error budget counts."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from pyspark.sql import types as T
+
+from lakehouse.checks import freshness as module
+from lakehouse.checks.freshness import Freshness, freshness
+from lakehouse.contracts import Input, Table
+from lakehouse.records.history import Record
+from lakehouse_tests.making import model, table
+
+TODAY = date(2026, 3, 30)  # a Monday
+NOON = datetime(2026, 3, 30, 12, tzinfo=UTC)
+YESTERDAY = TODAY - timedelta(days=1)
+
+
+def sales(**policy: Any) -> Table:
+    """Due twelve hours after the end of a day."""
+    columns = {"id": (T.StringType(), pa.Field()), "day": (T.DateType(), pa.Field())}
+    given = {"fresh_within": timedelta(hours=12), **policy}
+    return table("silver.sales", model(**columns), lambda rows: rows, {"rows": Input("bronze.rows")}, **given)
+
+
+def usual(days: int = 60, last: date = YESTERDAY) -> list[Record]:
+    """A thousand rows a day, each published three hours after its end."""
+    first = last - timedelta(days=days - 1)
+    return [record(first + timedelta(days=n), hours=3, version=n + 1) for n in range(days)]
+
+
+def record(day: date, *, hours: float, rows: int = 1000, version: int = 1000) -> Record:
+    """One publication, some hours after the end of its day."""
+    at = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1, hours=hours)
+    return Record("silver.sales", day, version, at, "run", "v1", "publish", {}, {"rows": rows})
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, kept: list[Record], now: datetime = NOON, **policy: Any) -> Freshness:
+    """The freshness of a table with these records."""
+    ordered = sorted(kept, key=lambda each: each.version)
+    monkeypatch.setattr(module, "records", lambda root, name: ordered)
+    return freshness(Path("unused"), sales(**policy), now)
+
+
+def test_a_day_is_due_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a table would be called stale at midnight, or fresh for as long as anything runs."""
+    assert judged(monkeypatch, usual()).due == YESTERDAY
+    assert judged(monkeypatch, usual(), NOON - timedelta(minutes=1)).due == YESTERDAY - timedelta(days=1)
+    found = judged(monkeypatch, usual())
+    assert (found.met, found.newest, found.missed, found.budget_left) == (True, YESTERDAY, [], 1.0)
+    assert found.behind == timedelta(hours=12)
+
+
+def test_building_an_old_day_makes_nothing_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a backfill of last year would turn red to green, which Dagster's own policy does."""
+    stale = usual(last=TODAY - timedelta(days=4))
+    assert not judged(monkeypatch, stale).met
+    again = Record("silver.sales", date(2026, 2, 2), 999, NOON, "run", "v1", "publish", {}, {"rows": 1000})
+    found = judged(monkeypatch, [*stale, again])
+    assert (found.met, found.newest) == (False, TODAY - timedelta(days=4))
+    assert "2026-03-29, due 12 h after its end, is not complete" in found.text()
+
+
+def test_a_day_with_a_third_of_its_rows_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first file of a day would make the day fresh."""
+    part = [*usual(last=TODAY - timedelta(days=2)), record(YESTERDAY, hours=1, rows=300)]
+    found = judged(monkeypatch, part)
+    assert (found.met, found.days[-2].completeness) == (False, 0.3)
+    assert "not complete (30% of the usual rows)" in found.text()
+    whole = [*part, record(YESTERDAY, hours=5, version=1001)]
+    assert judged(monkeypatch, whole).met
+    assert judged(monkeypatch, part, known_events={YESTERDAY: "closed"}).met
+
+
+def test_the_budget_counts_days_that_were_late_even_if_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a team that is late each morning would look at green by noon."""
+    late = [TODAY - timedelta(days=n) for n in (3, 5)]
+    kept = [each for each in usual() if each.day not in late]
+    kept += [record(day, hours=20, version=500 + n) for n, day in enumerate(late)]
+    found = judged(monkeypatch, kept)
+    assert (found.met, found.missed, len(found.judged)) == (True, sorted(late), 30)
+    assert found.budget_left == pytest.approx(1 - 2 / 1.5)
+    assert judged(monkeypatch, kept, fresh_budget=0.2).budget_left == pytest.approx(1 - 2 / 6)
+
+
+def test_days_before_the_table_was_there_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the backfill of a new table would spend its budget for a month."""
+    backfilled = [
+        Record("silver.sales", each.day, each.version, NOON - timedelta(hours=9), "run", "v1", "publish", {}, {"rows": 1000})
+        for each in usual()
+    ]  # fmt: skip
+    found = judged(monkeypatch, backfilled)
+    assert (found.met, len(found.judged), found.missed) == (True, 0, [])
+    nothing = judged(monkeypatch, [])
+    assert (nothing.met, nothing.newest, nothing.behind) == (False, None, None)
+
+
+def test_a_lake_that_has_ended_is_judged_as_of_its_last_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, one click turns every table of a lake of last decade red, and alerts everybody."""
+    monkeypatch.setattr(module, "records", lambda root, name: usual())
+    years_later = NOON + timedelta(days=4000)
+    assert not freshness(Path("unused"), sales(), years_later).met
+    ended = freshness(Path("unused"), sales(), years_later, YESTERDAY)
+    assert (ended.met, ended.due, ended.newest) == (True, YESTERDAY, YESTERDAY)
+    assert ended.behind == timedelta(hours=12)
+    lacking = freshness(Path("unused"), sales(), years_later, TODAY)
+    assert (lacking.met, lacking.due) == (False, TODAY), "a last day that was never built is still told"
+    assert freshness(Path("unused"), sales(), NOON, TODAY + timedelta(days=9)) == judged(monkeypatch, usual())

@@ -1,0 +1,91 @@
+"""Distributions of published rows: exact where sums are, mergeable, and safe for every value a column can hold."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Numbers, merged, profiles
+
+AMOUNTS = st.lists(st.decimals(-1_000_000, 1_000_000, places=2, allow_nan=False), min_size=1, max_size=40)
+
+
+def numbers(folder: Path, values: Sequence[Decimal | None]) -> Numbers:
+    """The profile of a column, through a file."""
+    path = folder / "part.parquet"
+    pq.write_table(pa.table({"amount": pa.array(values, pa.decimal128(18, 2))}), path)
+    return profiles([path], ["amount", "not there"])[0].numbers["amount"]
+
+
+@given(several=st.lists(AMOUNTS, min_size=1, max_size=4))
+def test_files_merge_to_what_one_file_would_give(
+    several: list[list[Decimal]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without it, a day in two files would have another mean or sum than the same day compacted to one."""
+    folder = tmp_path_factory.mktemp("parts")
+    paths = []
+    for n, values in enumerate(several):
+        paths.append(folder / f"{n}.parquet")
+        pq.write_table(pa.table({"amount": pa.array(values, pa.decimal128(18, 2))}), paths[-1])
+    whole = [value for values in several for value in values]
+    found = merged(profiles(paths, ["amount"])).as_json()["profile"]["amount"]
+    floats = [float(value) for value in whole]
+    assert (found["count"], Decimal(found["sum"])) == (len(whole), sum(whole))
+    assert found["mean"] == pytest.approx(statistics.fmean(floats), abs=1e-6)
+    assert found["stddev"] == pytest.approx(statistics.pstdev(floats), abs=1e-3)
+    assert (found["min"], found["max"]) == (min(floats), max(floats))
+    logs = [math.copysign(math.log1p(abs(each)), each) for each in floats]
+    assert found["log_mean"] == pytest.approx(statistics.fmean(logs), abs=1e-9)
+
+
+def test_sums_are_exact(tmp_path: Path) -> None:
+    """Without it, reconciliation would find differences that only floating point makes."""
+    cent = Decimal("0.01")
+    assert numbers(tmp_path, [cent] * 1000 + [Decimal("1000000.00")]).total == Decimal("1000010.00")
+    assert numbers(tmp_path, [None, cent, None]).count == 1
+    assert numbers(tmp_path, [None]).total == 0
+
+
+def test_not_a_number_spoils_nothing(tmp_path: Path) -> None:
+    """Without it, one NaN would make the mean of its day, and the log entry that holds it, unreadable."""
+    path = tmp_path / "part.parquet"
+    values = [1.0, 3.0, math.nan, math.inf, None]
+    pq.write_table(pa.table({"price": pa.array(values, pa.float64())}), path)
+    found = profiles([path], ["price"])[0].as_json()["profile"]["price"]
+    assert (found["count"], found["mean"], found["max"]) == (2, 2.0, 3.0)
+
+
+def test_of_many_values_the_largest_are_named(tmp_path: Path) -> None:
+    """Without it, a column with a value a row would put each of them into the log."""
+    path = tmp_path / "part.parquet"
+    values = ["GBP"] * 5 + [f"X{n}" for n in range(MOST_CATEGORIES + 10)] + [None]
+    pq.write_table(pa.table({"currency": values}), path)
+    counted = profiles([path], ["currency"])[0].as_json()["categories"]["currency"]
+    assert (counted["GBP"], counted[OTHER], len(counted)) == (5, 11, MOST_CATEGORIES + 1)
+    assert sum(counted.values()) == len(values) - 1
+
+
+@given(several=st.lists(AMOUNTS, min_size=1, max_size=3))
+def test_sums_by_value_are_exact_whatever_the_files(
+    several: list[list[Decimal]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without it, revenue in pounds could hold a cent of the revenue in euros, or depend on how a day is stored."""
+    folder, expected = tmp_path_factory.mktemp("groups"), dict[str, Decimal]()
+    for n, values in enumerate(several):
+        currency = [("GBP", "EUR", None)[k % 3] for k in range(len(values))]
+        for name, value in zip(currency, values, strict=True):
+            if name:
+                expected[name] = expected.get(name, Decimal(0)) + value
+        columns = {"amount": pa.array(values, pa.decimal128(18, 2)), "currency": pa.array(currency, pa.string())}
+        pq.write_table(pa.table(columns), folder / f"{n}.parquet")
+    found = merged(profiles(sorted(folder.iterdir()), [], [("amount", "currency"), ("amount", "not there")]))
+    assert found.groups == {("amount", "currency"): expected}

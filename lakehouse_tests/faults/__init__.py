@@ -1,0 +1,1 @@
+"""Kills, races, broken disks and random histories, over all of the machinery."""

@@ -1,0 +1,141 @@
+"""A small table with a quarantine that is published, broken and put back without an engine.
+
+Run as a module, it is one restore, swap or compaction in a process of its own, which a failpoint may kill.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandera.pyspark as pa
+from pyspark.sql import types as T
+
+from lakehouse.build.plan import day_transaction
+from lakehouse.build.publish import targets
+from lakehouse.contracts import Input, Table
+from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.pairing import QUARANTINE_VERSION
+from lakehouse.read.lake import Lake
+from lakehouse.settings import Settings
+from lakehouse.versions.candidate import CandidateLake, swap
+from lakehouse.versions.restore import Restore, plan_restore, restore
+from lakehouse_tests.making import model, rows_of, stage_rows, table
+
+DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
+Content = Mapping[date, Sequence[str]]
+
+
+def tables(*, more: Any = None, **policy: Any) -> dict[str, Table]:
+    """`silver.things` with a row rule (and a column `more` of that type), and `gold.totals` that reads it."""
+    names: dict[str, Any] = {
+        "id": (T.StringType(), pa.Field()),
+        "day": (T.DateType(), pa.Field()),
+        "token": (T.StringType(), pa.Field(nullable=True)),
+        "n": (T.LongType(), pa.Field(ge=0)),
+    }
+    if more is not None:
+        names["more"] = (more, pa.Field(nullable=True))
+    things = table(
+        "silver.things", model("Things", **names), lambda lines: lines, {"lines": Input("bronze.lines")},
+        key=("id",), pii=("token",), **policy,
+    )  # fmt: skip
+    totals = table(
+        "gold.totals", model("Totals", day=names["day"], n=names["n"]), lambda things: things,
+        {"things": Input("silver.things", days_before=1)},
+    )  # fmt: skip
+    return {each.id: each for each in (things, totals)}
+
+
+def lake_at(root: Path, made: Mapping[str, Table] | None = None) -> Lake:
+    """The lake of these tables; it has no engine."""
+
+    def refuse() -> NoReturn:
+        raise AssertionError("an undo reads logs and footers only")
+
+    return Lake(Settings(root=root), tables() if made is None else made, refuse)
+
+
+def publish(
+    lake: Lake, good: Content, bad: Content | None = None, *, mark: int = 1, code: str = "v1", files: int = 1
+) -> int:
+    """Publish days as a run would: quarantine first, then the table, with fingerprints and figures; the new version."""
+    main, side = targets(lake, lake.table("silver.things"))
+    assert side is not None
+    base, side_base = ensure_table(main), ensure_table(side)
+    days = sorted(good)
+    prints = {day_transaction(day): mark * 100 + day.day for day in days}
+    facts = {**lake.facts, "lakehouse.run_id": f"run {mark}", "lakehouse.code_version": code}
+    rows = [_row(key, day, -1) for day, keys in (bad or {}).items() for key in keys]
+    aside = replace_days(side, side_base, stage_rows(side, rows, "quarantined"), days, Commit(prints, facts))
+    rows = [_row(key, day, mark) for day, keys in good.items() for key in keys]
+    figures = {str(day): {"rows": len(keys)} for day, keys in good.items()}
+    commit = Commit(prints, {**facts, QUARANTINE_VERSION: str(aside), "lakehouse.metrics": figures})
+    staged = [file for n in range(files) for file in stage_rows(main, rows[n::files])]
+    return replace_days(main, base, staged, days, commit)
+
+
+def _row(key: str, day: date, n: int) -> dict[str, Any]:
+    return {"id": key, "day": day, "token": f"secret {key}", "n": n, "_failed_rules": ["n_at_least_minimum"]}
+
+
+def beside(lake: Lake, good: Content, bad: Content | None = None, **how: Any) -> int:
+    """Build days of the candidate of `silver.things` as `build_candidate` would."""
+    made = CandidateLake(lake, lake.table("silver.things"))
+    made.facts = {
+        "lakehouse.operation": "candidate",
+        "lakehouse.live_version": str(lake.snapshot("silver.things").version),
+    }
+    return publish(made, good, bad, **{"mark": 9, "code": "v9", **how})
+
+
+def seen(lake: Lake, version: int | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Ids by day that readers see in the table and its quarantine."""
+    found = {}
+    for name in ("silver.things", "silver.things_quarantine"):
+        at = version if name == "silver.things" else None
+        found[name] = sorted((str(row["day"]), row["id"]) for row in rows_of(lake.path(name), at))
+    return found
+
+
+def prints(lake: Lake, name: str = "silver.things") -> dict[int, int | None]:
+    """Fingerprints by day of the month."""
+    snapshot = lake.snapshot(name)
+    return {day.day: snapshot.transaction(day_transaction(day)) for day in DAYS}
+
+
+def undo(lake: Lake, version: int, days: Sequence[date] | None = None) -> Restore:
+    """Plan and carry out a restore."""
+    return restore(
+        lake, plan_restore(lake, lake.table("silver.things"), version, days), by="ann", reason="a bad deploy"
+    )
+
+
+def in_a_process(root: Path, failpoint: str, *order: str) -> None:
+    """Carry out an order (`restore VERSION`, `swap` or `compact`) in a process that the failpoint kills; without one it ends."""
+    environment = {**os.environ, "LAKEHOUSE_FAILPOINT": failpoint}
+    command = [sys.executable, "-m", "lakehouse_tests.faults.undoing", str(root), *order]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == (-signal.SIGKILL if failpoint else 0), (done.returncode, done.stderr[-2000:])
+
+
+def main(root: str, what: str, *arguments: str) -> None:
+    """Carry out one order."""
+    lake = lake_at(Path(root))
+    if what == "restore":
+        undo(lake, int(arguments[0]))
+    elif what == "compact":
+        compact(Layout(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
+    else:
+        swap(lake, lake.table("silver.things"), by="ann")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,206 @@
+"""A person's rows leave Delta tables through the door, and files and log entries that remember them leave the disk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pandera.pyspark as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as T
+
+from lakehouse.build.plan import day_transaction
+from lakehouse.contracts import Input, Table
+from lakehouse.errors import LakehouseError
+from lakehouse.privacy.erase import days_of, delta_tables, erase_rows, other_columns, purge, table_of
+from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
+from lakehouse.read.lake import Lake
+from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
+from lakehouse.sources.people import FORGOTTEN, Person
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.making import having, model, put, rows_of, table
+
+MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
+TEXT = T.StringType()
+AT = datetime(2026, 3, 2, 10, 0, 0, 123456, tzinfo=UTC)
+COLUMNS = {
+    "user_id": (TEXT, pa.Field(nullable=True)),
+    "day": (T.DateType(), pa.Field()),
+    "product": (TEXT, pa.Field(nullable=True)),
+    "amount": (T.DecimalType(18, 2), pa.Field(nullable=True)),
+    "at": (T.TimestampType(), pa.Field(nullable=True)),
+    "_rescued": (TEXT, pa.Field(nullable=True)),
+    "_days": (T.ArrayType(T.DateType()), pa.Field(nullable=True)),
+}
+SALES: Table = table(
+    "silver.sales", model("Sales", **COLUMNS), lambda x: x, {"x": Input("bronze.x")}, pii=("user_id",),
+    person=("user_id",), profile=("amount",),
+)  # fmt: skip
+BEFORE = having(SALES, pii=(), person=())  # as it was before ids counted as personal data
+
+
+def row(user: str | None, product: str = "22423", rescued: str | None = None) -> dict[str, object]:
+    return {
+        "user_id": user, "product": product, "amount": Decimal("12.50"), "at": AT, "_rescued": rescued,
+        "_days": [MONDAY],
+    }  # fmt: skip
+
+
+MONDAYS = [
+    row("17841"), row("17841.0"), row("9", "17841"), row("8", rescued='{"friend":"17841"}'), row(None), row("99999")
+]  # fmt: skip
+
+
+@pytest.fixture
+def sales(lake: LakeFactory) -> Lake:
+    """Two days with the person in the first, and a log of before ids were personal data: bounds name people."""
+    made = lake(SALES)
+    put(made, BEFORE, MONDAY, [row("17841")])
+    put(made, BEFORE, MONDAY, MONDAYS)
+    put(made, BEFORE, TUESDAY, [row("9")], mark=5)
+    return made
+
+
+@pytest.fixture
+def person() -> Person:
+    return Person("17841", others=other_columns({SALES.id: SALES}))
+
+
+def test_rows_go_and_everything_else_stays_as_it_is(sales: Lake, person: Person) -> None:
+    """Without it, days whose landed files are gone would keep the person, or lose or change other people's rows."""
+    path = sales.path(SALES.id)
+    others = [each for each in rows_of(path) if each["user_id"] not in ("17841", "17841.0")]
+    assert days_of(path, SALES, person) == {MONDAY: 2}
+    mark = sales.snapshot(SALES.id).transaction(day_transaction(MONDAY))
+    assert erase_rows(sales.settings.root, path, SALES, person, "e1") == 3
+    mended = [{**each, "_rescued": json.dumps({"friend": FORGOTTEN})} if each["_rescued"] else each for each in others]
+    assert rows_of(path) == mended
+    now = sales.snapshot(SALES.id)
+    assert now.transaction(day_transaction(MONDAY)) != mark, "what reads the day would not be built again"
+    assert now.transaction(day_transaction(TUESDAY)) == 5
+    version = now.version
+    assert erase_rows(sales.settings.root, path, SALES, person, "e1") == 0
+    assert sales.snapshot(SALES.id).version == version
+
+
+def test_figures_follow_the_rows(sales: Lake, person: Person) -> None:
+    """Without it, the history would count rows that are gone, and baselines and reconciliation be off."""
+    path = sales.path(SALES.id)
+    erase_rows(sales.settings.root, path, SALES, person, "e1")
+    (entry,) = DeltaTable(str(path)).history(1)
+    figures = json.loads(entry["lakehouse.metrics"])[MONDAY.isoformat()]
+    assert entry["lakehouse.operation"] == "forget"
+    assert (figures["rows"], figures["profile"]["amount"]["sum"]) == (4, "50.00")
+
+
+def test_old_files_and_log_entries_that_name_the_person_are_removed(sales: Lake, person: Person) -> None:
+    """Without it, time travel and the bounds in old log entries would bring the person back."""
+    path = sales.path(SALES.id)
+    erase_rows(sales.settings.root, path, SALES, person, "e1")
+    rows, transactions = rows_of(path), sales.snapshot(SALES.id).transaction(day_transaction(TUESDAY))
+    assert any(names_person(file, person) for file in files_under(path))
+    removed, entries = purge(path, person, time.time() + 1)
+    assert removed == 2
+    assert entries > 0
+    assert not [file for file in files_under(path) if names_person(file, person)]
+    assert rows_of(path) == rows
+    assert sales.snapshot(SALES.id).transaction(day_transaction(TUESDAY)) == transactions == 5
+    assert purge(path, person, time.time() + 1) == (0, 0)
+    put(sales, SALES, TUESDAY, [row("9"), row("10")])
+    assert len(rows_of(path)) == len(rows) + 1, "the table can be written on"
+
+
+def test_a_file_that_may_be_a_running_jobs_stays(sales: Lake, person: Person) -> None:
+    """Without it, a run that began meanwhile would lose its staged files."""
+    path = sales.path(SALES.id)
+    erase_rows(sales.settings.root, path, SALES, person, "e1")
+    assert purge(path, person, time.time() - 3600)[0] == 0
+
+
+def test_a_history_without_the_person_is_kept(sales: Lake) -> None:
+    """Without it, every erasure would end time travel and undo for all tables."""
+    path = sales.path(SALES.id)
+    assert purge(path, Person("55555"), time.time() + 1) == (0, 0)
+    assert [len(rows_of(path, version)) for version in (1, 2, 3)] == [1, 6, 7]
+
+
+def test_what_is_no_layers_table_is_mended_in_place(lake: LakeFactory, person: Person) -> None:
+    """Without it, what is written down for ever about a table would lose entries, or name the person."""
+    columns = {"day": (T.DateType(), pa.Field()), "reason": (TEXT, pa.Field()), "n": (T.LongType(), pa.Field())}
+    ledger = replace(
+        table("silver.ledger", model("Ledger", **columns), lambda x: x, {"x": Input("bronze.x")}), layer="ops"
+    )
+    made = lake(ledger)
+    put(made, ledger, MONDAY, [{"reason": "asked for by 17841", "n": 17841}, {"reason": "none", "n": 2}])
+    (path,) = delta_tables(made.settings.root)
+    assert table_of(made.settings.root, path, {}) is None
+    assert erase_rows(made.settings.root, path, None, person, "e1") == 1
+    assert {(each["reason"], each["n"]) for each in rows_of(path)} == {
+        ("none", 2),
+        (f"asked for by {FORGOTTEN}", 17841),
+    }
+
+
+def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> None:
+    """Without it, previews of before, or an error text, would go on naming the person; free pages would too."""
+    store, log, free = tmp_path / "event_log.db", tmp_path / "engine.log", tmp_path / "runs.db"
+    event = {"step": "s", "size": 17841, "metadata": {"preview": "| user_id | n |\n|---|---|\n| 17841 | 3 |"}}
+    with sqlite3.connect(store) as database:
+        database.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, event TEXT)")
+        database.executemany("INSERT INTO events (event) VALUES (?)", [(json.dumps(event),), ("other",)])
+    database.close()
+    log.write_text("first\nuser 17841 failed\nlast")
+    ann = replace(person, emails=frozenset({"ann@example.com"}))
+    with sqlite3.connect(free) as database:
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("CREATE TABLE t (x TEXT)")
+        database.execute("INSERT INTO t VALUES (?)", ("ann@example.com" * 3 + " ann@example.com",))
+        database.commit()
+        database.execute("DELETE FROM t")
+    database.close()
+    assert names_person(free, ann), "a deleted row is still in the file"
+    for path in (store, log, free):
+        assert without_person(path, ann)
+        assert not names_person(path, ann)
+        assert not without_person(path, ann)
+    with sqlite3.connect(store) as database:
+        ((text,), (other,)) = database.execute("SELECT event FROM events ORDER BY id").fetchall()
+    database.close()
+    assert (json.loads(text)["size"], other) == (17841, "other")
+    assert json.loads(text)["metadata"]["preview"].endswith(f"| {FORGOTTEN} | 3 |")
+    assert log.read_text() == f"first\nuser {FORGOTTEN} failed\nlast"
+
+
+def test_an_event_store_in_use_is_said(tmp_path: Path, person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the erasure would end in a traceback of the database's."""
+    store = tmp_path / "event_log.db"
+    with sqlite3.connect(store, isolation_level=None) as database:
+        database.execute("CREATE TABLE events (event TEXT)")
+        database.execute("INSERT INTO events VALUES ('user 17841')")
+        database.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("lakehouse.privacy.traces.PATIENCE", 0.05)
+        with pytest.raises(TraceError, match=r"event_log\.db is in use.*lakehouse dev"):
+            without_person(store, person)
+        database.execute("ROLLBACK")
+    database.close()
+    assert issubclass(TraceError, LakehouseError)
+
+
+def test_the_ledger_knows_people_by_marks_and_a_repeat_once(tmp_path: Path) -> None:
+    """Without it, a killed erasure that is run again would be two, and the filter would begin only at its end."""
+    begun = Erasure("id-0", BEGUN, ("aa", "bb"))
+    note(tmp_path, begun)
+    note(tmp_path, begun)
+    assert forgotten(tmp_path) == {"aa", "bb"}
+    note(tmp_path, Erasure("id-0", DONE, ("aa", "bb"), {"landed_lines": 3}))
+    assert [(each.state, dict(each.counts)) for each in erasures(tmp_path)] == [
+        (BEGUN, {}),
+        (DONE, {"landed_lines": 3}),
+    ]
+    assert all(each.who and each.at for each in erasures(tmp_path))

@@ -1,0 +1,349 @@
+"""Rows in quarantine are known one by one: since when, how often, by which code, and whether somebody discarded them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as T
+
+from lakehouse.build.publish import Publisher
+from lakehouse.checks.audit import check_names
+from lakehouse.contracts import Input, Table
+from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.quarantine.replay import by_rules, discard
+from lakehouse.read.lake import Lake, table_path
+from lakehouse.records import depth
+from lakehouse.records import failures as module
+from lakehouse.records.depth import depth_now
+from lakehouse.records.failures import FAILURES, depth_of, failures, fold, judge_depth
+from lakehouse.records.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
+
+MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
+NOW = datetime(2026, 3, 9, tzinfo=UTC)
+SetAside = Callable[..., int]
+
+
+def sales(**policy: Any) -> Table:
+    """Sales by key; a quarantined one may lack its key."""
+    columns = {
+        "id": (T.StringType(), pa.Field()),
+        "day": (T.DateType(), pa.Field()),
+        "amount": (T.LongType(), pa.Field(ge=0, nullable=True)),
+        "email_token": (T.StringType(), pa.Field(nullable=True)),
+    }
+    return table(
+        "silver.sales", model("Sales", **columns), lambda lines: lines, {"lines": Input("bronze.lines")},
+        key=("id",), pii=("email_token",), **policy,
+    )  # fmt: skip
+
+
+def bad(key: str | None, *rules: str, **cells: Any) -> Row:
+    """A quarantined row."""
+    return {"id": key, "_failed_rules": list(rules or ("amount_at_least_minimum",)), **cells}
+
+
+@pytest.fixture
+def store(lake: LakeFactory) -> Lake:
+    """A lake of one table."""
+    return lake(sales())
+
+
+@pytest.fixture
+def set_aside(store: Lake) -> SetAside:
+    """Replaces the quarantine of days as a build with some code would; returns the version."""
+    numbers = count()
+
+    def put(day: date, rows: Sequence[Row], code: str = "v1") -> int:
+        made = Publisher(store, store.table("silver.sales"))._side
+        assert made is not None
+        files = stage_rows(made, [{"day": day, **row} for row in rows], "quarantined")
+        facts = {"lakehouse.run_id": f"run {next(numbers)}", "lakehouse.code_version": code}
+        return replace_days(made, ensure_table(made), files, [day], Commit({}, facts))
+
+    return put
+
+
+def by_key(store: Lake, set_aside: SetAside, keys: Sequence[str]) -> dict[int, str]:
+    """The number that identifies the row of each key."""
+    names = {}
+    for position, key in enumerate(keys):
+        day = date(2020, 1, 1) + timedelta(days=position)
+        set_aside(day, [bad(key)])
+        (found,) = failures(store.settings.root, store.table("silver.sales"), [day])
+        names[found.row] = key
+        set_aside(day, [])
+    return names
+
+
+def test_a_row_keeps_its_first_failure_and_counts_its_retries(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a rebuild would make every row look new, and nobody could tell an old problem from a fresh one."""
+    root, made = store.settings.root, store.table("silver.sales")
+    names = by_key(store, set_aside, ["a", "b", "c"])
+    set_aside(MONDAY, [bad("a"), bad("c")])
+    fold(root, made)
+    set_aside(TUESDAY, [bad("a")])
+    set_aside(MONDAY, [bad("a"), bad("b")], "v2")
+    set_aside(MONDAY, [bad("a"), bad("b", "amount_at_least_minimum", "id_present")], "v3")
+    found = {names[each.row]: each for each in failures(root, made, [MONDAY])}
+    assert found.keys() == {"a", "b"}
+    assert (found["a"].times, found["b"].times) == (3, 2)
+    assert found["a"].first < found["b"].first < found["b"].last == found["a"].last
+    assert {each.code_version for each in found.values()} == {"v3"}
+    assert found["b"].rules == ("amount_at_least_minimum", "id_present")
+
+
+def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a vacuum would take the past of rows away, or a fold that a crash repeated would double retries."""
+    root, made = store.settings.root, store.table("silver.sales")
+    for code in ("v1", "v2"):
+        set_aside(MONDAY, [bad("a"), bad(None, _source_file="f", _source_row=3, _raw="{}")], code)
+    before = failures(root, made)
+    assert [each.times for each in before] == [2, 2]
+    assert fold(root, made) == 2
+    assert fold(root, made) == 0
+    assert failures(root, made) == before
+    DeltaTable(str(table_path(root, made.quarantine_id))).vacuum(
+        0, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    assert failures(root, made) == before
+    set_aside(MONDAY, [bad("a")], "v3")
+    assert [each.times for each in failures(root, made)] == [3]
+
+
+def test_two_processes_that_fold_at_once_write_a_version_once(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a version could be there twice, and its rows count as retried: reading takes every record as it is."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")], "v1")
+    side = table_path(root, made.quarantine_id)
+    older = open_snapshot(side)
+    set_aside(MONDAY, [bad("a")], "v2")
+    real, raced = module.add_rows, list[bool]()
+
+    def earlier(path: Path, *at: int) -> Snapshot:
+        return older if path == side and not at else open_snapshot(path, *at)
+
+    def slow(*args: Any, **kwargs: Any) -> None:
+        if not raced:
+            raced.append(True)
+            with monkeypatch.context() as patch:  # the other one has not seen the second version yet
+                patch.setattr(module, "open_snapshot", earlier)
+                assert fold(root, made) == 1
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(module, "add_rows", slow)
+    assert fold(root, made) == 1
+    assert sorted(row["version"] for row in rows_of(table_path(root, FAILURES))) == [1, 2]
+    assert [each.times for each in failures(root, made)] == [2]
+
+
+def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a lakehouse that was built before rows were kept one by one could not be looked at any more."""
+    root, made = store.settings.root, store.table("silver.sales")
+    for code in ("v1", "v2"):
+        set_aside(MONDAY, [bad("a")], code)
+    DeltaTable(str(table_path(root, made.quarantine_id))).vacuum(
+        0, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    assert [(each.times, each.code_version) for each in failures(root, made)] == [(1, "v2")]
+
+
+def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) -> None:
+    """Without it, no build would work any more once the log of versions that were not folded is erased."""
+    root, made = store.settings.root, store.table("silver.sales")
+    for code in ("v1", "v2", "v3"):
+        set_aside(MONDAY, [bad("a")], code)
+    path = table_path(root, made.quarantine_id)
+    DeltaTable(str(path)).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    assert [(each.times, each.code_version) for each in failures(root, made)] == [(1, "v3")]
+    assert fold(root, made) == 1
+
+
+def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
+    """Without it, tidying up would count as if every row had failed again."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a", _source_file="f")])
+    side = Publisher(store, made)._side
+    assert side is not None
+    files = [*stage_rows(side, [{"day": MONDAY, **bad("a")}]), *stage_rows(side, [{"day": MONDAY, **bad("b")}])]
+    replace_days(side, ensure_table(side), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
+    before = failures(root, made)
+    assert compact(Layout(side.path, side.schema)).files_before == 2
+    assert sorted(failures(root, made), key=lambda each: each.row) == sorted(before, key=lambda each: each.row)
+
+
+def test_rows_without_key_or_origin_are_told_apart_by_their_columns(store: Lake, set_aside: SetAside) -> None:
+    """Without it, one discard would hide every row that lacks its key; personal data must not be in the number."""
+    root, made = store.settings.root, store.table("silver.sales")
+    rows = [bad(None, amount=1, email_token="x"), bad(None, amount=2), bad(None, _source_file="f", _source_row=1)]
+    set_aside(MONDAY, [*rows, bad(None, _source_file="f", _source_row=2)])
+    ids = {each.row for each in failures(root, made)}
+    assert len(ids) == 4
+    set_aside(MONDAY, [bad(None, amount=1, email_token="y"), *rows[1:]])
+    assert {each.row for each in failures(root, made)} < ids
+
+
+def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> Entry | None:
+    """Discard rows, or take it back."""
+    made = store.table("silver.sales")
+    return discard(store.settings.root, made, wanted, who="ann", at=NOW, reason="no sale", undo=undo)
+
+
+def test_a_discard_survives_rebuilds_but_not_a_new_defect(store: Lake, set_aside: SetAside) -> None:
+    """Without it, discarded rows would be back after the next backfill, or hide a defect that nobody has looked at."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a"), bad("b", "id_present")])
+    set_aside(TUESDAY, [bad("a")])
+    entry = decide(store, Wanted("amount_at_least_minimum", MONDAY))
+    assert entry is not None
+    assert (entry.rows, entry.rules) == (1, {"amount_at_least_minimum": 1})
+    assert decide(store, Wanted("amount_at_least_minimum", MONDAY)) is None
+    for code in ("v1", "v2"):
+        set_aside(MONDAY, [bad("a"), bad("b", "id_present")], code)
+        fold(root, made)
+        depth = depth_of(failures(root, made), NOW)
+        assert (depth.rows, depth.discarded, depth.by_rule) == (2, 1, {"id_present": 1, "amount_at_least_minimum": 1})
+    set_aside(MONDAY, [bad("a", "amount_at_least_minimum", "id_present")])
+    assert depth_of(failures(root, made), NOW).discarded == 0
+
+
+def test_a_discard_can_be_taken_back_and_made_again(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a slip of the hand would be for ever, or a second decision would be taken for a repeat of the first."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")])
+    assert decide(store, Wanted(), undo=True) is None
+    for undo, left in ((False, 0), (True, 1), (False, 0)):
+        assert decide(store, Wanted(), undo=undo) is not None
+        assert depth_of(failures(root, made), NOW).rows == left
+    kept = entries(root, made.id)
+    assert [each.action for each in kept] == ["discard", "keep", "discard"]
+    assert [(each.who, each.at, each.reason) for each in kept] == [("ann", NOW, "no sale")] * 3
+    assert len({each.id for each in kept}) == 3
+
+
+def test_one_decision_made_twice_at_once_is_one_entry(store: Lake, set_aside: SetAside) -> None:
+    """Without it, two people who press the same button would each be counted, and a retry after a crash too."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")])
+    entry = decide(store, Wanted())
+    assert entry is not None
+    write(root, entry)
+    write(root, replace(entry, at=NOW + timedelta(hours=1)))
+    assert entries(root, made.id) == [entry]
+
+
+def test_no_personal_data_is_kept_about_rows(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a token could be read from the records of rows long after it was erased everywhere else."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a", email_token="secret-token", _raw="secret-raw"), bad(None, email_token="secret-token")])
+    fold(root, made)
+    decide(store, Wanted())
+    for name in (FAILURES, LEDGER):
+        files = [path for path in table_path(root, name).rglob("*") if path.is_file()]
+        assert len(files) > 1
+        assert not any(b"secret" in path.read_bytes() for path in files)
+
+
+def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_path: Path) -> None:
+    """Without it, a quarantine could fill for months without anybody being told what is in it and since when."""
+    strict = sales(max_quarantine_rows=1, max_quarantine_age=timedelta(days=3))
+    assert "quarantine_depth" in check_names(strict)
+    assert "quarantine_depth" not in check_names(sales())
+    store = lake(strict)
+    made = Publisher(store, strict)._side
+    assert made is not None
+    files = stage_rows(made, [{"day": MONDAY, **bad("a")}, {"day": MONDAY, **bad("b")}], "quarantined")
+    replace_days(made, ensure_table(made), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
+    found = failures(tmp_path / "root", strict)
+    first = found[0].first
+    assert judge_depth(strict, depth_of(found[:1], first + timedelta(days=2)))[0]
+    for rows, age in ((found, 2), (found[:1], 4)):
+        passed, text = judge_depth(strict, depth_of(rows, first + timedelta(days=age)))
+        assert not passed
+        assert f"{len(rows)} rows in quarantine (at most 1)" in text
+        assert f"{first:%Y-%m-%d}" in text
+        assert f"amount_at_least_minimum {len(rows)}" in text
+        assert "lakehouse quarantine show silver.sales" in text
+    assert by_rules(found) == {MONDAY: {("amount_at_least_minimum",): [each.row for each in found]}}
+
+
+def test_days_without_bad_rows_are_not_looked_at_for_ever(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each build would open every version since the last bad row: more with every day that is sound."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a")])
+    assert fold(root, made) == 1
+    opened: list[tuple[int, ...]] = []
+    real = module.open_snapshot
+    monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
+    monkeypatch.setattr(module, "MOST_BEHIND", 5)
+    for number in range(12):
+        version = set_aside(TUESDAY + timedelta(days=number), [])
+        assert fold(root, made) == 0
+        done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
+        assert done is not None
+        assert version - done < 5
+    assert set(opened) == {()}, "an older version was opened"
+    set_aside(TUESDAY, [bad("b")])
+    assert fold(root, made) == 1
+    assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
+
+
+def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a build would have to look at every row in quarantine, or the check of the depth tell old numbers."""
+    root, made = store.settings.root, store.table("silver.sales")
+
+    def same() -> tuple[int, int]:
+        kept = depth_now(root, made, NOW)
+        assert kept == depth_of(failures(root, made), NOW)
+        return kept.rows, kept.discarded
+
+    assert same() == (0, 0)
+    set_aside(MONDAY, [bad("a"), bad("b"), bad(None)])
+    assert same() == (3, 0)  # not folded yet
+    for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
+        set_aside(day, [bad(each) for each in rows])
+        fold(root, made)
+        assert same() == (wanted, 0)
+    chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
+    write(root, Entry(made.id, DISCARD, "somebody", NOW, chosen))
+    assert same() == (1, 1)
+    set_aside(TUESDAY, [])
+    fold(root, made)
+    assert same() == (0, 1)
+
+
+def test_only_changed_days_are_looked_at_for_the_depth(
+    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, what a day costs would grow with every row that was ever set aside."""
+    root, made = store.settings.root, store.table("silver.sales")
+    set_aside(MONDAY, [bad("a"), bad("b")])
+    fold(root, made)
+    depth_now(root, made, NOW)
+    looked_at: list[Any] = []
+    monkeypatch.setattr(depth, "failures", lambda *args: looked_at.append(args[2:]) or failures(*args))
+    set_aside(TUESDAY, [bad("c")])
+    fold(root, made)
+    for _ in range(2):
+        assert depth_now(root, made, NOW).rows == 3
+    assert looked_at == [({TUESDAY},)]
+    (root / "cache" / "quarantine" / f"{made.id}.json").write_text("{")
+    assert depth_now(root, made, NOW).rows == 3
+    assert looked_at == [({TUESDAY},), ()]

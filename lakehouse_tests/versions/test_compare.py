@@ -1,0 +1,98 @@
+"""Comparing a candidate with the live table: every difference is counted, where it is, and no personal data is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+from lakehouse.versions.candidate import CandidateLake, open_candidate
+from lakehouse.versions.compare import Comparison, compare
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.faults.undoing import DAYS, tables
+from lakehouse_tests.making import put
+
+MON, TUE, WED, _ = DAYS
+Rows = dict[date, list[dict[str, Any]]]
+
+
+def row(key: str, n: int | None, email: str = "t") -> dict[str, Any]:
+    return {"id": key, "n": 0, "more": n, "token": email}
+
+
+@pytest.fixture
+def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
+    """Compares the rows of a live table with those of its candidate."""
+
+    def run(live: Rows, other: Rows, *, keyed: bool = True, sample: int = 10) -> Comparison:
+        made: dict[str, Table] = tables(more=T.LongType())
+        table = made["silver.things"]
+        if not keyed:
+            object.__setattr__(table, "key", ())
+        where: Lake = lake(*made.values())
+        for day, rows in live.items():
+            put(where, table, day, rows)
+        beside = CandidateLake(where, table)
+        for day, rows in other.items():
+            beside.facts = {"lakehouse.live_version": str(where.snapshot(table.id).version)}
+            _put(beside, table, day, rows)
+        return compare(where, open_candidate(where, table), sample=sample)
+
+    return run
+
+
+def _put(lake: Lake, table: Table, day: date, rows: list[dict[str, Any]]) -> None:
+    from lakehouse.build.publish import targets
+    from lakehouse.delta.commit import Commit, ensure_table, replace_days
+    from lakehouse_tests.making import stage_rows
+
+    main, side = targets(lake, table)
+    assert side is not None
+    ensure_table(side)
+    files = stage_rows(main, [{**each, "day": day} for each in rows])
+    replace_days(main, ensure_table(main), files, [day], Commit({f"day/{day}": 1}, lake.facts))
+
+
+def test_every_kind_of_difference_is_counted(compared: Callable[..., Comparison]) -> None:
+    """Without it, a candidate could be swapped in whose rows nobody expected, since only totals were looked at."""
+    live = {MON: [row("a", 1), row("b", 2), row("c", None)], TUE: [row("d", 4)], WED: [row("not asked", 9)]}
+    other = {MON: [row("a", 1), row("b", 3, "secret new"), row("e", 5)], TUE: [row("d", 4)]}
+    found = compared(live, other)
+    assert found.days == [MON, TUE]
+    assert (found.rows, found.only_live, found.only_candidate, found.changed) == ((4, 4), 1, 1, 1)
+    assert found.columns == {"more": 1, "token": 1}
+    assert found.by_day == {MON: (1, 1, 1)}
+    assert found.metrics["more"] == {"live_nulls": 1, "live_sum": 7, "candidate_nulls": 0, "candidate_sum": 13}
+    assert not found.same
+    shown = json.dumps(found.sample, default=str)
+    assert "secret" not in shown
+    assert "token" not in shown
+    assert len(found.sample) in (1, 2, 3)
+    for each in found.sample:
+        assert each in (
+            {"only": "live", "id": "c", "day": MON, "n": 0, "more": None},
+            {"only": "candidate", "id": "e", "day": MON, "n": 0, "more": 5},
+            {"id": "b", "day": MON, "n": 0, "more": {"live": 2, "candidate": 3}},
+        )
+
+
+def test_what_is_the_same_is_the_same(compared: Callable[..., Comparison]) -> None:
+    """Without it, the order of rows or files could pass for a difference, and nobody would trust the comparison."""
+    rows = [row("a", 1), row("b", None), row("c", 3)]
+    found = compared({MON: rows, TUE: []}, {MON: rows[::-1], TUE: []})
+    assert found.same
+    assert (found.by_day, found.columns, found.sample) == ({}, {}, [])
+
+
+def test_a_table_without_a_key_is_compared_by_whole_rows(compared: Callable[..., Comparison]) -> None:
+    """Without it, repeats of a row would pass for one, and a lost repeat for nothing."""
+    found = compared({MON: [row("a", 1), row("a", 1), row("b", 2)]}, {MON: [row("a", 1), row("b", 3)]}, keyed=False)
+    assert (found.rows, found.only_live, found.only_candidate, found.changed) == ((3, 2), 2, 1, 0)
+    assert found.metrics["more"]["live_sum"] == 4
+    assert found.metrics["more"]["candidate_sum"] == 4
