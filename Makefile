@@ -39,6 +39,7 @@ dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.
 # Three parts beside each other, as long as one another, for much of it waits: tables; the command line and the browser; all
 # others. The last two are shown at the end. A browser on a busy machine gets a second try, on a new server, for what it
 # failed.
+ROOMS := $(addprefix lakehouse_tests/,store delta read records checks privacy build versions lineage quarantine faults)
 PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$(1)
 .PHONY: test
 test: setup $(STAMPS)/archive browser database ## Run all tests; some of them: ARGS="-k publish"
@@ -46,12 +47,12 @@ ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
-	$(call PYTEST,others) --ignore=lakehouse_tests/tables --ignore=lakehouse_tests/commands -m "not ui" \
+	$(call PYTEST,others) $(addprefix --ignore=,$(ROOMS)) --ignore=lakehouse_tests/commands -m "not ui" \
 		>.pytest_cache/others.log 2>&1 & others=$$!; \
 	{ $(call PYTEST,commands) lakehouse_tests/commands; ended=$$?; \
 		$(call PYTEST,ui) -m ui || $(call PYTEST,ui) -m ui --last-failed || ended=$$?; exit $$ended; } \
 		>.pytest_cache/commands.log 2>&1 & commands=$$!; \
-	$(call PYTEST,tables) lakehouse_tests/tables; ended=$$?; \
+	$(call PYTEST,tables) $(ROOMS); ended=$$?; \
 	wait $$commands || ended=$$?; wait $$others || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/others.log; exit $$ended
 endif
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.machinery import FileFinder
 from pathlib import Path
+from types import ModuleType
 
-from lakehouse.contracts import Table
+from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
 from lakehouse.contracts.keys import upsert_mistakes
@@ -23,7 +24,7 @@ from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
 from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.contracts.table import LAYERS
 from lakehouse.contracts.versions import problems, read_lock, unlocked
-from lakehouse.errors import ContractError, UnknownTableError
+from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
 
@@ -39,7 +40,8 @@ def tables() -> dict[str, Table]:
         ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
-    _as_locked(declared())
+    if settings.tables == __package__:  # the lock is of this project's own tables
+        _as_locked(declared())
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract
@@ -50,17 +52,30 @@ def tables() -> dict[str, Table]:
     return used
 
 
-@lru_cache(maxsize=1)
-def declared() -> dict[str, Table]:
+def declared(home: str = "") -> dict[str, Table]:
     """Every table that has a file by `layer.name`, upstream tables first.
+
+    Args:
+        home: the package that holds them; empty: the one that LAKEHOUSE_TABLES names.
 
     Raises:
         ContractError: for whatever is wrong with the files, each alone and all together.
     """
+    return _declared(home or get_settings().tables)
+
+
+def forget_tables() -> None:
+    """Look for table files again when they are next asked for; for those who add one while a process runs."""
+    tables.cache_clear()
+    _declared.cache_clear()
+
+
+@lru_cache(maxsize=4)
+def _declared(home: str) -> dict[str, Table]:
     found: dict[str, Table] = {}
     wrong: list[str] = []
     for layer in LAYERS:
-        package = importlib.import_module(f"lakehouse.{layer}")
+        package = _package(home, layer)
         for module in pkgutil.iter_modules(package.__path__):
             if module.name.startswith("_") or not isinstance(module.module_finder, FileFinder):
                 continue
@@ -68,7 +83,7 @@ def declared() -> dict[str, Table]:
             try:
                 table = _load(f"{package.__name__}.{module.name}", path)
             except Exception as error:  # noqa: BLE001  # a table file may fail in any way; all are told together
-                wrong.append(told(error, path, f"lakehouse/{layer}/{module.name}.py", VOCABULARY))
+                wrong.append(told(error, path, f"{home.replace('.', '/')}/{layer}/{module.name}.py", VOCABULARY))
             else:
                 found[table.id] = table
     if wrong:
@@ -121,12 +136,44 @@ def _refuse(found: Iterable[Table], mistakes_of: Callable[[Table], list[Mistake]
     wrong = []
     for table in found:
         if mistakes := mistakes_of(table):
-            file = getattr(sys.modules.get(table.transform.__module__), "__file__", None)
-            shown = f"{table.layer}/{table.name}.py"
-            lines = MistakesError(mistakes, shown)
-            wrong.append(told(lines, Path(file), f"lakehouse/{shown}", VOCABULARY) if file else str(lines))
+            module = table.transform.__module__
+            file = getattr(sys.modules.get(module), "__file__", None)
+            lines = MistakesError(mistakes, f"{table.layer}/{table.name}.py")
+            wrong.append(told(lines, Path(file), f"{module.replace('.', '/')}.py", VOCABULARY) if file else str(lines))
     if wrong:
         raise ContractError("\n".join(wrong))
+
+
+def _package(home: str, layer: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{home}.{layer}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{home}.{layer}".startswith(error.name):
+            raise  # of something that a table file needs
+        raise SettingsError(
+            f"LAKEHOUSE_TABLES={home}: expected a package with the folders {', '.join(LAYERS)}, got no {error.name}; "
+            "install it, or set the name of another."
+        ) from None
+
+
+def landings() -> dict[str, Landing]:
+    """What lands as files, by the name of the source."""
+    return {table.landing.source: table.landing for table in tables().values() if table.landing}
+
+
+def get_landing(source: str) -> Landing:
+    """The landed source of that name.
+
+    Raises:
+        UnknownTableError: with the sources that there are.
+    """
+    known = landings()
+    if source in known:
+        return known[source]
+    near = difflib.get_close_matches(source, known, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    told = f"Sources: {', '.join(known)}." if known else "No table does."
+    raise UnknownTableError(f"No table reads landed files of {source!r}.{hint} {told}")
 
 
 def get_table(name: str) -> Table:
@@ -145,6 +192,17 @@ def get_table(name: str) -> Table:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
+
+
+def above(known: Mapping[str, Table], name: str) -> set[str]:
+    """Everything that a table reads, directly or not, by `layer.name`."""
+    parents = {each.table for each in known[name].upstream.values()}
+    return parents.union(*(above(known, each) for each in parents))
+
+
+def below(known: Mapping[str, Table], name: str) -> list[str]:
+    """Everything that reads a table, directly or not, by `layer.name`; in the order of `known`."""
+    return [each for each in known if name in above(known, each)]
 
 
 def _roots(table: Table) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lakehouse import __doc__ as about
-from lakehouse.commands.build import backfill, backfills, demo, intake, land
+from lakehouse.commands.build import backfill, backfills, intake, land
 from lakehouse.commands.change import candidate, forget, keys, late, undo
 from lakehouse.commands.inspect import (
     clocks,
@@ -29,6 +29,7 @@ from lakehouse.commands.inspect import (
 )
 from lakehouse.commands.operate import alerts, dev, doctor, maintain
 from lakehouse.errors import SettingsError
+from lakehouse.sample import demo
 from lakehouse.settings import get_settings
 from lakehouse.store.disk import keep_private
 

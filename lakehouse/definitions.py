@@ -23,7 +23,12 @@ defs = Definitions(
     assets=[*(build_asset(table) for table in tables().values()), *quarantine_assets()],
     asset_checks=[fresh, tidy],
     jobs=[whole_lake, freshness, upkeep, *QUARANTINE_JOBS],
-    schedules=[daily_schedule(whole_lake), freshness_schedule(freshness), upkeep_schedule(upkeep)],
+    # Dagster refuses a schedule by days of a job without tables, as a new project has.
+    schedules=[
+        *([daily_schedule(whole_lake)] if tables() else []),
+        freshness_schedule(freshness),
+        upkeep_schedule(upkeep),
+    ],
     sensors=[automation_sensor(whole_lake), alerts_sensor({table.id: table.owner for table in tables().values()})],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},
     # One process and one Spark session a run; the default executor would start a JVM a step.

@@ -28,6 +28,10 @@ class SourceError(LakehouseError):
     """Input cannot be found or read: landed files, or a database."""
 
 
+class GeneratorError(LakehouseError, ValueError):
+    """Sample data was asked for that cannot be made."""
+
+
 class SourceDownError(SourceError, ConnectionError):
     """A source cannot be reached at the moment; trying again may help."""
 

@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     )
 
     root: Path = Field(Path(".lakehouse"), description="Folder of the lakehouse: landing zone, tables, Dagster state")
+    tables: str = Field(
+        "lakehouse", description="Package whose folders bronze, silver and gold hold the tables, such as mycompany.lake"
+    )
     spark_url: str = Field(
         "local[*]", description="Where Spark runs: local[N], sc://host:port, spark://…, yarn, k8s://…"
     )

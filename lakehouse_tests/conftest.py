@@ -15,15 +15,16 @@ import pytest
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
-from lakehouse_tests.tally import lines
+from lakehouse_tests.fixtures.packages import SHOP
+from lakehouse_tests.fixtures.tally import lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse_tests.postgres import Server
+    from lakehouse_tests.fixtures.postgres import Server
 
 PII_KEY = "a key of the tests"
-_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TEST_DATA"}
+_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA"}
 
 # A query over a few rows costs its plan: to compile it, and to plan it again after every stage, is a third of the time.
 TINY = {
@@ -84,7 +85,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The one PostgreSQL server, whose transaction numbers wrap around while the tests run."""
-    from lakehouse_tests.postgres import binaries, serving
+    from lakehouse_tests.fixtures.postgres import binaries, serving
 
     if binaries() is None and not os.environ.get("CI"):
         pytest.skip("no PostgreSQL server here: make database")
@@ -120,6 +121,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["LAKEHOUSE_TABLES"] = SHOP  # here, since tests ask for tables while they are collected
+    # Wherever a process that a test starts stands, it finds them.
+    paths = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
 

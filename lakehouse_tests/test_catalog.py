@@ -11,12 +11,12 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-import lakehouse.gold
-from lakehouse import catalog
-from lakehouse.catalog import _upstream_first, agree, declared, get_table, tables
+import lakehouse_tests.fixtures.shop.gold as gold_layer
+from lakehouse.catalog import _upstream_first, agree, declared, forget_tables, get_table, tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import ContractError, UnknownTableError
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures import shop
+from lakehouse_tests.fixtures.making import model, table
 
 
 def made(name: str, *reads: str) -> Table:
@@ -30,7 +30,7 @@ def made(name: str, *reads: str) -> Table:
 def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
     """Without it, a new file could be overlooked, or a table be built before what it reads."""
     found = declared()
-    folder = Path(catalog.__file__).parent
+    folder = Path(shop.__file__).parent
     files = {f"{layer}.{p.stem}" for layer in ("bronze", "silver", "gold") for p in (folder / layer).glob("[!_]*.py")}
     assert set(found) == files
     order = list(found)
@@ -81,13 +81,11 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 @pytest.fixture
 def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that is in the gold layer for the time of a test."""
-    monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
-    tables.cache_clear()
-    declared.cache_clear()
+    monkeypatch.setattr(gold_layer, "__path__", [*gold_layer.__path__, str(tmp_path)])
+    forget_tables()
     yield tmp_path / "made_by_a_test.py"
-    sys.modules.pop("lakehouse.gold.made_by_a_test", None)
-    tables.cache_clear()
-    declared.cache_clear()
+    sys.modules.pop(f"{gold_layer.__name__}.made_by_a_test", None)
+    forget_tables()
 
 
 def test_a_file_without_its_table_is_refused_by_name(new_file: Path) -> None:

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,28 +23,20 @@ PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent
 LONGEST_FILE = {PACKAGE: 350, TESTS: 450}  # lines
 
-# From the ground up: a module imports from its own line and those before it.
-FLOORS = (
-    {"days", "disk", "errors", "users"},
-    {"settings"},
-    {"contracts"},
-    {"spark", "transforms"},
-    {"sources"},
-    {"tables"},
-    set(LAYERS),
-    {"catalog"},
-    {"orchestration"},
-    {"report"},
-    {"commands", "cli", "definitions"},
-)
-# What the floors do not say.
+# From the ground up: a room imports from the rooms before its own, never from one that follows.
+ROOMS = (
+    "errors", "days", "users", "store", "settings", "contracts", "transforms", "delta", "spark", "sources", "read",
+    "records", "checks", "privacy", "build", "versions", "lineage", "quarantine", *LAYERS, "catalog", "orchestration",
+    "definitions", "report", "runs", "commands", "sample", "cli",
+)  # fmt: skip
+# What the order does not say.
 ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
-    "spark": {"disk", "errors", "settings"},
+    "store": set(),
+    "delta": {"days", "errors", "store"},
+    "spark": {"errors", "settings", "store"},
     "transforms": {"errors", "settings"},
     "contracts": {"errors", "settings"},
 }
-# A run recorded by the command line names the job it executes, as Dagster's own workers do.
-BY_NAME = {"orchestration.instance imports definitions"}
 # Names that only a driver with a JVM of its own has.
 FORBIDDEN = {"SparkContext", "sparkContext", "RDD", "rdd", "toRDD", "_jvm", "_jdf", "_jsc", "_sc", "_gateway"}
 FORBIDDEN |= {"_jsparkSession", "_jreader", "_jwrite", "_jseq", "_to_java_column", "_active_spark_context"}
@@ -56,13 +50,23 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def imports(module: str, path: Path) -> set[str]:
-    """What a module imports from the package, in functions too, as paths inside it."""
+def imports(module: str, path: Path, *, run: bool = False) -> set[str]:
+    """What a module imports from the package, in functions too, as paths inside it.
+
+    Args:
+        module: its path inside the package.
+        path: its file.
+        run: leave out what is only imported to name types.
+    """
     found = set()
     package = (
         ["lakehouse", *module.split(".")] if path.name == "__init__.py" else ["lakehouse", *module.split(".")[:-1]]
     )
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for block in ast.walk(tree) if run else ():
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            block.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,37 +77,33 @@ def imports(module: str, path: Path) -> set[str]:
     return {name.removeprefix("lakehouse.") for name in found if name.startswith("lakehouse.")}
 
 
-def floor_of(name: str) -> int:
-    """On which floor a top-level name stands."""
-    (floor,) = [number for number, names in enumerate(FLOORS) if name in names]
-    return floor
-
-
-def test_every_module_has_its_floor() -> None:
-    """Without it, a new package would be outside of the rule below."""
-    known = set().union(*FLOORS)
-    assert {module.split(".")[0] for module, _ in modules() if module} == known
+def test_every_module_has_its_room() -> None:
+    """Without it, a new package would be outside of the rules below."""
+    assert {module.split(".")[0] for module, _ in modules() if module} == set(ROOMS)
 
 
 def test_imports_point_downwards() -> None:
     """Without it, the storage engine could come to depend on Dagster, or a table file on the storage engine."""
     wrong = []
     for module, path in modules():
-        top = module.split(".")[0]
+        room = module.split(".")[0]
         for name in sorted(imports(module, path)) if module else []:
             other = name.split(".")[0]
             if other.startswith("__"):  # the version of the package
                 continue
-            if other == top:
+            if other == room:
                 # A table file does not import another: it names it as an input.
-                if top in LAYERS:
-                    wrong.append(f"{module} imports {name}")
-                continue
-            allowed = ONLY.get(top)
-            beside = floor_of(other) == floor_of(top) and other not in FLOORS[-1]
-            if floor_of(other) > floor_of(top) or beside or (allowed is not None and other not in allowed):
+                wrong += [f"{module} imports {name}"] if room in LAYERS else []
+            elif ROOMS.index(other) > ROOMS.index(room) or other not in ONLY.get(room, ROOMS):
                 wrong.append(f"{module} imports {name}")
-    assert not set(wrong) - BY_NAME
+    assert not wrong
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Without it, two files could only be read together, and an import inside a function would hide it."""
+    paths = dict(modules())
+    graph = TopologicalSorter({name: imports(name, path, run=True) & set(paths) for name, path in paths.items()})
+    graph.prepare()  # raises CycleError, which names the circle
 
 
 def below_the_interface(source: str) -> list[str]:
@@ -138,7 +138,7 @@ def test_no_code_reaches_below_the_dataframe_interface() -> None:
 def test_every_table_has_contract_description_and_test() -> None:
     """Without it, a table could be added that nobody can read about, and whose transform was never run."""
     missing = []
-    for each in declared().values():
+    for each in declared("lakehouse").values():
         if not (TESTS / each.layer / f"test_{each.name}.py").is_file():
             missing.append(f"{each.id}: no lakehouse_tests/{each.layer}/test_{each.name}.py")
         if not (each.model.__doc__ or "").strip() or each.model.__doc__ == each.model.__base__.__doc__:
@@ -159,6 +159,14 @@ def test_a_file_is_read_in_one_sitting() -> None:
             lines = len(path.read_text(encoding="utf-8").splitlines())
             too_long += [f"{path.relative_to(folder.parent)}: {lines} lines, at most {most}"] if lines > most else []
     assert not too_long
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    """Without it, a folder whose name pytest leaves out (`build` is one by default) would lose its tests in silence."""
+    folders = {folder for path in TESTS.rglob("test_*.py") for folder in path.relative_to(TESTS).parts[:-1]}
+    assert "build" in folders
+    left_out = pytestconfig.getini("norecursedirs")
+    assert not [name for name in folders if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
 def test_every_failpoint_is_somewhere() -> None:

@@ -38,7 +38,18 @@ class Events(BronzeModel):
 
 @table(
     model=Events,
-    inputs={"lines": Landing("events", "jsonl", COLUMNS, addresses=("email",), time="event_time", producer=PRODUCER)},
+    inputs={
+        "lines": Landing(
+            "events",
+            "jsonl",
+            COLUMNS,
+            addresses=("email",),
+            time="event_time",
+            producer=PRODUCER,
+            files=("{day}/*.jsonl[.gz]",),
+            sample="lakehouse.sample.events:sample_events",
+        )
+    },
     partition_by=("_arrival_date", "_event_date"),
     owner="team:web-shop",
     grain="one line of a landed file",

@@ -27,7 +27,16 @@ class OnlineRetail(BronzeModel):
 
 @table(
     model=OnlineRetail,
-    inputs={"lines": Landing("online_retail", "csv", COLUMNS, time="InvoiceDate")},
+    inputs={
+        "lines": Landing(
+            "online_retail",
+            "csv",
+            COLUMNS,
+            time="InvoiceDate",
+            files=("{day}.csv.gz",),
+            sample="lakehouse.sample.retail:land_sample_online_retail",
+        )
+    },
     partition_by=("_arrival_date", "_event_date"),
     owner="team:data-platform",
     grain="one line of a landed file",

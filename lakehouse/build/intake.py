@@ -25,19 +25,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.laps import Clock, work
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
+from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.space import said_when_full
 from lakehouse.build.stage import stage
 from lakehouse.checks.audit import audit
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
 from lakehouse.contracts import Extract, Table
 from lakehouse.contracts.extract import EXACT
-from lakehouse.delta.commit import Commit, append_batch, ensure_table, exchange_files
+from lakehouse.delta.commit import append_batch, ensure_table, exchange_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.snapshot import Snapshot, fingerprint, open_snapshot
 from lakehouse.delta.staged import StagedFile, clear, read_staged
+from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, fold, judgements
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros

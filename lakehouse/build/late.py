@@ -8,8 +8,6 @@ any other.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from datetime import date
@@ -19,9 +17,10 @@ import pyarrow.parquet as pq
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.rules import NOT_TOO_LATE, lateness_rule
-from lakehouse.delta.commit import Commit, append
+from lakehouse.delta.commit import append
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
 
 
@@ -72,7 +71,7 @@ def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mappin
         through: by day, the last arrival date to accept.
         facts: who and why, for the commit.
     """
-    from lakehouse.build.publish import targets
+    from lakehouse.read.targets import targets
 
     _, side = targets(lake, table)
     assert side is not None
@@ -85,22 +84,3 @@ def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mappin
         return Commit(transactions, {"lakehouse.operation": "accept late rows", **facts})
 
     return append(side, [], accepting)
-
-
-def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:
-    """Rows by days between their day and their arrival; rows dated after their arrival have negative days."""
-    counted: Counter[int] = Counter()
-    for day, rows in event_days.items():
-        counted[(arrival - day).days] += rows
-    return counted
-
-
-def percentile(counted: Mapping[int, int], share: float) -> int:
-    """The smallest lateness that at least this share of the rows does not exceed (nearest rank)."""
-    rank = math.ceil(share * sum(counted.values()))
-    seen = 0
-    for days in sorted(counted):
-        seen += counted[days]
-        if seen >= rank:
-            return days
-    return 0

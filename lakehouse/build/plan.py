@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
+from lakehouse.delta.marks import DAY_PREFIX, day_transaction
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.read.content import content_name
 from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id
 from lakehouse.sources.digests import digests
 from lakehouse.sources.landing import LandingFile, landing_files
-
-_DAY = "day/"
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,6 @@ class Plan:
     def versions(self) -> dict[str, int]:
         """Version read of each upstream table."""
         return {self.table.upstream[name].table: s.version for name, s in self.inputs.items()}
-
-
-def day_transaction(day: date) -> str:
-    """Application id under which a table's log keeps the fingerprint of a published day."""
-    return f"{_DAY}{day.isoformat()}"
-
-
-def days_of_transactions(names: Iterable[str]) -> set[date]:
-    """The days among application ids."""
-    return {date.fromisoformat(name.removeprefix(_DAY)) for name in names if name.startswith(_DAY)}
 
 
 def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
@@ -165,7 +154,7 @@ class _DayStates:
             if self._days_differ and through is not None and (own or "") > through.isoformat():
                 continue
             rows = self._snapshot.transaction(name) if name else None
-            made_from = None if self._by_file else self._snapshot.transaction(f"{_DAY}{own}")
+            made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
             # What was committed before there were numbers for rows is known by what it was made from, or by its files.
             unknown = file.first_name if self._by_file else None
             parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
@@ -177,7 +166,7 @@ class _DayStates:
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     assert table.landing is not None
     landed: dict[date, list[LandingFile]] = {day: [] for day in days}
-    for file in landing_files(lake.settings.root, table.landing.source, min(days), max(days)):
+    for file in landing_files(lake.settings.root, table.landing, min(days), max(days)):
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, [file for files in landed.values() for file in files])

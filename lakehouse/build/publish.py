@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame
 from lakehouse.build.laps import Clock, work
 from lakehouse.build.late import rules_for
 from lakehouse.build.late_only import late_only
-from lakehouse.build.plan import day_transaction
 from lakehouse.build.slices import FanOut, Slices
 from lakehouse.build.space import said_when_full
-from lakehouse.build.stage import PROVENANCE, quarantine_schema, stage
+from lakehouse.build.stage import stage
 from lakehouse.checks.anomalies import Figures
 from lakehouse.checks.audit import audit
 from lakehouse.checks.clocks import ProducerDay, note_clocks
@@ -28,14 +27,17 @@ from lakehouse.checks.drift import note_fields
 from lakehouse.checks.metrics import DayMetrics, Outcome, failed_checks, judged_days, measure
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
-from lakehouse.delta.commit import Commit, Target, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, open_snapshot
-from lakehouse.delta.staged import BESIDE, FAILED_RULES, QUARANTINED, VALID, StagedFile, clear, moved, read_staged
+from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, clear, moved, read_staged
+from lakehouse.delta.target import Commit
 from lakehouse.errors import StagedFileError
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake, table_path
+from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth
 from lakehouse.records.history import JUDGE, JUDGED, Record, fold, records, standing
 
@@ -319,27 +321,3 @@ class Publisher:
         failpoint(self.table.id, "after-commit")
         if live:
             fold(self._root, open_snapshot(self.target.path), self.table.id)
-
-
-def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
-    """A table and, where it has row rules, its quarantine as the door sees them."""
-    target = Target(
-        lake.path(table.id),
-        table.schema,
-        table.partition_by,
-        required=table.required,
-        pii=table.pii,
-        extra_columns=[FAILED_RULES, *BESIDE, *PROVENANCE.names],
-        description=table.description,
-    )
-    if not table.rules:
-        return target, None
-    side = Target(
-        lake.path(table.quarantine_id),
-        quarantine_schema(table),
-        table.partition_by,
-        pii=(*table.pii, "_raw", "_error"),
-        extra_columns=BESIDE,
-        description=f"Rows of {table.id} that broke a row rule",
-    )
-    return target, side

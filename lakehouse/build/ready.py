@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from lakehouse.build.plan import day_transaction
 from lakehouse.build.touched import behind, stale_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
 

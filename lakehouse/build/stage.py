@@ -9,32 +9,15 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, REPEATED, ROUTE, VALID
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
+from lakehouse.read.targets import PROVENANCE, quarantine_schema
 
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
-# What a quarantined row says beyond the contract's columns, where the transform provides it.
-PROVENANCE = T.StructType(
-    [
-        T.StructField("_arrival_date", T.DateType()),
-        T.StructField("_source_file", T.StringType()),
-        T.StructField("_source_row", T.LongType()),
-        T.StructField("_raw", T.StringType()),
-        T.StructField("_error", T.StringType()),
-    ]
-)
-
-
-def quarantine_schema(table: Table) -> T.StructType:
-    """The contract's columns, every failed rule, and where the row came from."""
-    own = set(table.columns)
-    extra = [f for f in PROVENANCE.fields if f.name not in own]
-    return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
 
 
 def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) -> DataFrame:

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date, timedelta
 
-from lakehouse.build.plan import day_transaction, days_of_transactions, make_plan, window
+from lakehouse.build.plan import make_plan, window
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
 from lakehouse.sources.landing import landing_files
@@ -125,7 +126,7 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     """The days of a table that have input or published rows; those outside of `between` may be missing."""
     known = set(lake.snapshot(table.id).by_day(table.day_column))
     if table.landing is not None:
-        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing.source, *between)}
+        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)

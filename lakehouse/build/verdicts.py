@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.checks.audit import check_names
 from lakehouse.checks.clocks import judge_clocks, producer_days
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.delta.marks import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth

@@ -5,15 +5,14 @@ A check of `blocking_checks` keeps its day from being published when it fails wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 
-from lakehouse.build.late import lateness, percentile
 from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.checks.drift import schema_drift
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
+from lakehouse.checks.statistics import exceeds, lateness, percentile
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.extract import EXACT
@@ -160,14 +159,6 @@ def _null_rates(table: Table, m: DayMetrics) -> Outcome:
     text = "; ".join(broken) or (f"highest: {worst} {rates[worst]:.1%}" if worst else "no rows")
     values: dict[str, Value] = {f"null_rate/{k}": round(v, 6) for k, v in rates.items() if v or k in bounds}
     return Outcome("null_rates", m.day, not broken, text, values=values)
-
-
-def exceeds(count: int, of: int, bound: float) -> bool:
-    """Whether a count is above its bound by more than chance: three standard deviations of a binomial.
-
-    One guest on a day of one row is a null rate of 100 % and says nothing; a bound of 0 has no tolerance.
-    """
-    return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))
 
 
 def _row_rules(table: Table, m: DayMetrics) -> Outcome:

@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.build.late import percentile
-from lakehouse.checks.audit import exceeds
 from lakehouse.checks.metrics import DayMetrics
+from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
 from lakehouse.read.lake import Lake

@@ -10,7 +10,14 @@ import typer
 from typer.core import TyperCommand
 
 from lakehouse.commands.console import UsageError, say
-from lakehouse.errors import ContractError, HistoryGoneError, LakehouseError, SettingsError, UnknownTableError
+from lakehouse.errors import (
+    ContractError,
+    GeneratorError,
+    HistoryGoneError,
+    LakehouseError,
+    SettingsError,
+    UnknownTableError,
+)
 from lakehouse.orchestration.why import because
 
 OK, CHECKS_FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
@@ -49,8 +56,6 @@ class Command(TyperCommand):
 
 def exit_code(error: LakehouseError) -> int:
     """2 where the command line, the settings or a table file have to change, else 3."""
-    from lakehouse.sources.faults import GeneratorError
-
     usage = UsageError | ContractError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
     return USAGE if isinstance(error, usage) else BROKEN
 

@@ -38,7 +38,8 @@ def run_pieces(
     """
     quiet_warnings()
     from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import create_run, execute, opened_instance
+    from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.executing import create_run, execute
 
     order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
     report = Report({name: TableReport(name) for name in order})

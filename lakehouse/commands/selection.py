@@ -129,7 +129,8 @@ def fit_days(settings: Settings) -> Settings:
 
 def landed_range(settings: Settings) -> tuple[date, date] | None:
     """First and last day for which any file has landed."""
-    from lakehouse.sources.landing import SOURCES, landing_files
+    from lakehouse.catalog import landings
+    from lakehouse.sources.landing import landing_files
 
-    days = [file.arrival_date for source in SOURCES for file in landing_files(settings.root, source)]
+    days = [file.arrival_date for each in landings().values() for file in landing_files(settings.root, each)]
     return (min(days), max(days)) if days else None

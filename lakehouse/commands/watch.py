@@ -27,6 +27,7 @@ class Watch:
 
     def __init__(self, instance: DagsterInstance, backfill_id: str) -> None:
         from lakehouse.orchestration.backfills import target_of
+        from lakehouse.runs.executing import asset_graph
 
         self._instance = instance
         self.on_step: Callable[[str, str, int], None] = lambda *_: None
@@ -36,7 +37,7 @@ class Watch:
         self._starts_again = False
         self._replaced: set[str] = set()
         self.backfill = _found(instance, backfill_id)
-        self.target = target_of(self.backfill)
+        self.target = target_of(self.backfill, asset_graph())
         self.report = Report({name: TableReport(name) for name in self.target})
         self.running: dict[str, set[date]] = {}
         """By table, the days of runs that are on and that have not materialized them yet."""

@@ -34,10 +34,16 @@ POLICY = frozenset(
 )  # fmt: skip
 """Attributes of a table that cannot change its rows."""
 
+LEFT_OUT = {"table": POLICY}
+PROSE = {"Field": ("description", "title")}
+# Which files there are is told by the files themselves: days are built again where others are found.
+FILES = {"Landing": ("files", "sample")}
+
 MACHINERY = frozenset(
     {
-        "catalog", "cli", "commands", "contracts", "days", "definitions", "disk", "errors", "orchestration", "report",
-        "settings", "sources", "spark", "tables", "users",
+        "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "errors",
+        "lineage", "orchestration", "privacy", "quarantine", "read", "records", "report", "runs", "sample",
+        "settings", "sources", "spark", "store", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
@@ -114,7 +120,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
             elif kind == "project" and _is_module(each):
                 queue.append(each)
     source = _file(home).read_text(encoding="utf-8")
-    return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={})]))
+    return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={}, calls={})]))
 
 
 @lru_cache(maxsize=256)
@@ -124,8 +130,7 @@ def _read(source: str, is_table: bool) -> tuple[str, tuple[str, ...], tuple[str,
     _without_types(tree)
     _spread_privacy(tree)
     imports = tuple(_imports(tree))
-    policy, prose = {"table": POLICY}, {"Field": ("description", "title")}
-    digest = _hex([meaning(tree, decorators=policy, fields=prose, unused=not is_table)])
+    digest = _hex([meaning(tree, decorators=LEFT_OUT, fields=PROSE, calls=FILES, unused=not is_table)])
     texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     files = tuple(sorted(text for text in texts if 0 < len(text) < _LONGEST_NAME and text.isprintable()))
     return digest, files, imports

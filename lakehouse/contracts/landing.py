@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
 
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, unless
+from lakehouse.errors import ContractError
 
 FORMATS = ("csv", "jsonl")
 PERSONAL_WORDS = (
@@ -14,11 +17,81 @@ PERSONAL_WORDS = (
     "iban", "card_number", "latitude", "longitude",
 )  # fmt: skip
 _NAME = r"[A-Za-z][\w.-]{0,39}"
+_DAY = re.compile(r"\{day(?::([^{}]*))?\}")
+_DIRECTIVES = {"%Y": r"(\d{4})", "%m": r"(\d\d)", "%d": r"(\d\d)"}
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """How the files of a source are called, and which day each belongs to.
+
+    Attributes:
+        pattern: a path under the source's folder: `{day}` stands for its arrival day as YYYY-MM-DD, `{day:%d%m%Y}` for
+            one that is written otherwise, `*` for any text without a slash, `[.gz]` for `.gz` or nothing.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        """Refuse a pattern that tells no day.
+
+        Raises:
+            ContractError: where it has not exactly one day, made of %Y, %m and %d once each.
+        """
+        days = [found or "%Y-%m-%d" for found in _DAY.findall(self.pattern)]
+        if len(days) != 1 or sorted(re.findall("%.", days[0])) != sorted(_DIRECTIVES) or "/" in days[0]:
+            raise ContractError(
+                f"The files of a landed source are called as {{day}}.csv.gz or {{day:%Y%m%d}}/*.jsonl are: expected "
+                f"one day of %Y, %m and %d, got {self.pattern!r}."
+            )
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """A regular expression for each folder and at last the file; one of them has the groups of the day."""
+        return tuple(_expression(part) for part in self.pattern.split("/"))
+
+    @cached_property
+    def places(self) -> tuple[int, int, int]:
+        """Which groups are year, month and day, from 1."""
+        found = _DAY.search(self.pattern)
+        order = re.findall("%.", (found and found[1]) or "%Y-%m-%d")
+        year, month, day = (order.index(each) + 1 for each in _DIRECTIVES)
+        return year, month, day
+
+    def day_of(self, name: str, depth: int) -> tuple[bool, date | None]:
+        """Whether a name fits at a depth, from 0, and the day that it tells there, if it does."""
+        found = re.fullmatch(self.parts[depth], name, re.ASCII)
+        if found is None or not found.re.groups:
+            return found is not None, None
+        try:
+            day = date(*(int(found[place]) for place in self.places))
+        except ValueError:  # the thirtieth of February
+            return False, None
+        return True, day
+
+
+def _expression(part: str) -> str:
+    """Names that begin with `.` or `_` are files in the making."""
+    text = ""
+    for piece in re.split(r"(\{day[^{}]*\}|\*|\[[^\]]*\])", part):
+        if found := _DAY.fullmatch(piece):
+            text += re.sub(
+                r"(%.)|([^%]+)",
+                lambda each: _DIRECTIVES[each[1]] if each[1] else re.escape(each[2]),
+                found[1] or "%Y-%m-%d",
+            )
+        else:
+            left_out = piece.startswith("[")
+            literal = re.escape(piece[1:-1] if left_out else piece)
+            text += "[^/]*" if piece == "*" else f"(?:{literal})?" if left_out else literal
+    return f"(?![._]){text}"
 
 
 @dataclass(frozen=True)
 class Landing:
     """Landed files that a bronze transform reads, one arrival day a partition.
+
+    All that the lakehouse has to know of a source stands here: a new one needs no line elsewhere.
 
     Fields beyond `columns` are kept in `_rescued`, except the values of those that have a word of `personal` in their
     names: they are left out, in broken lines too.
@@ -38,6 +111,9 @@ class Landing:
         time: the column with the event time.
         producer: a pattern for a file's name, whose first group is the producer's; None, or where it does not match:
             the source is one producer.
+        files: how its files are called under the source's folder, such as `{day}.csv.gz` or `{day}/*.jsonl` (see
+            `FileNames`); empty: `{day}.<format>[.gz]` and `{day}/*.<format>[.gz]`.
+        sample: `module:function` that makes files for a demonstration (see `lakehouse.sources.samples`); None: none.
     """
 
     source: str
@@ -47,6 +123,18 @@ class Landing:
     addresses: tuple[str, ...] = ()
     time: str | None = None
     producer: str | None = None
+    files: tuple[str, ...] = ()
+    sample: str | None = None
+
+    @cached_property
+    def names(self) -> tuple[FileNames, ...]:
+        """How its files are called.
+
+        Raises:
+            ContractError: for a pattern that tells no day.
+        """
+        usual = (f"{{day}}.{self.format}[.gz]", f"{{day}}/*.{self.format}[.gz]")
+        return tuple(map(FileNames, self.files or usual))
 
     def __post_init__(self) -> None:
         of = f"a field of landing/{self.source}"

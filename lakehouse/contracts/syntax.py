@@ -21,18 +21,21 @@ Keywords = Mapping[str, Collection[str]]
 """By name of a function, keywords of its calls that do not count."""
 
 
-def meaning(tree: ast.Module, *, decorators: Keywords, fields: Keywords, unused: bool = True) -> str:
+def meaning(tree: ast.Module, *, decorators: Keywords, fields: Keywords, calls: Keywords, unused: bool = True) -> str:
     """The text of a parsed module; the tree is changed.
 
     Args:
         tree: the module.
         decorators: keywords left out of calls that decorate a function.
         fields: keywords left out of calls that are the values of annotated names in a class.
+        calls: keywords left out of all calls.
         unused: whether imports that nothing uses count; other modules may use them from here.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             _without(node.decorator_list, decorators)
+        if isinstance(node, ast.Call):
+            _without([node], calls)
         if isinstance(node, ast.ClassDef):
             _without([each.value for each in node.body if isinstance(each, ast.AnnAssign)], fields)
     if not unused:

@@ -27,7 +27,7 @@ from lakehouse.errors import PublishConflictError
 from lakehouse.store.durable import settle_entries
 
 if TYPE_CHECKING:
-    from lakehouse.delta.commit import Commit
+    from lakehouse.delta.target import Commit
 
 PATIENCE = 600.0
 """Seconds: some hundred writers of one table at once take less than a minute."""

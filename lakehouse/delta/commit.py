@@ -6,16 +6,13 @@ Spark never commits. Each log entry is written with put-if-absent, so no acknowl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
-from pyspark.sql import types as T
 
 from lakehouse.delta.attempts import PATIENCE, committed
 from lakehouse.delta.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
@@ -24,35 +21,10 @@ from lakehouse.delta.gate import add_action, as_action, check_on_disk
 from lakehouse.delta.log_writer import checkpoint_when_due, put_entry
 from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.delta.staged import StagedFile, delta_statistics
+from lakehouse.delta.target import Commit, Target
 from lakehouse.store.durable import settle
 
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A Delta table as the door sees it."""
-
-    path: Path
-    schema: T.StructType
-    partition_by: tuple[str, ...]
-    required: Collection[str] = ()
-    pii: Collection[str] = ()
-    extra_columns: Collection[str] = ()  # columns the files may hold beyond the schema
-    description: str = ""
-
-    @property
-    def day_column(self) -> str:
-        """The column whose dates are replaced."""
-        return self.partition_by[0]
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What one commit says beside its files: transactions by application id, and facts for the history."""
-
-    transactions: Mapping[str, int] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ensure_table(target: Target) -> Snapshot:

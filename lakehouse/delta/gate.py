@@ -12,7 +12,7 @@ from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.errors import SchemaMismatchError, StagedFileError
 
 if TYPE_CHECKING:
-    from lakehouse.delta.commit import Target
+    from lakehouse.delta.target import Target
 
 # How Parquet names the types that need no parameters.
 _STORED_AS = {

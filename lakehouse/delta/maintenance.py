@@ -14,11 +14,12 @@ from pathlib import Path
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 
-from lakehouse.delta.commit import Commit, Target, merge_files
+from lakehouse.delta.commit import merge_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import entries, oldest_entry, version_before
 from lakehouse.delta.merge import merge
 from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, open_snapshot, table_name
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError, PublishConflictError
 
 SHORTEST_RETENTION_HOURS = 24.0

@@ -17,7 +17,7 @@ from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import VALID, StagedFile, new_path, read_file
 
 if TYPE_CHECKING:
-    from lakehouse.delta.commit import Target
+    from lakehouse.delta.target import Target
 
 _BATCH_ROWS = 32_768
 _GROUP_BYTES = 64 << 20  # in memory, of one row group

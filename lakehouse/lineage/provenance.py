@@ -115,9 +115,7 @@ class Tracer:
         assert landing is not None
         step.places = [place(row) for row in step.rows]
         days = [row["_arrival_date"] for row in step.rows]
-        landed = {
-            f.path.relative_to(root).as_posix(): f for f in landing_files(root, landing.source, min(days), max(days))
-        }
+        landed = {f.path.relative_to(root).as_posix(): f for f in landing_files(root, landing, min(days), max(days))}
         wanted = {row["_source_file"] for row in step.rows}
         if gone := sorted(wanted - set(landed)):
             step.notes.append(f"no longer in the landing zone: {', '.join(gone)}")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from typing import Any
 
 from dagster import (
     DagsterInstance,
@@ -26,12 +27,14 @@ from dagster import (
     SensorResult,
     sensor,
 )
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
-from lakehouse.catalog import tables
+from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.ended import Ended, ended_days
@@ -49,7 +52,7 @@ from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
-from lakehouse.sources.landing import SOURCES, landing_files
+from lakehouse.sources.landing import landing_files
 
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence
@@ -135,17 +138,21 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         limit = get_settings().auto_days or 31
         last = daily_partitions().get_last_partition_key()
         close_abandoned_runs(context.instance)
+        assert context.repository_def is not None
+        graph = context.repository_def.asset_graph
         made = decide(
             LakeOfNow(get_settings(), tables()),
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
-            leave=still_to_come(context.instance),
+            leave=still_to_come(context.instance, graph),
             ended=ended_days(context.instance, list(tables())),
             last=date.fromisoformat(last) if last else date.min,
             limit=limit,
             now=now,
         )
-        requests = [_request(piece, made.cursor.count, why) for piece, why in zip(made.pieces, made.why, strict=True)]
+        requests = [
+            _request(piece, made.cursor.count, why, graph) for piece, why in zip(made.pieces, made.why, strict=True)
+        ]
         reason = " ".join(filter(None, [made.reason, outside(get_settings())]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
@@ -190,7 +197,9 @@ def decide(
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
     asked, due, stands, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = {name: days for name, days in due.items() if days and not any(due.get(each) for each in _above(lake, name))}
+    roots = {
+        name: days for name, days in due.items() if days and not any(due.get(each) for each in above(lake.tables, name))
+    }
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
@@ -203,7 +212,7 @@ def decide(
     for name, days in roots.items():
         now_due = set(days).intersection(chosen)
         asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
-        for each in (name, *_below(lake, name)):
+        for each in (name, *below(lake.tables, name)):
             wanted.setdefault(each, set()).update(now_due)
     spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
     pieces = pieces_of(spans, list(lake.tables))
@@ -290,7 +299,7 @@ def outside(settings: Settings) -> str:
     if settings.last_day is None:
         return ""
     later = settings.last_day + timedelta(days=1)
-    days = {file.arrival_date for source in SOURCES for file in landing_files(settings.root, source, later)}
+    days = {file.arrival_date for each in landings().values() for file in landing_files(settings.root, each, later)}
     if not days:
         return ""
     return (
@@ -307,19 +316,8 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
     """Days with a file that may still be written by a program that does not put it in its place in one step."""
     if table.landing is None:
         return set()
-    files = landing_files(lake.settings.root, table.landing.source, min(days), max(days))
+    files = landing_files(lake.settings.root, table.landing, min(days), max(days))
     return {file.arrival_date for file in files if now - file.mtime_ns / 1e9 < SETTLES_IN}
-
-
-def _above(lake: Lake, name: str) -> set[str]:
-    """Everything that a table reads, directly or not."""
-    parents = {each.table for each in lake.table(name).upstream.values()}
-    return parents.union(*(_above(lake, each) for each in parents))
-
-
-def _below(lake: Lake, name: str) -> list[str]:
-    """Everything that reads a table, directly or not."""
-    return [each for each in lake.tables if name in _above(lake, each)]
 
 
 def _state_of(lake: Lake, last: date, ended: Ended) -> str:
@@ -330,7 +328,7 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     for name, table in lake.tables.items():
         parts.append(f"{name}/{table.code_version}/{table.policy_version}")
         if table.landing is not None:
-            files = landing_files(lake.settings.root, table.landing.source)
+            files = landing_files(lake.settings.root, table.landing)
             parts += [f"{file.path}/{file.stat}" for file in files]
         for store in (name, table.quarantine_id):
             log = lake.path(store) / "_delta_log"
@@ -339,11 +337,11 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
-def _request(piece: Piece, count: int, why: str) -> RunRequest:
+def _request(piece: Piece, count: int, why: str, graph: BaseAssetGraph[Any]) -> RunRequest:
     names = {**partition_tags(piece.first, piece.last), DAYS_TAG: days_text(piece.first, piece.last), WHY_TAG: why}
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],
-        asset_check_keys=sorted(checks_of(piece.tables)),
+        asset_check_keys=sorted(checks_of(graph, piece.tables)),
         tags={**names, **TAGS},
     )

@@ -11,8 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.execution.asset_backfill import AssetBackfillData
 
 # Dagster (1.13) has no public way to look at or change its own backfills from Python.
@@ -27,7 +29,7 @@ from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 from dagster._serdes import deserialize_value, serialize_value
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, days_of_run, lake_job, table_of
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, days_of_run, table_of
 
 PAUSED_TAG = "lakehouse/paused"
 LOOKS = 2  # in a row that must find nothing to do, LULL seconds apart
@@ -81,10 +83,10 @@ def tables_of(run: DagsterRun) -> list[str]:
     return [name for name in tables() if name in chosen]
 
 
-def target_of(backfill: PartitionBackfill) -> Days:
+def target_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> Days:
     """What a backfill is to materialize; tables upstream first."""
     found: Days = {}
-    data = data_of(backfill)
+    data = data_of(backfill, graph)
     if data is not None:
         for key, subset in data.target_subset.partitions_subsets_by_asset_key.items():
             found[table_of(key)] = {date.fromisoformat(day) for day in subset.get_partition_keys()}
@@ -95,18 +97,18 @@ def target_of(backfill: PartitionBackfill) -> Days:
     return {name: found[name] for name in tables() if name in found}
 
 
-def data_of(backfill: PartitionBackfill) -> AssetBackfillData | None:
+def data_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> AssetBackfillData | None:
     """What the daemon has noted of an asset backfill at its last look; None of a job's."""
     if not backfill.is_asset_backfill:
         return None
-    return backfill.get_asset_backfill_data(lake_job().asset_layer.asset_graph)
+    return backfill.get_asset_backfill_data(graph)
 
 
-def still_to_come(instance: DagsterInstance) -> Days:
+def still_to_come(instance: DagsterInstance, graph: BaseAssetGraph[Any]) -> Days:
     """By table, the days of unfinished backfills, paused ones included, which others should leave to them."""
     found: Days = {}
     for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
-        for name, days in target_of(backfill).items():
+        for name, days in target_of(backfill, graph).items():
             found.setdefault(name, set()).update(days)
         for run in runs_of(instance, backfill.backfill_id):
             if run.is_finished:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -14,25 +13,19 @@ from typing import Any
 from dagster import (
     AssetCheckKey,
     AssetKey,
-    DagsterEvent,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
-    JobDefinition,
     RunsFilter,
-    reconstructable,
 )
 
 # Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
-from dagster._core.execution.api import create_execution_plan, execute_run_iterator
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
-from dagster._core.snap import snapshot_from_execution_plan
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
-from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, days_text, told_by, why_now
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, days_text, told_by
 from lakehouse.settings import Settings
 
 OWNER_TAG = "lakehouse/process"
@@ -41,7 +34,6 @@ BACKFILL_TAG = "lakehouse/backfill"
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
-CODE_LOCATION = "lakehouse.definitions"
 
 
 @contextmanager
@@ -54,98 +46,9 @@ def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
         yield instance
 
 
-def lake_job() -> JobDefinition:
-    """The job of all tables; a run may select some of them."""
-    from lakehouse.definitions import defs
-
-    return defs.resolve_job_def("lakehouse")
-
-
-def checks_of(tables: Collection[str]) -> frozenset[AssetCheckKey]:
+def checks_of(graph: BaseAssetGraph[Any], tables: Collection[str]) -> frozenset[AssetCheckKey]:
     """The checks of some tables that are about the days of a run; Dagster left to itself takes all of their checks."""
-    checks = lake_job().asset_layer.asset_graph.asset_check_keys
-    return frozenset(check for check in checks if table_of(check.asset_key) in tables)
-
-
-def create_run(
-    instance: DagsterInstance,
-    tables: Sequence[str],
-    first: date,
-    last: date,
-    *,
-    force: bool = False,
-    backfill: bool = False,
-    not_published: Mapping[str, Mapping[date, str]] | None = None,
-    log_level: str = "CRITICAL",
-) -> DagsterRun:
-    """Record one run over a gapless range of days; nothing is executed yet.
-
-    Args:
-        instance: where it is recorded.
-        tables: what to materialize, by `layer.name`.
-        first: first partition.
-        last: last partition, inclusive.
-        force: build days again whose inputs and code have not changed.
-        backfill: it is part of a backfill and no live run, which decides its engine.
-        not_published: by table that an earlier run was to build, the days it did not publish, and why: in this run they
-            are held back from what reads them, as if it had been one run.
-        log_level: what Dagster prints to this process's standard error while the run is on.
-    """
-    job, run_id = lake_job(), str(uuid.uuid4())
-    keys, checks = frozenset(asset_key(table) for table in tables), checks_of(tables)
-    some = keys != job.asset_layer.selected_asset_keys
-    if some:
-        job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
-    # A run that is executed again inherits its tags: the run's own id says whose process this is.
-    tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{_this_process()}/{run_id}"}
-    tags |= {BACKFILL_TAG: "true"} if backfill else {}
-    tags |= tags_of_new_runs() | {DAYS_TAG: days_text(first, last)} | why_now()
-    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": log_level}}}}
-    lake: dict[str, Any] = {"force": True} if force else {}
-    if not_published:
-        texts = {name: {day.isoformat(): why for day, why in days.items()} for name, days in not_published.items()}
-        lake["not_published"] = texts
-    if lake:
-        config["resources"] = {"lakehouse": {"config": lake}}
-    plan = create_execution_plan(
-        job, config, instance_ref=instance.get_ref() if instance.is_persistent else None, tags=tags
-    )
-    # Public `create_run_for_job` (dagster 1.13) does just this, but takes no selection of checks.
-    return instance.create_run(
-        job_name=job.name,
-        run_id=run_id,
-        run_config=config,
-        status=None,
-        tags=tags,
-        root_run_id=None,
-        parent_run_id=None,
-        step_keys_to_execute=plan.step_keys_to_execute,
-        execution_plan_snapshot=snapshot_from_execution_plan(plan, job.get_job_snapshot_id()),
-        job_snapshot=job.get_job_snapshot(),
-        parent_job_snapshot=job.get_parent_job_snapshot(),
-        asset_selection=keys if some else None,
-        asset_check_selection=checks if some else None,
-        resolved_op_selection=None,
-        op_selection=None,
-        remote_job_origin=_job_origin(job.name),
-        job_code_origin=reconstructable(lake_job).get_python_origin(),
-        asset_graph=job.asset_layer.asset_graph,
-    )
-
-
-def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent]:
-    """Execute a recorded run in this process and thread, handing over its events as they happen.
-
-    An interrupt (Ctrl-C, SIGTERM) ends the run as cancelled; the caller sees the iterator end.
-    """
-    try:
-        for event in execute_run_iterator(reconstructable(lake_job), run, instance):
-            yield event
-            if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
-                instance.report_run_canceling(run)
-    finally:
-        # A step that was stopped in the middle keeps its slot in the table's pool.
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    return frozenset(check for check in graph.asset_check_keys if table_of(check.asset_key) in tables)
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
@@ -180,7 +83,7 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
 
     A run that Dagster made is also told over which days it is, and why.
     """
-    tags = {OWNER_TAG: f"{_this_process()}/{run.run_id}"}
+    tags = {OWNER_TAG: f"{this_process()}/{run.run_id}"}
     if (days := days_of_run(run.tags)) and DAYS_TAG not in run.tags:
         tags[DAYS_TAG] = days_text(days[0], days[-1])
     if WHY_TAG not in run.tags:
@@ -251,14 +154,9 @@ def partition_tags(first: date, last: date) -> Mapping[str, str]:
     }
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """This machine and process, as runs name their owner."""
     return f"{socket.gethostname()}/{_identity(os.getpid())}"
-
-
-def _job_origin(job: str) -> RemoteJobOrigin:
-    """Where the UI finds the run's job: it lists the run there, and can execute it again."""
-    location = RegisteredCodeLocationOrigin(CODE_LOCATION)
-    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job)
 
 
 def _identity(process: int) -> str:

@@ -186,7 +186,7 @@ def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
 def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
     """By day, the files that are in the landing zone of a landed table, as paths under the root."""
     found: dict[date, list[Path]] = {}
-    for file in landing_files(root, table.landing.source, min(days), max(days)) if table.landing and days else ():
+    for file in landing_files(root, table.landing, min(days), max(days)) if table.landing and days else ():
         found.setdefault(file.arrival_date, []).append(file.path.relative_to(root))
     return found
 

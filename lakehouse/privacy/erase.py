@@ -19,15 +19,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.build.plan import day_transaction
 from lakehouse.checks.metrics import measure
 from lakehouse.contracts import Table
 from lakehouse.contracts.table import LAYERS
-from lakehouse.delta.commit import Commit, Target, exchange_files
+from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
 from lakehouse.delta.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
+from lakehouse.delta.target import Commit, Target
 from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
@@ -57,7 +58,7 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
         if table.landing is None:
             continue
         lines = Lines(table.landing, table.privacy.person)
-        for file in landing_files(root, table.landing.source):
+        for file in landing_files(root, table.landing):
             content = content_of(file.path)
             if content is None:
                 continue

@@ -50,5 +50,5 @@ def _landed(root: Path, tables: Mapping[str, Table]) -> dict[Path, Lines]:
         for table in tables.values()
         if table.landing is not None
         for lines in [Lines(table.landing, table.privacy.person)]
-        for file in landing_files(root, table.landing.source)
+        for file in landing_files(root, table.landing)
     }

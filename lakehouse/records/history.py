@@ -17,9 +17,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from lakehouse.delta.commit import Target, ensure_table
+from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import Entry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about

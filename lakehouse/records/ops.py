@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.delta.commit import Commit, Target, append, append_batch, ensure_table
+from lakehouse.delta.commit import append, append_batch, ensure_table
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import table_path
 
 OPS = "ops"

@@ -1,7 +1,8 @@
 """The landing zone: where raw files arrive, one day at a time, each whole or not at all.
 
-`landing/online_retail/YYYY-MM-DD.csv.gz` and `landing/events/YYYY-MM-DD/part-0000.jsonl[.gz]` under the lakehouse root.
-Names that begin with `.` or `_` are files in the making: every reader here, and Spark, passes over them.
+`landing/<source>/` under the lakehouse root holds a source's files; its `Landing` says how they are called and which
+day each belongs to. Names that begin with `.` or `_` are files in the making: every reader here, and Spark, passes over
+them.
 """
 
 from __future__ import annotations
@@ -9,46 +10,21 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import re
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
-from itertools import pairwise
+from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from lakehouse.contracts.landing import FileNames, Landing
 from lakehouse.errors import SourceError
-from lakehouse.sources.clocks import Producer, redated
-from lakehouse.sources.faults import Faults, GeneratorError
-from lakehouse.sources.generator import generate_events
-from lakehouse.sources.retail_sample import generate_online_retail
 from lakehouse.store.disk import sync
 
-__all__ = [
-    "SOURCES",
-    "Landed",
-    "LandingFile",
-    "content_of",
-    "generate_online_retail",
-    "land_events",
-    "land_online_retail",
-    "land_sample_online_retail",
-    "landing_files",
-    "rewrite",
-]
-
-_DAY_NAME = {
-    "online_retail": re.compile(r"(\d{4}-\d\d-\d\d)\.csv\.gz", re.ASCII),
-    "events": re.compile(r"(\d{4}-\d\d-\d\d)", re.ASCII),
-}
-SOURCES = tuple(_DAY_NAME)
-"""The sources that land as files."""
-
-_EVENT_FILE = re.compile(r"[^._].*\.jsonl(\.gz)?")
-_PART_FILE = re.compile(r"(.+)-\d{4,}\.jsonl(?:\.gz)?", re.ASCII)
+_TOLD = 5  # names of other files that a message has
 
 
 @dataclass(frozen=True, order=True)
@@ -56,7 +32,7 @@ class LandingFile:
     """One landed file.
 
     Attributes:
-        source: `online_retail` or `events`.
+        source: Whose file it is: the name of a folder in the landing zone.
         arrival_date: The day it belongs to, from its name or its folder's.
         path: Where it is.
         size: Bytes.
@@ -83,6 +59,11 @@ class LandingFile:
         """The same of a file that was looked at just now."""
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
+    @staticmethod
+    def measures_of(found: os.stat_result) -> tuple[int, int, int, int]:
+        """The attributes after the path, of a file that was looked at just now."""
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
 
 @dataclass(frozen=True)
 class Landed:
@@ -95,136 +76,76 @@ class Landed:
     outcome: Literal["new", "replaced", "unchanged", "removed"]
 
 
-def landing_files(root: Path, source: str, start: date | None = None, end: date | None = None) -> list[LandingFile]:
-    """What has landed, by arrival day and path.
+def landing_files(
+    root: Path, landing: Landing, start: date | None = None, end: date | None = None
+) -> list[LandingFile]:
+    """What has landed of a source, by arrival day and path.
 
-    Costs one listing of the source's folder and, for `events`, one of each day's folder in the range.
+    Costs one listing of the source's folder and one of each folder in it that may hold a day of the range.
 
     Args:
         root: Lakehouse root.
-        source: `online_retail` or `events`.
+        landing: The source.
         start: First arrival day wanted; None: from the first there is.
         end: Last arrival day wanted, inclusive; None: to the last there is.
 
     Raises:
-        SourceError: The source is unknown, or `start` is after `end`.
+        SourceError: `start` is after `end`.
     """
-    _check(source, start, end)
+    _in_order(landing, start, end)
     return sorted(
-        LandingFile(source, day, Path(entry.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        for day, entry, found in _listed(root / "landing" / source, source, start, end)
+        LandingFile(landing.source, day, Path(entry.path), *LandingFile.measures_of(found))
+        for day, entry, found in _listed(root / "landing" / landing.source, landing, start, end)
     )
 
 
-def land_online_retail(source: Path, root: Path, start: date | None = None, end: date | None = None) -> list[Landed]:
-    """Copy the `YYYY-MM-DD.csv.gz` files of a folder into the landing zone, by day. Other names in it are left alone.
+def land(
+    folder: Path, root: Path, landing: Landing, start: date | None = None, end: date | None = None
+) -> list[Landed]:
+    """Copy a source's files from a folder into the landing zone, by day. Other names in it are left alone.
 
     Args:
-        source: Folder of daily exports.
+        folder: Holds files that are called as the source's are.
         root: Lakehouse root.
+        landing: The source.
         start: First day wanted; None: from the first there is.
         end: Last day wanted, inclusive; None: to the last there is.
 
     Raises:
         SourceError: The folder is missing or has no such file in the range, or `start` is after `end`.
     """
-    _check("online_retail", start, end)
-    if not source.is_dir():
-        raise SourceError(f"online_retail: expected a folder of YYYY-MM-DD.csv.gz files, got {source}, which is none")
-    files = [(day, Path(entry.path)) for day, entry, _ in _listed(source, "online_retail", start, end)]
+    _in_order(landing, start, end)
+    wanted = " or ".join(each.pattern for each in landing.names)
+    if not folder.is_dir():
+        raise SourceError(f"{landing.source}: expected a folder of {wanted} files, got {folder}, which is none")
+    files = sorted((day, Path(entry.path)) for day, entry, _ in _listed(folder, landing, start, end))
     if not files:
-        there = [day for day, *_ in _listed(source, "online_retail", None, None)]
-        wanted = f"from {start or 'any day'} to {end or 'any day'}"
-        held = f"{len(there)} of other days, {min(there)} to {max(there)}" if there else "none of any day"
+        between = f"from {start or 'any day'} to {end or 'any day'}"
         raise SourceError(
-            f"online_retail: expected YYYY-MM-DD.csv.gz files in {source} {wanted}, "
-            f"got {held}; choose another range or folder"
+            f"{landing.source}: expected {wanted} files in {folder} {between}, got {_found(folder, landing)}; "
+            "choose another range or folder"
         )
-    folder = root / "landing" / "online_retail"
-    return [_land("online_retail", day, folder / path.name, path.read_bytes()) for day, path in sorted(files)]
+    zone = root / "landing" / landing.source
+    return [put(landing.source, day, zone / path.relative_to(folder), path.read_bytes()) for day, path in files]
 
 
-def land_sample_online_retail(root: Path, start: date, days: int, rows: int, seed: int) -> list[Landed]:
-    """Land made-up retail exports of `rows` lines for each of `days` days, by day; see `generate_online_retail`.
-
-    Raises:
-        GeneratorError: `days` is less than 1, or `rows` is out of bounds.
-    """
-    return [
-        _land(
-            "online_retail",
-            day,
-            root / "landing" / "online_retail" / f"{day}.csv.gz",
-            _gzipped(generate_online_retail(day, rows, seed).encode()),
-        )
-        for day in _days(start, days)
-    ]
+def _found(folder: Path, landing: Landing) -> str:
+    """What a folder holds in place of the files that were expected."""
+    days = {day for day, *_ in _listed(folder, landing, None, None)}
+    if days:
+        return f"{len(days)} of other days, {min(days)} to {max(days)}"
+    names = list(islice(_names(folder), _TOLD + 1))
+    told = ", ".join(names[:_TOLD]) + (", …" if len(names) > _TOLD else "")
+    return f"none of any day, but {told}" if names else "no file at all"
 
 
-def land_events(  # noqa: PLR0913 - what generated data can vary in
-    root: Path,
-    start: date,
-    days: int,
-    rows: int,
-    seed: int,
-    faults: Faults | None = None,
-    files_per_day: int = 1,
-    compress: bool = True,
-    *,
-    producers: Sequence[Producer] = (),
-    earliest: date | None = None,
-) -> list[Landed]:
-    """Land generated web-shop events, `rows` lines for each of `days` arrival days, by day and file.
-
-    A day's parts from an earlier landing that this one does not have are removed once the new ones are there; files of
-    producers that are not named here stay.
-
-    Args:
-        root: Lakehouse root.
-        start: First arrival day.
-        days: Number of days, 1 or more.
-        rows: Lines a day, over all its files.
-        seed: Picks the shop; see `generate_events`.
-        faults: Share of faulty lines, none by default.
-        files_per_day: Files that share a day's lines evenly, earlier lines first.
-        compress: Write `.jsonl.gz` instead of `.jsonl`.
-        producers: Who shares a day's lines, each with files of its own and by its own clock; none: nobody is named.
-        earliest: No event is dated before this day.
-
-    Raises:
-        GeneratorError: A number or a day is out of bounds.
-    """
-    if files_per_day < 1:
-        raise GeneratorError(f"events: expected 1 file a day or more, got {files_per_day}")
-    landed: list[Landed] = []
-    for day in _days(start, days):
-        folder = root / "landing" / "events" / day.isoformat()
-        lines = generate_events(day, rows, seed, faults, earliest=earliest).lines
-        parts: set[str] = set()
-        for prefix, share in _shares(lines, producers):
-            ends = [len(share) * part // files_per_day for part in range(files_per_day + 1)]
-            for part, (first, last) in enumerate(pairwise(ends)):
-                content = b"".join(line + b"\n" for line in share[first:last])
-                name = f"{prefix}-{part:04d}.jsonl" + ".gz" * compress
-                parts.add(name)
-                landed.append(_land("events", day, folder / name, _gzipped(content) if compress else content))
-        ours = {"part", *(each.name for each in producers)}
-        for name in sorted(entry.name for entry in _scan(folder)):
-            if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
-                (folder / name).unlink()
-                landed.append(Landed("events", day, folder / name, 0, "removed"))
-    return landed
+def _names(folder: Path) -> Iterator[str]:
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        yield from (os.path.relpath(os.path.join(path, name), folder) for name in sorted(files))  # noqa: PTH118
 
 
-def _shares(lines: Sequence[bytes], producers: Sequence[Producer]) -> Iterator[tuple[str, Sequence[bytes]]]:
-    """The lines of each producer, in turns so that each has some of all hours, dated by its clock."""
-    if not producers:
-        yield "part", lines
-    for number, each in enumerate(producers):
-        yield each.name, [redated(line, each.clock) for line in lines[number :: len(producers)]]
-
-
-def _land(source: str, day: date, path: Path, content: bytes) -> Landed:
+def put(source: str, day: date, path: Path, content: bytes) -> Landed:
     """Put one file in its place in one step, unless the same content is there already."""
     existed = path.exists()
     if existed and path.stat().st_size == len(content) and path.read_bytes() == content:
@@ -244,7 +165,7 @@ def _land(source: str, day: date, path: Path, content: bytes) -> Landed:
     return Landed(source, day, path, len(content), "replaced" if existed else "new")
 
 
-def _gzipped(content: bytes) -> bytes:
+def gzipped(content: bytes) -> bytes:
     """The same bytes for the same content: no name and no time in the header."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=buffer, mtime=0) as file:
@@ -252,33 +173,37 @@ def _gzipped(content: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _days(start: date, days: int) -> list[date]:
-    if days < 1:
-        raise GeneratorError(f"sample from {start}: expected 1 day or more, got {days}")
-    return [start + timedelta(days=number) for number in range(days)]
-
-
-def _check(source: str, start: date | None, end: date | None) -> None:
-    if source not in SOURCES:
-        raise SourceError(f"landing: expected a source of {', '.join(SOURCES)}, got {source!r}")
+def _in_order(landing: Landing, start: date | None, end: date | None) -> None:
     if start and end and start > end:
-        raise SourceError(f"{source}: expected a first day not after the last, got {start} to {end}; swap them")
+        raise SourceError(f"{landing.source}: expected a first day not after the last, got {start} to {end}; swap them")
 
 
 def _listed(
-    folder: Path, source: str, start: date | None, end: date | None
+    folder: Path, landing: Landing, start: date | None, end: date | None
 ) -> Iterator[tuple[date, os.DirEntry[str], os.stat_result]]:
-    """The folder's complete files in the range, in any order."""
-    for entry in _scan(folder):
-        match = _DAY_NAME[source].fullmatch(entry.name)
-        day = _real_day(match[1]) if match else None
-        if day is None or (start and day < start) or (end and day > end):
-            continue
-        files = [entry] if source == "online_retail" else _scan(entry.path)
-        for file in files:
-            if (file is entry or _EVENT_FILE.fullmatch(file.name)) and _is_file(file):
+    """The folder's complete files in the range, in any order, each once."""
+    seen: set[str] = set()
+    for names in landing.names:
+        for day, entry in _matching(folder, names, 0, None, (start or date.min, end or date.max)):
+            if entry.path not in seen and _is_file(entry):
+                seen.add(entry.path)
                 with suppress(FileNotFoundError):  # removed since it was listed
-                    yield day, file, file.stat()
+                    yield day, entry, entry.stat()
+
+
+def _matching(
+    folder: Path | str, names: FileNames, depth: int, told: date | None, between: tuple[date, date]
+) -> Iterator[tuple[date, os.DirEntry[str]]]:
+    """What is called as the files are, at the last depth of the pattern; folders of other days are not opened."""
+    for entry in _scan(folder):
+        fits, found = names.day_of(entry.name, depth)
+        day = told or found
+        if not fits or (day and not between[0] <= day <= between[1]):
+            continue
+        if depth + 1 < len(names.parts):
+            yield from _matching(entry.path, names, depth + 1, day, between)
+        elif day:
+            yield day, entry
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -296,13 +221,6 @@ def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _real_day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 def content_of(path: Path) -> bytes | None:
@@ -324,4 +242,4 @@ def rewrite(file: LandingFile, content: bytes) -> None:
     found = file.path.stat()
     if file.state_of(found) != file.stat:
         raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
-    _land(file.source, file.arrival_date, file.path, _gzipped(content) if file.path.suffix == ".gz" else content)
+    put(file.source, file.arrival_date, file.path, gzipped(content) if file.path.suffix == ".gz" else content)

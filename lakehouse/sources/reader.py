@@ -186,18 +186,25 @@ def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> Data
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
     body = F.regexp_replace("value", r"\r?\n\z", "")
+    decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
     # Hadoop reads an empty file as one empty value: no line, not an empty line.
     placed = files.where(F.length("value") > 0).select(
-        F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B"))).alias("_source_file"),
-        F.to_date(F.regexp_extract(relative, rf"landing/{landing.source}/(\d{{4}}-\d{{2}}-\d{{2}})", 1)).alias(
-            "_arrival_date"
-        ),
-        body.alias("_body"),
+        decoded.alias("_source_file"), _day_of(decoded, landing).alias("_arrival_date"), body.alias("_body")
     )
     # In a second step, so that what is the same for a whole file is not computed for each line.
     split = F.posexplode(F.split("_body", r"\r?\n")).alias("_position", "_line")
     lines = placed.select("_source_file", "_arrival_date", split)
     return lines.withColumn("_source_row", (F.col("_position") + 1).cast("long"))
+
+
+def _day_of(path: Column, landing: Landing) -> Column:
+    """The arrival day of a file from its path, by the first of the source's patterns that fits."""
+    days = []
+    for names in landing.names:
+        expression = "^" + "/".join([*map(re.escape, ("landing", landing.source)), *names.parts]) + "$"
+        year, month, day = (F.regexp_extract(path, expression, place) for place in names.places)
+        days.append(F.try_to_date(F.concat_ws("-", year, month, day)))
+    return F.coalesce(*days)
 
 
 def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> DataFrame:

@@ -18,23 +18,11 @@ from pathlib import Path
 from filelock import FileLock
 
 from lakehouse.errors import EngineError, LakehouseError
+from lakehouse.spark.options import QUIETLY, archive_path
 from lakehouse.store.disk import sync
 
 _SECONDS = 600
-# What a JVM says of an archive that does not fit would go to the terminal of every run; `lakehouse doctor` says it.
-_QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _ONCE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # hardly anything it does is done often enough to be compiled well
-
-
-def archive_path() -> Path:
-    """Where the archive is: the JVM takes one only for the very jars, by place and time, it was made from."""
-    return Path(sys.prefix) / "lakehouse-classes.jsa"
-
-
-def java_options(archive: Path | None = None) -> str:
-    """What the JVM of an engine is told to use the archive; empty where there is none."""
-    archive = archive or archive_path()
-    return f'"-XX:SharedArchiveFile={archive}" {_QUIETLY}' if archive.is_file() else ""
 
 
 def is_usable(archive: Path | None = None) -> bool:
@@ -54,7 +42,7 @@ def make_archive(archive: Path | None = None) -> Path:
         archive.unlink(missing_ok=True)
         made = archive.with_suffix(".new")
         made.unlink(missing_ok=True)
-        options = f'{_ONCE} "-XX:ArchiveClassesAtExit={made}" {_QUIETLY}'
+        options = f'{_ONCE} "-XX:ArchiveClassesAtExit={made}" {QUIETLY}'
         # The JVM writes it after Python has ended; it holds the other end of this pipe until it is done.
         done = subprocess.run(
             [sys.executable, "-c", f"from lakehouse.spark.archive import exercise; exercise({folder!r})"],

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark.archive import java_options
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
+from lakehouse.spark.options import java_options
 from lakehouse.spark.rows import check_session, check_settings
 from lakehouse.store.disk import private_umask
 

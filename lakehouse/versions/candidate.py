@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.build.build import build
-from lakehouse.build.plan import day_transaction, days_of_transactions
-from lakehouse.build.publish import BuildResult, targets
+from lakehouse.build.publish import BuildResult
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import Target, ensure_table
+from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import days_of, entries, figures_of, snapshot_at
+from lakehouse.delta.marks import day_transaction, days_of_transactions
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, open_snapshot
+from lakehouse.delta.target import Target
 from lakehouse.errors import UndoRefusedError
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import fold
 from lakehouse.versions.restore import Exchange, carry_out, named_again, of_days
 

@@ -14,10 +14,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from lakehouse.build.plan import days_of_transactions
-from lakehouse.build.publish import targets
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import Commit, Target, exchange_files
+from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import (
     Entry,
@@ -28,11 +26,14 @@ from lakehouse.delta.log import (
     snapshot_at,
     versions,
 )
+from lakehouse.delta.marks import days_of_transactions
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
 from lakehouse.delta.staged import read_file, second_name
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import fold
 
 _NAMED = 5  # days named in one message

@@ -16,7 +16,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
-from lakehouse.build.stage import quarantine_schema
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
@@ -26,6 +25,7 @@ from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
+from lakehouse.read.targets import quarantine_schema
 from lakehouse.records.failures import fold as fold_failures
 from lakehouse.records.history import fold
 from lakehouse.records.ops import ops_tables

@@ -11,7 +11,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from lakehouse.sources.landing import land_online_retail, land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
+from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
 

@@ -26,8 +26,9 @@ from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.profile import profiles
 from lakehouse.commands.plans import lake_without_engine
 from lakehouse.contracts import Table
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.sources.landing import land_online_retail, land_sample_online_retail
+from lakehouse_tests.fixtures.landed import land_online_retail
 
 TABLE = "silver.transactions"
 Fault = Callable[[pa.Table, random.Random], pa.Table]

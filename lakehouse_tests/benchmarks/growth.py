@@ -14,7 +14,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
 
 LAST = date(2026, 6, 30)
 THEN_DAYS = 7

@@ -26,13 +26,15 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.plan import day_transaction, make_plan
-from lakehouse.build.publish import targets
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.targets import targets
 from lakehouse.records import failures, history
 from lakehouse.records.failures import FAILURES
 from lakehouse.records.history import HISTORY
@@ -40,7 +42,7 @@ from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 LAST = date(2026, 6, 30)
 FILES_A_DAY = 10

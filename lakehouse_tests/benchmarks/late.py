@@ -23,9 +23,11 @@ from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import content_of, land_online_retail, land_sample_online_retail, landing_files
+from lakehouse.sources.landing import content_of, landing_files
 from lakehouse.spark.session import start
+from lakehouse_tests.fixtures.landed import RETAIL, land_online_retail
 
 FIRST = date(2011, 3, 1)
 STORES, LATE_SHARE, LONGEST = 10, 0.02, 44  # stores; share of their exports that come late; most days late
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
             land_online_retail(given.source, plain)
         else:
             land_sample_online_retail(plain, FIRST, given.history + given.days, given.rows, given.seed)
-        days = sorted({file.arrival_date for file in landing_files(plain, "online_retail")})
+        days = sorted({file.arrival_date for file in landing_files(plain, RETAIL)})
         days = days[: given.history + given.days]
         exports = delayed(plain, days, given.seed)
         session = start(Settings(root=root))
@@ -67,7 +69,7 @@ def delayed(plain: Path, days: list[date], seed: int) -> dict[date, bytes]:
     chance = Random(seed)
     arriving: dict[date, list[bytes]] = defaultdict(list)
     header = b""
-    for file in landing_files(plain, "online_retail", days[0], days[-1]):
+    for file in landing_files(plain, RETAIL, days[0], days[-1]):
         header, *lines = (content_of(file.path) or b"").splitlines()
         late = {
             store: 1 + int(LONGEST * chance.random() ** 2)  # most a few days, some weeks

@@ -23,7 +23,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
 
 FIRST = date(2024, 1, 1)
 WARM_UP = 3  # single days that are not counted: the compiler is still at work
@@ -115,7 +115,8 @@ def engine_on(root: Path) -> Iterator[Callable[[date, date], tuple[float, int]]]
     os.environ |= {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_MEMORY": "2g"}
     os.environ.pop("DAGSTER_HOME", None)
     from lakehouse.catalog import tables
-    from lakehouse.orchestration.instance import create_run, execute, opened_instance
+    from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.runs.executing import create_run, execute
     from lakehouse.settings import get_settings
     from lakehouse.spark.session import start
 

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.oracle import ISO_4217, ONLINE_RETAIL_COLUMNS
+from lakehouse_tests.sample.oracle import ISO_4217, ONLINE_RETAIL_COLUMNS
 
 EVENT_COLUMNS = (
     *("event_id", "schema_version", "user_id", "event_type", "event_time", "order_id"),

@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with PeakMemory() as memory:
         from lakehouse.catalog import tables
-        from lakehouse.orchestration.instance import create_run, execute, opened_instance
+        from lakehouse.orchestration.instance import opened_instance
+        from lakehouse.runs.executing import create_run, execute
         from lakehouse.settings import get_settings
         from lakehouse.spark.session import start
 

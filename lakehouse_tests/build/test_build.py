@@ -23,7 +23,7 @@ from lakehouse.errors import StagedFileError, UnsupportedTableError
 from lakehouse.read.lake import Lake
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, spark_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, spark_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(14)]
 ORIGIN = ("_arrival_date", "_source_file", "_source_row")

@@ -20,19 +20,21 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction, make_plan
-from lakehouse.build.publish import targets
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import stale_days
 from lakehouse.contracts import Input, Landing, Table, code
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.staged import CONTENT, StagedFile
+from lakehouse.delta.target import Commit
 from lakehouse.errors import ContractError
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table, target_of
+from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
 
 D = [date(2011, 3, n) for n in range(1, 4)]
 SALES = '''

@@ -17,22 +17,24 @@ from pyspark.sql import SparkSession
 from lakehouse.bronze.orders import orders
 from lakehouse.build.build import build
 from lakehouse.build.intake import _Intake, clock_apart
-from lakehouse.build.publish import BuildResult, targets
+from lakehouse.build.publish import BuildResult
 from lakehouse.build.touched import stale_days
 from lakehouse.checks.audit import audit, check_names
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import Commit, append_batch
+from lakehouse.delta.commit import append_batch
+from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
+from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, marks_key, note
 from lakehouse.silver.order_status import order_status
 from lakehouse.sources.people import person_mark
 from lakehouse.sources.postgres import Database, Moment, micros
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.postgres import Server, Shop
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.postgres import Server, Shop
 
 ASKED = date(2026, 1, 1)
 assert orders.extract is not None

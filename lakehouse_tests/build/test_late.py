@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from lakehouse.build.build import build
-from lakehouse.build.late import accept, accepted_through, percentile, waiting
+from lakehouse.build.late import accept, accepted_through, waiting
 from lakehouse.build.touched import stale_days
+from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
 from lakehouse.lineage.reconcile import reconcile
 from lakehouse.records.history import standing
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors, sums
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 WHY = {"lakehouse.reason": "a test"}
 

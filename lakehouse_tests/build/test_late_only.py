@@ -8,10 +8,11 @@ from itertools import pairwise
 import pytest
 
 from lakehouse.build.late_only import late_only
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.test_automation import BRONZE, GOLD, SILVER, catalog
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(8)]

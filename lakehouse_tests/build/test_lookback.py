@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from lakehouse.build.build import build
 from lakehouse.build.lookback import look_back, versions, would_write, written_since
 from lakehouse.build.touched import stale_days
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, sensors, sums
 from lakehouse_tests.build.test_touched import raw, typed, weekly
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 FIRST = date(2026, 3, 1)
 SPAN = [FIRST + timedelta(days=n) for n in range(60)]

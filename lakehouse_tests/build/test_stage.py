@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.stage import quarantine_schema, routed, stage
+from lakehouse.build.stage import routed, stage
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
 from lakehouse.errors import SchemaMismatchError
-from lakehouse_tests.making import model, table
+from lakehouse.read.targets import quarantine_schema
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 SALES = {

@@ -11,15 +11,17 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import known_days, stale_days
 from lakehouse.contracts import Input, Landing, Table
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.report import older_code_metadata
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 D = [date(2011, 3, n) for n in range(1, 21)]
 

@@ -28,7 +28,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults import crashing
-from lakehouse_tests.making import having, rows_of
+from lakehouse_tests.fixtures.making import having, rows_of
 
 FIRST = date(2026, 3, 2)
 DAYS = [FIRST + timedelta(days=n) for n in range(6)]

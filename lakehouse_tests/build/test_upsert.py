@@ -24,7 +24,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.silver.orders import orders
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 SEED = random.Random().randrange(1 << 30)
 FIRST = date(2026, 3, 2)

@@ -15,7 +15,7 @@ from lakehouse.checks.anomalies import baseline, drifts, volume
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.checks.profile import Moments, Numbers, Profile
 from lakehouse.contracts import Anomalies, Input, Table, Volume
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY = date(2026, 3, 30)
 TEXT = T.StringType()

@@ -13,7 +13,7 @@ from lakehouse.checks.anomalies import volume
 from lakehouse.checks.audit import audit, check_names
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Input, Landing, Table, Volume
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 MONDAY = date(2026, 3, 30)
 

@@ -21,7 +21,7 @@ from lakehouse.contracts import Clock
 from lakehouse.lineage.reconcile import reconcile
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import rows_of, stage_rows, target_of
+from lakehouse_tests.fixtures.making import rows_of, stage_rows, target_of
 
 DAY = date(2026, 3, 2)
 NEXT = DAY + timedelta(days=1)

@@ -19,12 +19,13 @@ from lakehouse.checks.drift import MOST_FIELDS, note_fields, schema_drift
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.checks.profile import OTHER
 from lakehouse.contracts import BronzeModel, Input, Landing, Table
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import having, stage_rows, table
+from lakehouse_tests.fixtures.making import having, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(12)]
 TODAY = DAYS[-1]

@@ -19,7 +19,7 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import HISTORY, standing
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 FIGURES = {

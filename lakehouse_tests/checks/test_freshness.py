@@ -14,7 +14,7 @@ from lakehouse.checks import freshness as module
 from lakehouse.checks.freshness import Freshness, freshness
 from lakehouse.contracts import Input, Table
 from lakehouse.records.history import Record
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 TODAY = date(2026, 3, 30)  # a Monday
 NOON = datetime(2026, 3, 30, 12, tzinfo=UTC)

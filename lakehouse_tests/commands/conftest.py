@@ -15,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lakehouse.cli import app
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
-from lakehouse.sources.faults import Faults
-from lakehouse.sources.landing import land_events, land_sample_online_retail
 
 FIRST, LAST, BAD = date(2011, 3, 1), date(2011, 3, 3), date(2011, 3, 2)
 RANGE = ("--from", str(FIRST), "--to", str(LAST))

@@ -111,7 +111,7 @@ def test_a_worker_that_cannot_start_ends_the_backfill(root: Path, tmp_path: Path
     """Without it, each of a thousand runs would start, and lose, a worker of its own."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if 'lakehouse.orchestration.worker' in ' '.join(sys.orig_argv):\n"
+        "if 'lakehouse.runs.worker' in ' '.join(sys.orig_argv):\n"
         "    os._exit(7)\n"
     )  # fmt: skip
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"

@@ -12,11 +12,12 @@ import pytest
 
 from lakehouse.catalog import tables
 from lakehouse.read.lake import table_path
-from lakehouse.sources.faults import Faults
-from lakehouse.sources.landing import land_events, land_sample_online_retail
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.commands.killing import Backfill, nothing_is_left, open_runs, published
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(6)]

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse_tests.commands.conftest import FIRST, LAST, Cli, Result
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 
 def test_impact_of_a_column_needs_no_lake(cli: Cli, root: Path) -> None:

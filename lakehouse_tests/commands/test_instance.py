@@ -23,14 +23,13 @@ from lakehouse.orchestration.instance import (
     OWNER_TAG,
     claim_run,
     close_abandoned_runs,
-    create_run,
-    execute,
     opened_instance,
     prepare_dagster_home,
     unfinished_days,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.why import because, why_now
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import Settings
 
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 4)

@@ -18,7 +18,7 @@ from lakehouse.errors import UnknownTableError
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
-from lakehouse_tests.postgres import Server, Shop
+from lakehouse_tests.fixtures.postgres import Server, Shop
 
 NAMES = {"bronze.orders", "silver.order_status"}
 

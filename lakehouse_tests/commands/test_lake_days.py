@@ -12,8 +12,8 @@ from lakehouse.catalog import get_table
 from lakehouse.commands.selection import fit_days, last_partition
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings, get_settings
-from lakehouse.sources.landing import land_sample_online_retail
 from lakehouse_tests.commands.conftest import run
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)

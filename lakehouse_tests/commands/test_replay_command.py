@@ -10,12 +10,13 @@ from dagster import DagsterInstance
 
 from lakehouse.build.publish import Publisher
 from lakehouse.catalog import tables
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 TABLE, DAY = "silver.transactions", date(2011, 3, 1)
 

@@ -18,9 +18,9 @@ import pytest
 from lakehouse.catalog import tables
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.sources.landing import land_sample_online_retail
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import Result, run
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 D = [date(2011, 3, 1) + timedelta(days=n) for n in range(10)]

@@ -16,8 +16,8 @@ import pytest
 
 from lakehouse.catalog import tables
 from lakehouse.settings import get_settings
-from lakehouse.spark.archive import java_options
 from lakehouse.spark.jars import ensure_jars
+from lakehouse.spark.options import java_options
 from lakehouse_tests.commands.conftest import FIRST, Result, land
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -18,7 +18,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, Cli, run
 from lakehouse_tests.commands.test_without_engine import tree
-from lakehouse_tests.making import put, rows_of
+from lakehouse_tests.fixtures.making import put, rows_of
 
 REVENUE = "gold.daily_revenue"
 MONDAY, TUESDAY = date(2011, 3, 7), date(2011, 3, 8)

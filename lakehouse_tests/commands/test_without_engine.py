@@ -20,14 +20,15 @@ from lakehouse.catalog import tables
 from lakehouse.commands import console
 from lakehouse.commands.operate import dev, doctor
 from lakehouse.commands.reports import Report
-from lakehouse.delta.commit import Commit, append
+from lakehouse.delta.commit import append
+from lakehouse.delta.target import Commit
 from lakehouse.orchestration.slices import tags_of_new_runs
 from lakehouse.records.erasures import BEGUN, Erasure, note
 from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 
 EVENTS = ("land", "events", "--days", "2", "--rows", "20", "--seed", "5", "--from", "2011-03-01")
 

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import rule
 from lakehouse.contracts.rules import compile_rules
 from lakehouse.errors import ContractError
-from lakehouse_tests.making import model
+from lakehouse_tests.fixtures.making import model
 
 SEED = random.Random().randrange(1 << 30)
 ROWS = 200

@@ -14,7 +14,7 @@ from lakehouse.contracts import Input, Landing, SliceBy, Table
 from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.errors import ContractError
 from lakehouse_tests.contracts.test_table import sales
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 COLUMNS = {
     "id": (T.StringType(), pa.Field()),

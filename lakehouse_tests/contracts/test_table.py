@@ -35,7 +35,7 @@ from lakehouse.contracts import (
 )
 from lakehouse.contracts import table as declare
 from lakehouse.errors import ContractError
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 SALES = {
     "id": (T.StringType(), pa.Field(description="Identifies the sale")),

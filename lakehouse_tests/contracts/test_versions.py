@@ -25,7 +25,7 @@ from lakehouse.contracts.versions import (
     write_lock,
 )
 from lakehouse.errors import ContractError
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 TEXT, LONG = T.StringType(), T.LongType()
 FIRST = {"id": "string not null", "day": "date not null", "shop": "string", "n": "bigint not null"}

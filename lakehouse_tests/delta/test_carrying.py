@@ -20,12 +20,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as T
 
 from lakehouse.delta import snapshot as module
-from lakehouse.delta.commit import Commit, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.log_writer import put_entry
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse_tests.faults.doors import MONDAY, row, target
-from lakehouse_tests.making import stage_rows, target_of
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import stage_rows, target_of
+from lakehouse_tests.fixtures.tally import tally
 
 __all__ = ["target"]
 

@@ -13,11 +13,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakehouse.delta import commit as door
-from lakehouse.delta.commit import Commit, Target, append, append_batch, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import append, append_batch, ensure_table, exchange_files, replace_days
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import PublishConflictError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

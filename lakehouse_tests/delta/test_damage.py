@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.delta.commit import Commit, Target, append
+from lakehouse.delta.commit import append
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, ids, row
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 VERSIONS = 45
 

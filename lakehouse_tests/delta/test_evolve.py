@@ -21,14 +21,15 @@ from lakehouse.build.publish import Publisher
 from lakehouse.commands.inspect.rows import top_rows
 from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
-from lakehouse.delta.commit import Commit, Target, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target
 from lakehouse_tests.faults.racers import Racers, Step, target_at, wider_at
-from lakehouse_tests.making import model, put, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 __all__ = ["target"]  # a fixture
 NOTE = T.StructField("note", T.StringType(), metadata={"comment": "What was said"})

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.delta.commit import Commit, Target, append, replace_days
+from lakehouse.delta.commit import append, replace_days
 from lakehouse.delta.conflicts import conflict
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse_tests.faults.doors import MONDAY, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

@@ -20,11 +20,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.stage import PROVENANCE, stage
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.build.stage import stage
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import CONTENT, FAILED_RULES, read_staged
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse.delta.target import Commit, Target
+from lakehouse.read.targets import PROVENANCE
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAY = date(2026, 3, 2)
 STAGED_TOO = (FAILED_RULES, CONTENT, *PROVENANCE.names)

@@ -20,7 +20,7 @@ from lakehouse.contracts import BronzeModel, Input, Landing, SliceBy, Table
 from lakehouse.read.lake import Lake
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import engine_settings
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 LIMIT = 1000  # the largest total that passes

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
-from lakehouse_tests.making import Row, rows_of, stage_rows
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
+from lakehouse_tests.fixtures.making import Row, rows_of, stage_rows
 
 MONDAY, TUESDAY, WEDNESDAY = date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)
 SCHEMA = T.StructType(

@@ -18,14 +18,14 @@ from pyspark.sql import types as T
 
 from lakehouse.build import publish as publishing
 from lakehouse.build.publish import PUBLISHED, BuildResult, DayResult, Job, Publisher
-from lakehouse.build.stage import quarantine_schema
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.conftest import LakeFactory, engine_settings
-from lakehouse_tests.making import model, rows_of, stage_rows, table, target_of
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table, target_of
+from lakehouse_tests.fixtures.tally import tally
 
 MONDAY = date(2026, 3, 2)
 EXPECTED = (OSError, LakehouseError, DeltaError)

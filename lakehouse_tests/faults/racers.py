@@ -15,11 +15,12 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.delta.commit import Commit, Target, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 SCHEMA = T.StructType(
     [T.StructField("day", T.DateType()), T.StructField("id", T.StringType()), T.StructField("n", T.LongType())]

@@ -20,7 +20,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.ledger import Wanted
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.faults import crashing
-from lakehouse_tests.making import model
+from lakehouse_tests.fixtures.making import model
 
 REPLAYED = "silver.readings"
 

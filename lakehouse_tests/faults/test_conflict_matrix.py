@@ -14,21 +14,22 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.build.publish import targets
 from lakehouse.contracts import Table
 from lakehouse.delta import attempts, maintenance
 from lakehouse.delta import commit as door
-from lakehouse.delta.commit import Commit, append, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import append, ensure_table, exchange_files, replace_days
 from lakehouse.delta.maintenance import Layout, compact, vacuum
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import JUDGE, JUDGED
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, TUESDAY, WEDNESDAY
-from lakehouse_tests.making import age_table, model, rows_of, stage_rows, table
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import age_table, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = pytest.mark.crash
 Content = dict[date, list[str]]

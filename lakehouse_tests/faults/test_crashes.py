@@ -23,7 +23,7 @@ from lakehouse.read.lake import table_path
 from lakehouse_tests.faults.crashing import COLUMNS, DAYS, Rows, expected, land, tables
 from lakehouse_tests.faults.laboratory import EngineProcess, Laboratory
 from lakehouse_tests.faults.readers import READERS, WRONGS, Poller, by_delta_rs, judge, look
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 NAMES = ("bronze.readings", "silver.readings", "silver.totals", "gold.recent")

@@ -19,7 +19,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import PublishConflictError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.publisher import MONDAY, Door, door, sales
-from lakehouse_tests.making import put, rows_of
+from lakehouse_tests.fixtures.making import put, rows_of
 
 __all__ = ["door"]
 

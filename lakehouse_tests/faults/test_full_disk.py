@@ -8,14 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.build import publish as publishing
-from lakehouse.delta.commit import Commit, Target, append, ensure_table
+from lakehouse.delta.commit import append, ensure_table
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DiskFullError
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.crashing import DAYS, expected, land, run, tables
 from lakehouse_tests.faults.disks import Disk, disk
 from lakehouse_tests.faults.publisher import EXPECTED, MONDAY, Door, count, sales
 from lakehouse_tests.faults.readers import judge, look
-from lakehouse_tests.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
 
 __all__ = ["disk"]
 

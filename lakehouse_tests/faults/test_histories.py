@@ -33,15 +33,16 @@ from hypothesis.stateful import (
 )
 
 from lakehouse.delta import commit as door
-from lakehouse.delta.commit import Commit, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact, vacuum
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import PublishConflictError, StagedFileError
 from lakehouse_tests.faults.racers import SCHEMA, target_at
-from lakehouse_tests.making import rows_of, stage_rows
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = pytest.mark.crash
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]

@@ -21,9 +21,9 @@ from lakehouse.delta.failpoints import POINTS
 from lakehouse.read.lake import table_path
 from lakehouse.silver.order_status import order_status
 from lakehouse_tests.faults.laboratory import KILLED, EngineProcess, Laboratory
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.postgres import Server, Session, Shop
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.postgres import Server, Session, Shop
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 WRITERS, ORDERS, LARGE = 5, 25, 60_000

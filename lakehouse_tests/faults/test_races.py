@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse_tests.faults.racers import SCHEMA, Racers, Step, names_in, target_at
-from lakehouse_tests.making import stage_rows
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import stage_rows
+from lakehouse_tests.fixtures.tally import tally
 
 SEED = random.Random().randrange(1 << 30)
 MONDAY = date(2026, 3, 2)

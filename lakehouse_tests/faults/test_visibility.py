@@ -11,8 +11,8 @@ from lakehouse.build.publish import FAILED
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.publisher import Door, sales
-from lakehouse_tests.making import rows_of
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = pytest.mark.crash
 GENERATIONS = 24

@@ -17,17 +17,18 @@ from typing import Any, NoReturn
 import pandera.pyspark as pa
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction
-from lakehouse.build.publish import targets
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.pairing import QUARANTINE_VERSION
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.settings import Settings
 from lakehouse.versions.candidate import CandidateLake, swap
 from lakehouse.versions.restore import Restore, plan_restore, restore
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
 Content = Mapping[date, Sequence[str]]

@@ -22,7 +22,7 @@ from lakehouse.lineage.provenance import Step, Tracer
 from lakehouse.read.lake import Lake
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import engine_settings
-from lakehouse_tests.making import put, rows_of
+from lakehouse_tests.fixtures.making import put, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAYS = [date(2011, 3, n) for n in range(1, 6)]

@@ -18,7 +18,7 @@ from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows, r
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 
 def shop_of(lake: LakeFactory) -> Lake:

@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRun
 
-from lakehouse.build.plan import day_transaction, make_plan
-from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, targets
+from lakehouse.build.plan import make_plan
+from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import Outcome, audit
 from lakehouse.checks.metrics import DayMetrics, failed_checks, judged_days
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import Commit, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import open_snapshot
-from lakehouse.orchestration.instance import create_run, execute
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.targets import targets
 from lakehouse.records.history import JUDGE, JUDGED, fold
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import get_settings
 
 TABLE = "bronze.events"

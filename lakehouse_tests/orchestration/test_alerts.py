@@ -23,7 +23,8 @@ from lakehouse.orchestration.alerts.events import first_position, last_position,
 from lakehouse.orchestration.alerts.sensor import AlertDeliveryError, look, store_path
 from lakehouse.orchestration.alerts.sinks import WebhookSink, log_path
 from lakehouse.orchestration.alerts.store import opened_store
-from lakehouse.orchestration.instance import OWNER_TAG, close_abandoned_runs, create_run
+from lakehouse.orchestration.instance import OWNER_TAG, close_abandoned_runs
+from lakehouse.runs.executing import create_run
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.orchestration.receiver import Receiver
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold

@@ -13,22 +13,25 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, SensorResult, build_sensor_context
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import stale_days
-from lakehouse.catalog import tables
+from lakehouse.catalog import below, tables
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.definitions import defs
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
-from lakehouse.orchestration.instance import checks_of, create_run
+from lakehouse.orchestration.instance import checks_of
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.runs.executing import asset_graph, create_run
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(12)]
 LAST = DAYS[9]
@@ -366,12 +369,8 @@ def test_dagster_gets_requests_it_can_start(evaluated: Any, settings: Settings, 
     assert request.tags["dagster/retry_on_asset_or_op_failure"] == "false"
     assert (request.tags["days"], request.tags["why"]) == ("2011-03-01…03-02", "files landed for bronze.events")
     named = {".".join(key.path) for key in request.asset_selection}
-    assert named == {
-        name
-        for name in tables()
-        if name == "bronze.events" or name in automation._below(LakeOfNow(settings, tables()), "bronze.events")
-    }
-    assert set(request.asset_check_keys) == checks_of(named)
+    assert named == {name for name in tables() if name == "bronze.events" or name in below(tables(), "bronze.events")}
+    assert set(request.asset_check_keys) == checks_of(asset_graph(), named)
     assert "data_fresh" not in {check.name for check in request.asset_check_keys}
     # A run that is waiting for its turn holds back the next look.
     run = create_run(instance, sorted(named), date(2011, 3, 1), date(2011, 3, 2))

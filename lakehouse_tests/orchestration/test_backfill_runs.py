@@ -16,11 +16,12 @@ from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources
-from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG, create_run, execute
+from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.runs.executing import create_run, execute
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings, get_settings
-from lakehouse.sources.landing import land_events
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.orchestration.running import GOOD, TABLE, Foretold, result
 
 DAY = date(2011, 3, 1)

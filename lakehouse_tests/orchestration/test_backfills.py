@@ -30,12 +30,13 @@ from lakehouse.orchestration.backfills import (
     still_to_come,
     target_of,
 )
-from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, create_run, execute, opened_instance
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.report import asset_key
 from lakehouse.records.failures import Depth
+from lakehouse.runs.executing import asset_graph, create_run, execute
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
-from lakehouse_tests.making import Clock
+from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
 
 DAYS = [date(2011, 3, day) for day in range(1, 5)]
@@ -172,12 +173,12 @@ def test_an_older_queue_cannot_hold_runs(settings: Settings) -> None:
 
 def test_other_automation_leaves_its_days_alone(instance: DagsterInstance, backfill: str) -> None:
     """Without it, the sensor would build what a paused backfill is not to build, beside what it builds anyway."""
-    assert still_to_come(instance) == {name: set(DAYS) for name in TABLES}
+    assert still_to_come(instance, asset_graph()) == {name: set(DAYS) for name in TABLES}
     run = _run(instance, backfill, DAYS[0], DAYS[1])
     instance.report_run_failed(run)
-    assert still_to_come(instance) == {name: set(DAYS[2:]) for name in TABLES}
+    assert still_to_come(instance, asset_graph()) == {name: set(DAYS[2:]) for name in TABLES}
     instance.update_backfill(_kept(instance, backfill)._replace(status=BulkActionStatus.CANCELED))
-    assert still_to_come(instance) == {}
+    assert still_to_come(instance, asset_graph()) == {}
 
 
 def test_it_is_told_by_table_and_day_how_far_it_is(
@@ -271,7 +272,7 @@ def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
     )
     instance.add_backfill(made)
     assert [each.backfill_id for each in newest_backfills(instance)] == ["ofajobid"]
-    assert target_of(made) == {"bronze.events": {DAYS[0]}}
+    assert target_of(made, asset_graph()) == {"bronze.events": {DAYS[0]}}
     run = _run(instance, "ofajobid", DAYS[0], DAYS[0])
     assert [each.run_id for each in runs_of(instance, "ofajobid")] == [run.run_id]
     assert run.status == DagsterRunStatus.NOT_STARTED

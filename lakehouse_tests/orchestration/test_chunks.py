@@ -21,7 +21,7 @@ from lakehouse.catalog import declared
 from lakehouse.contracts import Input, Table
 from lakehouse.orchestration.chunks import Chunk, asked_for, chunks_of, next_of, one_by_one
 from lakehouse.orchestration.pieces import Piece
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 FIRST = date(2011, 3, 1)
 DAYS = [FIRST + timedelta(days=n) for n in range(40)]

@@ -23,11 +23,11 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.backfills import runs_of, state_of
 from lakehouse.orchestration.instance import opened_instance, table_of
 from lakehouse.read.lake import table_path
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.conftest import TINY, LakeFactory
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.ui.server import RUN_SECONDS, Server, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

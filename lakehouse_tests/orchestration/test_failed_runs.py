@@ -11,10 +11,11 @@ from dagster import DagsterEvent, DagsterInstance, DagsterRun, PathMetadataValue
 
 from lakehouse.build.publish import BuildResult
 from lakehouse.contracts import Table
-from lakehouse.orchestration.instance import create_run, execute, unfinished_days
+from lakehouse.orchestration.instance import unfinished_days
 from lakehouse.orchestration.report import asset_key
+from lakehouse.runs.executing import create_run, execute
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse_tests.orchestration.running import BAD, GOOD, Foretold, result
 
 BRONZE, SILVER, ORDERS, GOLD = "bronze.events", "silver.transactions", "silver.orders", "gold.daily_revenue"

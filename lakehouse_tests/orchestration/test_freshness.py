@@ -10,11 +10,12 @@ from dagster import AssetKey, DagsterInstance
 
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.freshness import CHECK
 from lakehouse.read.lake import table_path
 from lakehouse.settings import get_settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 FEATURES = "gold.daily_revenue"
 

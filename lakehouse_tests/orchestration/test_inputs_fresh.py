@@ -21,7 +21,7 @@ from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
 from lakehouse.orchestration.checks import INPUTS_FRESH
 from lakehouse.settings import Settings
-from lakehouse_tests.making import Clock
+from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world

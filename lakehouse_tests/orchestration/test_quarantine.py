@@ -11,20 +11,22 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance
 
-from lakehouse.build.publish import DayResult, targets
+from lakehouse.build.publish import DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit
 from lakehouse.orchestration import quarantine as module
 from lakehouse.orchestration.quarantine import observed, quarantine_discard, quarantine_key, quarantine_replay
 from lakehouse.orchestration.report import rule_results
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth, depth_of, failures
 from lakehouse.records.ledger import entries
 from lakehouse.settings import Settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
 
 TABLE = "silver.transactions"

@@ -6,8 +6,9 @@ from datetime import date, timedelta
 
 from dagster import DagsterEventType, DagsterInstance
 
-from lakehouse.orchestration.instance import create_run, execute, unfinished_days
+from lakehouse.orchestration.instance import unfinished_days
 from lakehouse.orchestration.report import asset_key
+from lakehouse.runs.executing import create_run, execute
 
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(3)]
 TABLES = ["silver.transactions", "gold.daily_revenue"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
-from lakehouse.orchestration.instance import create_run, execute
 from lakehouse.orchestration.slices import SLICES_TAG, new_runs_in_slices
+from lakehouse.runs.executing import create_run, execute
 from lakehouse_tests.orchestration.running import GOOD, TABLE, Foretold, result
 
 DAY = date(2011, 1, 4)

@@ -20,9 +20,9 @@ from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
 from lakehouse.orchestration.ended import Ended, ended_days
-from lakehouse.orchestration.instance import create_run, execute
+from lakehouse.runs.executing import create_run, execute
+from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
-from lakehouse.sources.landing import land_events
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world

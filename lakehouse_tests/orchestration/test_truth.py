@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.publish import BuildResult
 from lakehouse.build.ready import READY, readiness
 from lakehouse.catalog import tables
@@ -20,13 +20,14 @@ from lakehouse.checks.audit import check_names
 from lakehouse.commands.inspect.status import table_states
 from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.orchestration.alerts.message import RECOVERED
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
-from lakehouse.orchestration.instance import create_run, execute
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import LakeOfNow
+from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result

@@ -19,14 +19,15 @@ from pydantic import ValidationError
 
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
-from lakehouse.delta.commit import Commit, Target, append
+from lakehouse.delta.commit import append
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.freshness import CHECK as FRESH
-from lakehouse.orchestration.instance import create_run
 from lakehouse.orchestration.upkeep import CHECK, TIDIES, tables_of_runs, upkeep_checks, upkeep_job, upkeep_schedule
 from lakehouse.read.lake import table_path
+from lakehouse.runs.executing import create_run
 from lakehouse.settings import Settings, get_settings
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 NAME = "gold.daily_revenue"
 

@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction
 from lakehouse.contracts import Input, Table
+from lakehouse.delta.marks import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import days_of, delta_tables, erase_rows, other_columns, purge, table_of
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
@@ -24,7 +24,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
 from lakehouse.sources.people import FORGOTTEN, Person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import having, model, put, rows_of, table
+from lakehouse_tests.fixtures.making import having, model, put, rows_of, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 TEXT = T.StringType()

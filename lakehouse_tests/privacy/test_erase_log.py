@@ -33,8 +33,8 @@ from lakehouse.records.ledger import DISCARD, LEDGER, Entry, entries, write
 from lakehouse.sources.people import Person
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import having, model, put, rows_of, spark_rows, table
-from lakehouse_tests.tally import tally
+from lakehouse_tests.fixtures.making import having, model, put, rows_of, spark_rows, table
+from lakehouse_tests.fixtures.tally import tally
 
 MONDAY = date(2026, 3, 2)
 ANN = "ann-17841"

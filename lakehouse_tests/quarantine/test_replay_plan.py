@@ -11,18 +11,20 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.publish import Publisher
 from lakehouse.build.touched import stale_days
 from lakehouse.contracts import Input, Landing, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, carry_out, discard, outcomes, plan_replay
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import FAILURES
 from lakehouse.records.ledger import REPLAY, Wanted, entries, open_replays, write
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
 DAYS = [date(2026, 3, day) for day in (2, 3, 4)]
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

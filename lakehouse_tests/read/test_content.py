@@ -17,7 +17,7 @@ from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.read.content import content_of_row
 from lakehouse_tests.build.test_build import DAYS, land, sensors
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, table
+from lakehouse_tests.fixtures.making import model, table
 
 TYPES = {
     "day": T.DateType(),

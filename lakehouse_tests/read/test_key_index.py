@@ -16,7 +16,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.silver.orders import orders
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import having, put
+from lakehouse_tests.fixtures.making import having, put
 
 DAYS = [date(2026, 3, day) for day in range(2, 8)]
 

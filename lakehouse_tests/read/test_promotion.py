@@ -26,7 +26,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.read.promote import promoted_columns
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, spark_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, spark_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]
 ORIGIN = ("_arrival_date", "_source_file", "_source_row")

@@ -17,9 +17,10 @@ from pyspark.sql import types as T
 from lakehouse.build.publish import Publisher
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.quarantine.replay import by_rules, discard
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import depth
@@ -28,7 +29,7 @@ from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import FAILURES, depth_of, failures, fold, judge_depth
 from lakehouse.records.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NOW = datetime(2026, 3, 9, tzinfo=UTC)

@@ -13,15 +13,16 @@ from pyspark.sql import types as T
 
 from lakehouse.build.build import build
 from lakehouse.contracts import Anomalies, Input, Table
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records import ops
 from lakehouse.records.history import HISTORY, fold, records, standing
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, put, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(42)]
 TEXT, DAY = T.StringType(), T.DateType()

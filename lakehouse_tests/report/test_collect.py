@@ -12,19 +12,21 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import day_transaction, make_plan
+from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import behind, waiting
 from lakehouse.checks.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Input, Landing, Sum, Table, Volume
-from lakehouse.delta.commit import Commit, Target, ensure_table, exchange_files, replace_days
+from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
+from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import JUDGE, JUDGED, standing
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
 from lakehouse.report.usual import rows_series
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
 TEXT, DAY = T.StringType(), T.DateType()

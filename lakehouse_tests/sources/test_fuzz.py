@@ -29,9 +29,9 @@ from lakehouse.silver.transactions import transactions
 from lakehouse.sources.reader import MOST_LINES
 from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import having, rows_of
+from lakehouse_tests.fixtures.making import having, rows_of
+from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.sources import hostile
-from lakehouse_tests.tally import tally
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 DAY = date(2026, 3, 2)

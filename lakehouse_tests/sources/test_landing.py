@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import lakehouse
-from lakehouse.errors import SourceError
+from lakehouse.contracts import Landing
+from lakehouse.errors import ContractError, GeneratorError, SourceError
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.generator import generate_events
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.sources import landing
-from lakehouse.sources.generator import Faults, GeneratorError, generate_events
-from lakehouse.sources.landing import (
-    land_events,
-    land_online_retail,
-    land_sample_online_retail,
-    landing_files,
-)
+from lakehouse.sources.landing import landing_files
+from lakehouse_tests.fixtures.landed import EVENTS, RETAIL, land_online_retail
 
 START = date(2026, 3, 2)
 
@@ -90,9 +90,55 @@ def test_a_folder_without_exports_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="missing, which is none"):
         land_online_retail(tmp_path / "missing", tmp_path / "root")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="empty from any day to any day, got none of any day"):
+    expected = r"expected \{day\}.csv.gz files in .*empty from any day to any day, got "
+    with pytest.raises(SourceError, match=expected + "no file at all; choose another"):
+        land_online_retail(tmp_path / "empty", tmp_path / "root")
+    for name in ("a.csv", "deep/b.csv", "c/d.txt", "2026-03-02.csv", "2026-02-30.csv.gz", "z"):
+        put(tmp_path / "empty" / name)
+    told = "none of any day, but 2026-02-30.csv.gz, 2026-03-02.csv, a.csv, z, c/d.txt, …; choose another"
+    with pytest.raises(SourceError, match=expected + told):
         land_online_retail(tmp_path / "empty", tmp_path / "root")
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ((), ["2026-03-02.csv", "2026-03-02.csv.gz", "2026-03-02/a.csv", "2026-03-02/b.csv.gz"]),
+        (("till-*_{day:%d%m%Y}.txt",), ["till-7_02032026.txt", "till-a b_02032026.txt"]),
+        (("*/{day:%Y%m%d}/*.csv", "{day}.csv"), ["north/20260302/a.csv", "2026-03-02.csv"]),
+        (("{day}*.csv", "{day}.csv[.x]"), ["2026-03-02.csv", "2026-03-02-b.csv", "2026-03-02.csv.x"]),
+    ],
+)
+def test_a_source_says_how_its_files_are_called(patterns: tuple[str, ...], names: list[str], tmp_path: Path) -> None:
+    """A new source needs its `Landing` and nothing else; a file that two patterns fit is landed once."""
+    tills = Landing("tills", "csv", ("a",), files=patterns)
+    for name in [
+        *names,
+        "2026-02-30.csv",
+        ".2026-03-02.csv",
+        "other.txt",
+        "2026-03-02/_c.csv",
+        "02032026.txt",
+        "x/y/z.csv",
+    ]:
+        put(tmp_path / "exports" / name)
+    landed = landing.land(tmp_path / "exports", tmp_path / "root", tills)
+    zone = tmp_path / "root" / "landing" / "tills"
+    assert sorted(each.path.relative_to(zone).as_posix() for each in landed) == sorted(names)
+    assert {each.arrival_date for each in landed} == {START}
+    files = landing_files(tmp_path / "root", tills, START, START)
+    assert sorted(file.path for file in files) == sorted(each.path for each in landed)
+    assert landing_files(tmp_path / "root", tills, start=START + timedelta(days=1)) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "a.csv", "{day}/{day}.csv", "{day:%Y-%m}.csv", "{day:%Y/%m/%d}.csv", "{date}.csv"]
+)
+def test_a_pattern_that_tells_no_day_is_refused(pattern: str) -> None:
+    """Or not which: the message shows one that does."""
+    with pytest.raises(ContractError, match=r"expected one day of %Y, %m and %d, got"):
+        _ = Landing("tills", "csv", ("a",), files=(pattern,)).names
 
 
 Land = Callable[[Path], list[landing.Landed]]
@@ -159,7 +205,7 @@ def test_parts_of_an_earlier_landing_go(tmp_path: Path) -> None:
         ("part-0001.jsonl.gz", "removed"),
         ("part-0002.jsonl.gz", "removed"),
     ]
-    assert [file.path.name for file in landing_files(tmp_path, "events")] == [other.name, "part-0000.jsonl"]
+    assert [file.path.name for file in landing_files(tmp_path, EVENTS)] == [other.name, "part-0000.jsonl"]
 
 
 @pytest.mark.parametrize(("days", "files"), [(0, 1), (1, 0)])
@@ -189,7 +235,7 @@ import os, sys
 from datetime import date
 from pathlib import Path
 Path.replace = lambda self, target: os._exit(9)  # dies after the write and before the file gets its name
-from lakehouse.sources.landing import land_events
+from lakehouse.sample.events import land_events
 land_events(Path(sys.argv[1]), date(2026, 3, 2), 1, 20, int(sys.argv[2]))
 """
 
@@ -204,12 +250,12 @@ def test_a_crash_before_the_rename_shows_nothing(tmp_path: Path) -> None:
     crash(1)
     (draft,) = tree(tmp_path)
     assert Path(draft).name.startswith(".")
-    assert landing_files(tmp_path, "events") == []
+    assert landing_files(tmp_path, EVENTS) == []
     (landed,) = land_events(tmp_path, START, 1, 20, 1)
     assert landed.outcome == "new"
-    before = landing_files(tmp_path, "events")
+    before = landing_files(tmp_path, EVENTS)
     crash(2)
-    assert landing_files(tmp_path, "events") == before
+    assert landing_files(tmp_path, EVENTS) == before
     assert before[0].path.read_bytes() == landed.path.read_bytes()
 
 
@@ -220,7 +266,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     def looking(descriptor: int) -> None:
         flush(descriptor)
-        files = landing_files(tmp_path, "events")
+        files = landing_files(tmp_path, EVENTS)
         sizes.append(len(files))
         assert all(gzip.decompress(file.path.read_bytes()).count(b"\n") == 10 for file in files)
 
@@ -233,7 +279,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_listing_has_days_paths_sizes_and_times(tmp_path: Path) -> None:
     """Sorted by day, then path; both ends of a range count."""
     land_events(tmp_path, START, 3, 20, 1, files_per_day=2)
-    files = landing_files(tmp_path, "events")
+    files = landing_files(tmp_path, EVENTS)
     assert [(file.arrival_date.day, file.path.name[:9]) for file in files] == [
         (day, f"part-000{part}") for day in (2, 3, 4) for part in (0, 1)
     ]
@@ -241,9 +287,9 @@ def test_the_listing_has_days_paths_sizes_and_times(tmp_path: Path) -> None:
         found = file.path.stat()
         assert (file.source, file.size, file.mtime_ns) == ("events", found.st_size, found.st_mtime_ns)
     middle = date(2026, 3, 3)
-    assert landing_files(tmp_path, "events", middle, middle) == files[2:4]
-    assert landing_files(tmp_path, "events", start=middle) == files[2:]
-    assert landing_files(tmp_path, "events", end=middle) == files[:4]
+    assert landing_files(tmp_path, EVENTS, middle, middle) == files[2:4]
+    assert landing_files(tmp_path, EVENTS, start=middle) == files[2:]
+    assert landing_files(tmp_path, EVENTS, end=middle) == files[:4]
 
 
 def test_the_listing_passes_over_what_is_no_landed_file(tmp_path: Path) -> None:
@@ -261,19 +307,13 @@ def test_the_listing_passes_over_what_is_no_landed_file(tmp_path: Path) -> None:
     put(retail / "2026-03-02.csv.gz")
     for name in ("2026-03-02.csv", "2026-03-03.csv.gz.tmp", ".2026-03-03.csv.gz", "x2026-03-03.csv.gz"):
         put(retail / name)
-    assert [file.path for file in landing_files(tmp_path, "events")] == good
-    assert [file.path for file in landing_files(tmp_path, "online_retail")] == [retail / "2026-03-02.csv.gz"]
+    assert [file.path for file in landing_files(tmp_path, EVENTS)] == good
+    assert [file.path for file in landing_files(tmp_path, RETAIL)] == [retail / "2026-03-02.csv.gz"]
 
 
 def test_nothing_landed_is_an_empty_list(tmp_path: Path) -> None:
     """A new lakehouse has no landing folder yet."""
-    assert landing_files(tmp_path, "events") == landing_files(tmp_path, "online_retail") == []
-
-
-def test_an_unknown_source_is_an_error(tmp_path: Path) -> None:
-    """Unlike a source that has nothing yet."""
-    with pytest.raises(SourceError, match="expected a source of online_retail, events, got 'orders'"):
-        landing_files(tmp_path, "orders")
+    assert landing_files(tmp_path, EVENTS) == landing_files(tmp_path, RETAIL) == []
 
 
 def test_the_listing_opens_only_the_folders_in_its_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,5 +327,5 @@ def test_the_listing_opens_only_the_folders_in_its_range(tmp_path: Path, monkeyp
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", noting)
-    landing_files(tmp_path, "events", date(2026, 3, 5), date(2026, 12, 31))
+    landing_files(tmp_path, EVENTS, date(2026, 3, 5), date(2026, 12, 31))
     assert sorted(listed) == ["2026-03-05", "2026-03-06", "events"]

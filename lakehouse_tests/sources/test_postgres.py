@@ -17,8 +17,8 @@ from lakehouse.contracts import Extract
 from lakehouse.errors import ContractError, SettingsError, SourceDownError, SourceError
 from lakehouse.settings import Settings
 from lakehouse.sources.postgres import Database, Reading, iso, micros, moment_sql, rows_sql, whole_xid
-from lakehouse_tests.making import model, table
-from lakehouse_tests.postgres import Server, Shop
+from lakehouse_tests.fixtures.making import model, table
+from lakehouse_tests.fixtures.postgres import Server, Shop
 
 assert orders.extract is not None
 EXTRACT: Extract = orders.extract

@@ -22,6 +22,7 @@ from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import Probe, probe, read_lines
 from lakehouse.transforms.addresses import SIGNS
 from lakehouse.transforms.columns import PERSONAL
+from lakehouse_tests.fixtures.landed import EVENTS
 
 CSV = {
     "plain": b"a,b\n1,2\n3,4\n",
@@ -107,7 +108,7 @@ class Read(NamedTuple):
 
 
 def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, str]) -> Read:
-    probes = probe(landing_files(root, landing.source), landing)
+    probes = probe(landing_files(root, landing), landing)
     found = defaultdict(list)
     for row in read_lines(spark, probes, landing, root, "run-1", "code-1").collect():
         found[names[root / row["_source_file"]]].append(row)
@@ -316,7 +317,7 @@ def test_a_sign_of_an_address_is_seen_wherever_a_file_is_cut(
     for before in range(9):
         (folder / f"{before}.jsonl").write_text("x" * before + sign + "y" * 9)
     (folder / "none.jsonl").write_text("x" * 30 + "&%#\\4")
-    found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, "events"), events.landing)}
+    found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, EVENTS), events.landing)}
     assert found == {str(n): True for n in range(9)} | {"none": False}
 
 
@@ -326,7 +327,7 @@ def test_a_file_whose_name_holds_an_address_is_refused_without_it(tmp_path: Path
     folder.mkdir(parents=True)
     (folder / "alice@example.com-0001.jsonl").write_text("{}")
     assert events.landing is not None
-    (refused,) = probe(landing_files(tmp_path, "events"), events.landing)
+    (refused,) = probe(landing_files(tmp_path, EVENTS), events.landing)
     assert refused.problem == "<e-mail> has a name that holds an e-mail address; rename it"
 
 

@@ -12,7 +12,8 @@ import pytest
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark import archive
-from lakehouse.spark.archive import archive_path, exercise, is_usable, java_options, main, make_archive
+from lakehouse.spark.archive import exercise, is_usable, main, make_archive
+from lakehouse.spark.options import archive_path, java_options
 from lakehouse.spark.session import spark_config, start
 from lakehouse_tests.conftest import engine_settings
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from lakehouse.delta import commit as door
-from lakehouse.delta.commit import Commit, append, append_batch, ensure_table, replace_days
+from lakehouse.delta.commit import append, append_batch, ensure_table, replace_days
 from lakehouse.delta.log_writer import DRAFT
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.read import key_index
 from lakehouse.store.durable import settle
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, Target, row, target
-from lakehouse_tests.making import stage_rows
+from lakehouse_tests.fixtures.making import stage_rows
 
 __all__ = ["target"]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.sources.landing import land_events, land_sample_online_retail
+from lakehouse.sample.events import land_events
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.ui.server import Server
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.delta.commit import Target
 from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Layout, compact, vacuum
+from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import records, standing
@@ -19,7 +19,7 @@ from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
 from lakehouse_tests.faults.undoing import DAYS, beside, in_a_process, lake_at, prints, publish, seen, tables, undo
-from lakehouse_tests.making import rows_of
+from lakehouse_tests.fixtures.making import rows_of
 
 MON, TUE, WED, THU = DAYS
 TABLE, QUARANTINE = "silver.things", "silver.things_quarantine"
@@ -248,7 +248,8 @@ def test_failed_days_are_not_part_of_a_candidate(tmp_path: Path) -> None:
     beside(lake, {MON: "A"})
     made = CandidateLake(lake, lake.table(TABLE))
     side: Target = module.targets(made, lake.table(TABLE))[1]  # type: ignore[assignment]
-    from lakehouse.delta.commit import Commit, ensure_table, replace_days
+    from lakehouse.delta.commit import ensure_table, replace_days
+    from lakehouse.delta.target import Commit
 
     replace_days(side, ensure_table(side), [], [TUE], Commit({f"day/{TUE}": 5}))
     assert open_candidate(lake, lake.table(TABLE)).failed == [TUE]

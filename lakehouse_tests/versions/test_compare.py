@@ -16,7 +16,7 @@ from lakehouse.versions.candidate import CandidateLake, open_candidate
 from lakehouse.versions.compare import Comparison, compare
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.undoing import DAYS, tables
-from lakehouse_tests.making import put
+from lakehouse_tests.fixtures.making import put
 
 MON, TUE, WED, _ = DAYS
 Rows = dict[date, list[dict[str, Any]]]
@@ -48,9 +48,10 @@ def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
 
 
 def _put(lake: Lake, table: Table, day: date, rows: list[dict[str, Any]]) -> None:
-    from lakehouse.build.publish import targets
-    from lakehouse.delta.commit import Commit, ensure_table, replace_days
-    from lakehouse_tests.making import stage_rows
+    from lakehouse.delta.commit import ensure_table, replace_days
+    from lakehouse.delta.target import Commit
+    from lakehouse.read.targets import targets
+    from lakehouse_tests.fixtures.making import stage_rows
 
     main, side = targets(lake, table)
     assert side is not None

@@ -13,22 +13,24 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from lakehouse.build.plan import day_transaction, make_plan
-from lakehouse.build.publish import targets
-from lakehouse.delta.commit import Commit, Target, append, replace_days
+from lakehouse.build.plan import make_plan
+from lakehouse.delta.commit import append, replace_days
 from lakehouse.delta.failpoints import MERGE_POINTS
 from lakehouse.delta.files import rows_in
 from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Layout, compact, vacuum
+from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import standing
 from lakehouse.versions import restore as module
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.faults.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
-from lakehouse_tests.making import age_table, put, rewrite_entry, stage_rows
+from lakehouse_tests.fixtures.making import age_table, put, rewrite_entry, stage_rows
 
 MON, TUE, WED, THU = DAYS
 QUARANTINE = "silver.things_quarantine"

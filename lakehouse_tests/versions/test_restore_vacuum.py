@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakehouse.delta.maintenance import vacuum
 from lakehouse.read.lake import Lake
 from lakehouse_tests.faults.undoing import publish, seen, undo
-from lakehouse_tests.making import age_table
+from lakehouse_tests.fixtures.making import age_table
 from lakehouse_tests.versions.test_restore import DAYS, QUARANTINE, lake
 
 __all__ = ["lake"]

@@ -15,17 +15,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.build.publish import targets
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, append, ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.log import readable_at, versions
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import records
 from lakehouse.versions import upkeep
 from lakehouse.versions.upkeep import Limits, Tidied, clean_up_log, tidy, untidy
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.making import model, rows_of, stage_rows, table
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 NIGHT = Limits(600, 1e9)

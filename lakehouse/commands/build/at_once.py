@@ -25,7 +25,7 @@ from lakehouse.settings import Settings
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lakehouse.orchestration.worker import Worker
+    from lakehouse.runs.worker import Worker
 
 LOOK_EVERY = 0.2  # seconds
 LAST_WAIT = 30.0  # seconds a worker has to end: a little more than it gives its own run
@@ -162,8 +162,8 @@ class _Team:
 
     def _start_next(self) -> bool:
         from lakehouse.catalog import tables
-        from lakehouse.orchestration.instance import create_run
-        from lakehouse.orchestration.worker import Worker
+        from lakehouse.runs.executing import create_run
+        from lakehouse.runs.worker import Worker
 
         place = next_of(self.chunks, self.started, self.over)
         if place is None:

@@ -220,8 +220,10 @@ def _unfinished(instance: DagsterInstance, backfill_id: str) -> PartitionBackfil
 def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
     """What the list says of a backfill; `done` and `failed` as of the daemon's last look, None of a job's."""
     from lakehouse.orchestration.backfills import data_of, state_of, target_of
+    from lakehouse.runs.executing import asset_graph
 
-    target, data = target_of(backfill), data_of(backfill)
+    graph = asset_graph()
+    target, data = target_of(backfill, graph), data_of(backfill, graph)
     return {
         "backfill_id": backfill.backfill_id,
         "state": state_of(backfill),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,107 +11,119 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import (
-    AsJson,
-    FromDay,
-    ToDay,
-    UsageError,
-    counted,
-    parse_day,
-    print_json,
-    program,
-    say,
-)
+from lakehouse.commands.console import AsJson, FromDay, ToDay, UsageError, counted, print_json, program, say
 from lakehouse.commands.selection import fit_days
 from lakehouse.errors import SourceError
 from lakehouse.settings import get_settings
 
 if TYPE_CHECKING:
+    from lakehouse.contracts import Landing
     from lakehouse.sources.landing import Landed
 
 FIRST_GENERATED_DAY = date(2011, 3, 1)
+SAMPLE = "Without a folder: made-up files, of a source that has a sample"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    family = typer.Typer(no_args_is_help=True, help="Put files into the landing zone.", rich_markup_mode="rich")
-    family.command(
-        "online_retail",
+    """Add the command."""
+    app.command(
+        "land",
         cls=Command,
         epilog=examples(
             "lakehouse land online_retail exports/",
             "lakehouse land online_retail exports/ --from 2011-01-04 --to 2011-01-20",
-        ),
-    )(online_retail)
-    family.command(
-        "events",
-        cls=Command,
-        epilog=examples(
             "lakehouse land events --days 14 --rows 1000 --seed 7 --from 2011-03-01",
             "lakehouse land events --days 3 --rows 500 --seed 7 --faults default,late=0.1",
             "lakehouse land events --days 3 --rows 900 --seed 7 --producers web,app=+20m,till=epoch",
         ),
-    )(events)
-    app.add_typer(family, name="land")
+    )(land)
 
 
-def online_retail(
+def land(  # noqa: PLR0913 - one option each
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Whose files they are, as its table's file says.")],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Folder of YYYY-MM-DD.csv.gz exports.")
-    ],
+        Path | None,
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Folder of the source's files."),
+    ] = None,
     first: FromDay = None,
     last: ToDay = None,
     *,
-    as_json: AsJson = False,
-) -> None:
-    """Copy the retail system's daily exports; a file that is there already with the same content is left alone."""
-    from lakehouse.sources.landing import land_online_retail
-
-    try:
-        landed = land_online_retail(folder, get_settings().root, first, last)
-    except SourceError as error:
-        raise UsageError(str(error)) from None
-    _report(landed, as_json)
-
-
-def events(
-    days: Annotated[int, typer.Option("--days", min=1, help="Number of days.")],
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Lines a day.")],
-    seed: Annotated[int, typer.Option("--seed", help="Picks the shop; the same seed gives the same files.")],
-    first: Annotated[
-        date, typer.Option("--from", parser=parse_day, metavar="DAY", help="First arrival day, YYYY-MM-DD.")
-    ] = FIRST_GENERATED_DAY,
+    days: Annotated[int | None, typer.Option(min=1, help="Number of days.", rich_help_panel=SAMPLE)] = None,
+    rows: Annotated[int | None, typer.Option(min=0, help="Lines a day.", rich_help_panel=SAMPLE)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same files.", rich_help_panel=SAMPLE)
+    ] = None,
     faults: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="FAULTS",
             help="none, default, all, or rates: duplicates=0.01,late=0.02; a preset may come first.",
+            rich_help_panel=SAMPLE,
         ),
-    ] = "none",
-    files: Annotated[int, typer.Option("--files", min=1, help="Files a day, of each producer.")] = 1,
+    ] = None,
+    files: Annotated[
+        str | None, typer.Option(help="Files a day, of each producer.", metavar="N", rich_help_panel=SAMPLE)
+    ] = None,
     producers: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="PRODUCERS",
             help="Who shares a day's lines, in files of their own; a wrong clock after =: +20m, -3h, +1d, epoch, 2038, "
             "seconds, milliseconds, mixed.",
+            rich_help_panel=SAMPLE,
         ),
-    ] = "",
-    *,
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Generate web-shop events, the same ones for the same arguments, with faults on request."""
-    from lakehouse.sources.clocks import parse_producers
-    from lakehouse.sources.faults import Faults
-    from lakehouse.sources.landing import land_events
+    """Copy a source's files into the landing zone; one that is there with the same content is left alone.
 
-    who = parse_producers(producers)
-    landed = land_events(get_settings().root, first, days, rows, seed, Faults.parse(faults), files, producers=who)
+    How its files are called, the source's table says; other files are passed over.
+    """
+    from lakehouse.catalog import get_landing
+
+    landing = get_landing(source)
+    numbers = {"days": days, "rows": rows, "seed": seed}
+    texts = {"faults": faults, "files": files, "producers": producers}
+    given = [name for name, value in (numbers | texts).items() if value is not None]
+    if folder is None:
+        options = {name: value for name, value in texts.items() if value is not None}
+        landed = _made_up(landing, first, last, numbers, options)
+    elif given:
+        raise UsageError(f"--{given[0]} is for made-up files; {folder} has its own. Leave out one of them.")
+    else:
+        landed = _copied(landing, folder, first, last)
     _report(landed, as_json)
 
 
-def _report(landed: Iterable[Landed], as_json: bool) -> None:
-    files = list(landed)
+def _copied(landing: Landing, folder: Path, first: date | None, last: date | None) -> list[Landed]:
+    from lakehouse.sources import landing as zone
+
+    try:
+        return zone.land(folder, get_settings().root, landing, first, last)
+    except SourceError as error:
+        raise UsageError(str(error)) from None
+
+
+def _made_up(
+    landing: Landing,
+    first: date | None,
+    last: date | None,
+    numbers: Mapping[str, int | None],
+    options: Mapping[str, str],
+) -> list[Landed]:
+    from lakehouse.sources.samples import land_sample
+
+    if landing.sample is None:
+        names = " or ".join(each.pattern for each in landing.names)
+        raise UsageError(f"Which files? Give the folder of {landing.source}'s files, called {names}.")
+    missing = [f"--{name}" for name, value in numbers.items() if value is None]
+    if missing or last is not None:
+        asked = f"made-up files need {' and '.join(missing)}" if missing else "made-up files take --days, not --to"
+        raise UsageError(f"{landing.source}: give the folder of its files; or, {asked}.")
+    days, rows, seed = (value or 0 for value in numbers.values())
+    start = first or FIRST_GENERATED_DAY
+    return land_sample(landing, get_settings().root, start, days, rows, seed, options)
+
+
+def _report(files: Sequence[Landed], as_json: bool) -> None:
     settings = get_settings()
     if settings.own_file.exists():  # a lake whose days are those of its files
         fit_days(settings)

@@ -90,7 +90,7 @@ def replay(
     Days that hold none of these rows are left alone. A day whose inputs and code are those its rows were judged by
     would come out the same: it is not built, so that a second replay changes nothing.
     """
-    from lakehouse.catalog import tables
+    from lakehouse.catalog import below, tables
     from lakehouse.quarantine.replay import carry_out, plan_replay
     from lakehouse.read.lake import Lake
 
@@ -117,9 +117,9 @@ def replay(
             whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
             pieces = pieces_of({contract.id: whole}, [contract.id])
             report.add(run_pieces(settings, pieces, force=force, verbose=verbose))
-        below = [each for each in tables() if each in _downstream(contract)]
+        readers = below(tables(), contract.id)
         if not _broke(report):
-            report.add(run_stale(settings, below, verbose=verbose))
+            report.add(run_stale(settings, readers, verbose=verbose))
         return None if _broke(report) else [run.run_id for run in report.runs]
 
     ended = carry_out(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
@@ -212,16 +212,6 @@ def ledger(
 
 def _no_engine() -> NoReturn:
     raise AssertionError("only the runs of a replay start an engine")
-
-
-def _downstream(contract: Table) -> set[str]:
-    from lakehouse.catalog import tables
-
-    found = {contract.id}
-    for each in tables().values():  # upstream tables come first
-        if any(source.table in found for source in each.upstream.values()):
-            found.add(each.id)
-    return found - {contract.id}
 
 
 def _broke(report: Report) -> bool:

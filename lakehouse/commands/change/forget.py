@@ -201,7 +201,8 @@ def _held(settings: Settings, contracts: Mapping[str, Table], person: Person) ->
 
 def _touched(settings: Settings, contracts: Mapping[str, Table], person: Person, known: Days) -> Days:
     """The days of each table that hold the person or are computed from days that do."""
-    from lakehouse.build.plan import day_transaction, read_by
+    from lakehouse.build.plan import read_by
+    from lakehouse.delta.marks import day_transaction
     from lakehouse.delta.snapshot import open_snapshot
     from lakehouse.privacy.erase import clean_landing
     from lakehouse.read.lake import table_path

@@ -121,7 +121,7 @@ def apply(
 
 
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
-    from lakehouse.build.late import lateness, percentile
+    from lakehouse.checks.statistics import lateness, percentile
     from lakehouse.records.history import standing
 
     together: Counter[int] = Counter()

@@ -260,16 +260,11 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
 
 def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
     """By table that depends on this one, directly or not: the days that a run would build again now."""
-    from lakehouse.catalog import tables
+    from lakehouse.catalog import below, tables
     from lakehouse.commands.plans import lake_without_engine, stale_by_table
     from lakehouse.commands.selection import last_partition
 
-    reached = {name}
-    for each in tables().values():  # upstream first
-        if any(source.table in reached for source in each.upstream.values()):
-            reached.add(each.id)
-    names = [each for each in tables() if each in reached and each != name]
-    found = stale_by_table(lake_without_engine(settings), names, (settings.first_day, last_partition()))
+    found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
     return {each: sorted(days) for each, days in found.items() if days}
 
 

@@ -152,8 +152,8 @@ def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, 
 
 
 def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequence[str]) -> dict[str, Any]:
-    from lakehouse.build.stage import quarantine_schema
     from lakehouse.quarantine.aside import HIDDEN
+    from lakehouse.read.targets import quarantine_schema
 
     types = {f.name: f.dataType for f in quarantine_schema(contract).fields}
     wanted: dict[str, Any] = {}

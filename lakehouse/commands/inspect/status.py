@@ -174,7 +174,7 @@ def _between(days: Collection[date]) -> list[date]:
 
 def published_days(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
     """Those of some days that a run has published, empty ones included: they have a fingerprint in the table's log."""
-    from lakehouse.build.plan import day_transaction
+    from lakehouse.delta.marks import day_transaction
 
     return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
 

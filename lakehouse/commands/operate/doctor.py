@@ -157,7 +157,8 @@ def _java() -> str:
 
 
 def _shared_classes() -> str:
-    from lakehouse.spark.archive import archive_path, is_usable
+    from lakehouse.spark.archive import is_usable
+    from lakehouse.spark.options import archive_path
 
     if not archive_path().is_file():
         return "no class archive (engines start sooner with one: make archive)"
@@ -254,17 +255,17 @@ def _engine(settings: Settings) -> str:
 
 def _write_and_read(settings: Settings) -> str:
     from lakehouse.build.build import build
-    from lakehouse.catalog import get_table, tables
+    from lakehouse.commands.probe.bronze.probe import probe
     from lakehouse.read.lake import Lake
-    from lakehouse.sources.landing import land_sample_online_retail
+    from lakehouse.sources.landing import put
     from lakehouse.spark.session import start
 
-    lake = Lake(settings, tables(), lambda: start(settings))
-    rows = 50
-    land_sample_online_retail(settings.root, settings.first_day, days=1, rows=rows, seed=1)
-    contract = get_table("bronze.online_retail")
-    build(lake, contract, [settings.first_day], run_id="doctor")
-    found = lake.spark.read.format("delta").load(str(lake.path(contract.id))).count()
+    lake = Lake(settings, {probe.id: probe}, lambda: start(settings))
+    rows, day = 50, settings.first_day
+    lines = ["moment", *(f"{day} {number % 24:02d}:00:00" for number in range(rows))]
+    put("probe", day, settings.landing / "probe" / f"{day}.csv", "\n".join(lines).encode())
+    build(lake, probe, [day], run_id="doctor")
+    found = lake.spark.read.format("delta").load(str(lake.path(probe.id))).count()
     if found != rows:
         raise ProblemError(
             f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."

@@ -1,0 +1,35 @@
+"""Statistics that checks share: lateness, its percentiles, and shares that are too large to be chance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date
+
+
+def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:
+    """Rows by days between their day and their arrival; rows dated after their arrival have negative days."""
+    counted: Counter[int] = Counter()
+    for day, rows in event_days.items():
+        counted[(arrival - day).days] += rows
+    return counted
+
+
+def percentile(counted: Mapping[int, int], share: float) -> int:
+    """The smallest lateness that at least this share of the rows does not exceed (nearest rank)."""
+    rank = math.ceil(share * sum(counted.values()))
+    seen = 0
+    for days in sorted(counted):
+        seen += counted[days]
+        if seen >= rank:
+            return days
+    return 0
+
+
+def exceeds(count: int, of: int, bound: float) -> bool:
+    """Whether a count is above its bound by more than chance: three standard deviations of a binomial.
+
+    One guest on a day of one row is a null rate of 100 % and says nothing; a bound of 0 has no tolerance.
+    """
+    return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))

@@ -1,0 +1,1 @@
+"""A table that `lakehouse doctor` builds to see whether the engine works."""

@@ -1,0 +1,55 @@
+"""A contract's table and its quarantine, as the door sees them."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Table
+from lakehouse.delta.staged import (
+    BESIDE,
+    FAILED_RULES,
+)
+from lakehouse.delta.target import Target
+from lakehouse.read.lake import Lake
+
+# What a quarantined row says beyond the contract's columns, where the transform provides it.
+PROVENANCE = T.StructType(
+    [
+        T.StructField("_arrival_date", T.DateType()),
+        T.StructField("_source_file", T.StringType()),
+        T.StructField("_source_row", T.LongType()),
+        T.StructField("_raw", T.StringType()),
+        T.StructField("_error", T.StringType()),
+    ]
+)
+
+
+def quarantine_schema(table: Table) -> T.StructType:
+    """The contract's columns, every failed rule, and where the row came from."""
+    own = set(table.columns)
+    extra = [f for f in PROVENANCE.fields if f.name not in own]
+    return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
+
+
+def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
+    """A table and, where it has row rules, its quarantine as the door sees them."""
+    target = Target(
+        lake.path(table.id),
+        table.schema,
+        table.partition_by,
+        required=table.required,
+        pii=table.pii,
+        extra_columns=[FAILED_RULES, *BESIDE, *PROVENANCE.names],
+        description=table.description,
+    )
+    if not table.rules:
+        return target, None
+    side = Target(
+        lake.path(table.quarantine_id),
+        quarantine_schema(table),
+        table.partition_by,
+        pii=(*table.pii, "_raw", "_error"),
+        extra_columns=BESIDE,
+        description=f"Rows of {table.id} that broke a row rule",
+    )
+    return target, side

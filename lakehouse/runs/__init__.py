@@ -1,0 +1,1 @@
+"""Starting, following and summing up runs, for the command line and for programs."""

@@ -1,0 +1,20 @@
+"""What the JVM of an engine is told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# What a JVM says of an archive that does not fit would go to the terminal of every run; `lakehouse doctor` says it.
+QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def archive_path() -> Path:
+    """Where the archive is: the JVM takes one only for the very jars, by place and time, it was made from."""
+    return Path(sys.prefix) / "lakehouse-classes.jsa"
+
+
+def java_options(archive: Path | None = None) -> str:
+    """What the JVM of an engine is told to use the archive; empty where there is none."""
+    archive = archive or archive_path()
+    return f'"-XX:SharedArchiveFile={archive}" {QUIETLY}' if archive.is_file() else ""

@@ -1,0 +1,304 @@
+"""Landing zone to gold through Dagster, on real data where it is present, against an independent recomputation."""
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import tables
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.read.lake import table_path
+from lakehouse.runs.executing import create_run, execute
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
+from lakehouse.settings import get_settings
+from lakehouse.silver.transactions import CURRENCIES
+from lakehouse_tests.conftest import PII_KEY, USUAL
+from lakehouse_tests.fixtures.landed import land_online_retail
+from lakehouse_tests.fixtures.making import land_twins
+from lakehouse_tests.sample import oracle
+
+REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data" / "online-retail"))
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+EVENTS_FROM, EVENT_DAYS = date(2011, 1, 10), 14
+
+
+class Lakehouse:
+    """A root with everything landed, and what Dagster's runs on it said."""
+
+    def __init__(self, root: Path, first: date, last: date) -> None:
+        self.root, self.first, self.last = root, first, last
+
+    def run(self, first: date, last: date, names: list[str] | None = None) -> "Run":
+        """One run over a range, as the UI's backfill makes it."""
+        with opened_instance(get_settings()) as instance:
+            run = create_run(instance, names or list(tables()), first, last)
+            events = list(execute(instance, run))
+            stored = instance.get_run_by_id(run.run_id)
+        assert stored is not None
+        return Run(stored.is_success, events)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The published rows, read without Spark."""
+        found: list[dict[str, Any]] = DeltaTable(str(table_path(self.root, name))).to_pyarrow_table().to_pylist()
+        return found
+
+    def versions(self) -> dict[str, int]:
+        """Version of every table."""
+        return {name: DeltaTable(str(table_path(self.root, name))).version() for name in tables()}
+
+
+class Run:
+    """A finished run's materializations and failed checks."""
+
+    def __init__(self, success: bool, events: list[Any]) -> None:
+        self.success = success
+        self.materialized = {
+            (".".join(e.asset_key.path), e.partition): {k: v.value for k, v in e.materialization.metadata.items()}
+            for e in events
+            if e.event_type_value == "ASSET_MATERIALIZATION"
+        }
+        evaluations = [e.event_specific_data for e in events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
+        self.failed = {
+            (".".join(e.asset_key.path), e.check_name, e.partition) for e in evaluations if not e.passed and e.partition
+        }
+        self.errors = "\n".join(
+            str(e.step_failure_data.user_failure_data or e.step_failure_data.error)
+            for e in events
+            if e.event_type_value == "STEP_FAILURE"
+        )
+
+
+@pytest.fixture(scope="module")
+def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
+    """All the real files, or a stand-in of eight weeks, and two weeks of web events with every fault."""
+    root = tmp_path_factory.mktemp("end-to-end")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_ROOT", str(root))
+        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(USUAL))
+        get_settings.cache_clear()
+        if REAL.is_dir():
+            first, last = date(2010, 12, 1), date(2011, 8, 31)
+            land_online_retail(REAL, root, first, last)
+        else:
+            # From before the oldest late event, and for as many weeks as the volume check looks back on.
+            first, last = date(2010, 12, 5), date(2011, 2, 1)
+            land_sample_online_retail(root, first, 59, rows=300, seed=1)
+        land_events(root, EVENTS_FROM, EVENT_DAYS, rows=400, seed=7, faults=Faults.all(0.01), files_per_day=2)
+        land_twins(root, EVENTS_FROM + timedelta(days=1))
+        yield Lakehouse(root, first, last)
+    get_settings.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def built(lakehouse: Lakehouse) -> Run:
+    """Everything built in one range run."""
+    run = lakehouse.run(lakehouse.first, lakehouse.last)
+    assert run.success, run.errors
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(lakehouse: Lakehouse) -> oracle.Silver:
+    """silver.transactions as the standard library computes it."""
+    retail = oracle.read_online_retail((lakehouse.root / "landing/online_retail").glob("*.csv.gz"))
+    web, _ = oracle.read_events((lakehouse.root / "landing/events").glob("*/*.jsonl.gz"))
+    return oracle.silver_transactions([*retail, *web], email_key=PII_KEY.encode(), currencies=CURRENCIES)
+
+
+def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(_value(v) for k, v in row.items() if not k.startswith("_"))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return value.normalize() if isinstance(value, Decimal) else value
+
+
+def _same(found: list[dict[str, Any]], wanted: list[Any]) -> None:
+    """Equal as multisets, with a message that shows a few differing rows rather than all."""
+    left = Counter(_plain(row) for row in found)
+    right = Counter(
+        _plain({field: getattr(row, field) for field in found[0] if not field.startswith("_")}) for row in wanted
+    )
+    surplus, missing = left - right, right - left
+    assert not surplus, (list(surplus)[:3], list(missing)[:3])
+    assert not missing, list(missing)[:3]
+
+
+def test_transactions_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """Every typed value of every row, not only totals."""
+    _same(lakehouse.rows("silver.transactions"), expected.rows)
+
+
+def test_quarantine_holds_exactly_the_rows_that_broke_rules(
+    lakehouse: Lakehouse, built: Run, expected: oracle.Silver
+) -> None:
+    """With every rule each row broke, and the file and line it came from."""
+    found = lakehouse.rows("silver.transactions_quarantine")
+    assert len(found) == len(expected.quarantined)
+    counted = Counter(rule for row in found for rule in row["_failed_rules"])
+    for own in ("event_time_not_too_old", "event_time_not_a_number", "event_time_in_right_unit"):
+        counted.pop(own, None)  # this project's own rules, beyond those recomputed
+    assert counted == Counter(rule for row in expected.quarantined for rule in row.failed_rules)
+    assert all(row["_source_file"] and row["_source_row"] for row in found)
+
+
+def test_orders_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """Cancellations of later days included."""
+    _same(lakehouse.rows("silver.orders"), oracle.silver_orders(expected.rows))
+
+
+def test_the_landed_files_hold_what_the_keys_are_for(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """Without such rows, the comparisons would say nothing of orders with one id, or of repeats on another day."""
+    orders = Counter(row["order_id"] for row in lakehouse.rows("silver.orders"))
+    assert sum(number == 2 for number in orders.values()) > 0
+    days: dict[str | None, set[str | None]] = {}
+    for each in expected.duplicates:
+        days.setdefault(each.values.get("event_id"), set()).add((each.values.get("event_time") or "")[:10])
+    kept = {row.event_id: str(row.event_date) for row in expected.rows if row.source == "events"}
+    across = {name for name, found in days.items() if name in kept and found - {kept[name]}}
+    assert "twin-retried" in across
+    assert len(across) > 5
+
+
+def test_daily_revenue_equals_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """To the penny."""
+    _same(lakehouse.rows("gold.daily_revenue"), oracle.gold_daily_revenue(expected.rows))
+
+
+def test_user_features_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """On every feature date, so that no day sees its future."""
+    days = [lakehouse.first + timedelta(days=n) for n in range((lakehouse.last - lakehouse.first).days + 1)]
+    _same(lakehouse.rows("gold.user_features"), oracle.gold_user_features(expected.rows, days))
+
+
+def test_no_row_is_lost(lakehouse: Lakehouse, built: Run) -> None:
+    """Lines landed = bronze + its quarantine; bronze = silver + quarantine + duplicates, as Dagster shows each day."""
+    web, malformed = oracle.read_events((lakehouse.root / "landing/events").glob("*/*.jsonl.gz"))
+    assert len(lakehouse.rows("bronze.events")) == len(web)
+    assert len(lakehouse.rows("bronze.events_quarantine")) == len(malformed)
+    silver = [m for (table, _), m in built.materialized.items() if table == "silver.transactions"]
+    for day in silver:
+        assert day["rows_in"] == day["dagster/partition_row_count"] + day["quarantined"] + day["duplicates"]
+    bronze = len(lakehouse.rows("bronze.events")) + len(lakehouse.rows("bronze.online_retail"))
+    assert sum(day["rows_in"] for day in silver) == bronze
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"the real files are not at {REAL}; set LAKEHOUSE_TEST_DATA")
+def test_known_answers_of_the_real_data(lakehouse: Lakehouse, built: Run) -> None:
+    """The figures computed once and for all from the published data set."""
+    retail = [r for r in lakehouse.rows("silver.transactions") if r["source"] == "online_retail"]
+    kinds = Counter(r["event_type"] for r in retail)
+    assert (len(retail), kinds["purchase"], kinds["cancellation"]) == (316_425, 310_601, 5_824)
+    assert sum(r["user_id"] is None for r in retail) == 86_845
+    assert len(lakehouse.rows("bronze.online_retail")) == 320_705
+    aside = [r for r in lakehouse.rows("silver.transactions_quarantine") if r["source"] == "online_retail"]
+    rules = Counter(rule for r in aside for rule in r["_failed_rules"])
+    assert rules == {"event_type_known": 3, "purchase_amount_positive": 1_794}
+    assert 320_705 - len(retail) - len(aside) == 2_483
+    gross = sum(r["amount"] for r in retail if r["event_type"] == "purchase")
+    home = sum(r["amount"] for r in retail if r["event_type"] == "purchase" and r["country"] == "United Kingdom")
+    assert (gross, home) == (Decimal("6281692.71"), Decimal("5248625.44"))
+    orders = [r for r in lakehouse.rows("silver.orders") if r["source"] == "online_retail"]
+    assert (len(orders), sum(r["status"] == "cancelled" for r in orders)) == (15_048, 2_554)
+    day = [r for r in lakehouse.rows("gold.user_features") if r["feature_date"] == date(2011, 8, 31)]
+    assert (len(day), sum(r["rolling_7d_transaction_count"] for r in day)) == (198, 4_331)
+    assert sum(r["user_7d_order_count"] for r in day) == 218
+    (user,) = [r for r in day if r["user_id"] == "17841"]
+    assert (user["rolling_7d_transaction_count"], user["user_7d_order_count"]) == (150, 2)
+
+
+def test_every_materialization_shows_what_people_look_for(lakehouse: Lakehouse, built: Run) -> None:
+    """Counts, duration, version, a preview without personal data, and links to what was read."""
+    shown = built.materialized["silver.transactions", "2011-01-12"]
+    wanted = ["dagster/partition_row_count", "quarantined", "duration_seconds", "commit_version", "reads/bronze.events"]
+    assert set(wanted) <= set(shown)
+    assert shown["preview"].count("\n") == 6
+    assert "email_token" not in shown["preview"]
+
+
+def test_the_same_run_again_changes_nothing_and_says_so(lakehouse: Lakehouse, built: Run) -> None:
+    """A retry or a second backfill must not write, however often."""
+    before = lakehouse.versions()
+    again = lakehouse.run(lakehouse.first, lakehouse.last)
+    assert again.success
+    assert {m["status"] for m in again.materialized.values()} == {"unchanged"}
+    assert lakehouse.versions() == before
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _rubbish(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 40)
+
+
+def _rewritten(path: Path, change: Any) -> None:
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    path.write_bytes(gzip.compress("".join(change(lines)).encode()))
+
+
+def _without_column(path: Path) -> None:
+    _rewritten(
+        path, lambda lines: [line.replace("Quantity", "Qty", 1) if n == 0 else line for n, line in enumerate(lines)]
+    )
+
+
+def _null_key(path: Path) -> None:
+    _rewritten(path, lambda lines: [lines[0], *("," + line.split(",", 1)[1] for line in lines[1:])])
+
+
+def _a_tenth(path: Path) -> None:
+    _rewritten(path, lambda lines: lines[: max(2, len(lines) // 10)])
+
+
+DAMAGE = {
+    _truncated: "source_readable",
+    _rubbish: "source_readable",
+    _without_column: "source_readable",
+    _null_key: "null_rates",
+    _a_tenth: "volume",
+}
+
+
+def test_bad_source_days_fail_alone(lakehouse: Lakehouse, built: Run) -> None:
+    """The right check fails for each, the days between them are published, and readers keep the last good data."""
+    span = [lakehouse.last - timedelta(days=n) for n in range(16, 0, -1)]
+    landed = {day: lakehouse.root / f"landing/online_retail/{day}.csv.gz" for day in span}
+    files = {day: path for day, path in landed.items() if path.exists()}
+    bad = dict(zip(list(files)[1::2], DAMAGE.items(), strict=False))
+    assert len(bad) == len(DAMAGE)
+    whole = {day: files[day].read_bytes() for day in bad}
+    before = Counter(map(_plain, lakehouse.rows("silver.transactions")))
+    try:
+        for path in files.values():
+            os.utime(path)  # looks landed again, so it is built again
+        for day, (damage, _) in bad.items():
+            damage(files[day])
+        run = lakehouse.run(span[0], span[-1])
+    finally:
+        for day in bad:
+            files[day].write_bytes(whole[day])
+    assert not run.success
+    bronze = {(name, day) for table, name, day in run.failed if table == "bronze.online_retail"}
+    assert bronze == {(check, str(day)) for day, (_, check) in bad.items()}
+    assert all(str(day) in run.errors for day in bad)
+    published = {day for table, day in run.materialized if table == "gold.daily_revenue"}
+    assert published == set(map(str, span)) - set(map(str, bad))
+    assert Counter(map(_plain, lakehouse.rows("silver.transactions"))) == before
+    mended = lakehouse.run(span[0], span[-1])
+    assert mended.success, mended.errors
+    assert Counter(map(_plain, lakehouse.rows("silver.transactions"))) == before
