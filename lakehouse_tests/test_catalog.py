@@ -94,6 +94,6 @@ def test_a_file_without_its_table_is_refused_by_name(new_file: Path) -> None:
     with pytest.raises(ContractError) as caught:
         tables()
     assert str(caught.value) == (
-        "lakehouse/gold/made_by_a_test.py:1: @table: expected a function made_by_a_test, got none. One file of gold is "
-        "one table."
+        "lakehouse_tests/fixtures/shop/gold/made_by_a_test.py:1: @table: expected a function made_by_a_test, got none. "
+        "One file of gold is one table."
     )
