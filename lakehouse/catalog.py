@@ -1,17 +1,29 @@
-"""All tables, found by their files: a new file in a layer's folder is a new table."""
+"""All tables, found by their files: a new file in a layer's folder is a new table.
+
+Either all tables are loaded or none: a mistake in one file is told with all others, a line each, `file:line: what`.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from importlib.machinery import FileFinder
+from pathlib import Path
 from types import ModuleType
 
 from lakehouse.contracts import Landing, Table
-from lakehouse.contracts.slices import check_slices
+from lakehouse.contracts.code import other_tables
+from lakehouse.contracts.declare import VOCABULARY
+from lakehouse.contracts.keys import upsert_mistakes
+from lakehouse.contracts.lineage import source_mistakes
+from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
+from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.contracts.table import LAYERS
+from lakehouse.contracts.versions import problems, read_lock, unlocked
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
 from lakehouse.settings import Settings, get_settings
@@ -26,9 +38,11 @@ def tables() -> dict[str, Table]:
     or rows were taken before: who has no such database has no empty tables either.
 
     Raises:
-        ContractError: for a file without its table, an unknown input, or a circle of inputs.
+        ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
+    if settings.tables == __package__:  # the lock is of this project's own tables
+        _as_locked(declared())
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract
@@ -46,8 +60,7 @@ def declared(home: str = "") -> dict[str, Table]:
         home: the package that holds them; empty: the one that LAKEHOUSE_TABLES names.
 
     Raises:
-        ContractError: for a file without its table, an unknown input, a circle of inputs, or slices by a column that an
-            input does not have.
+        ContractError: for whatever is wrong with the files, each alone and all together.
     """
     return _declared(home or get_settings().tables)
 
@@ -61,18 +74,75 @@ def forget_tables() -> None:
 @lru_cache(maxsize=4)
 def _declared(home: str) -> dict[str, Table]:
     found: dict[str, Table] = {}
+    wrong: list[str] = []
     for layer in LAYERS:
         package = _package(home, layer)
         for module in pkgutil.iter_modules(package.__path__):
-            if module.name.startswith("_"):
+            if module.name.startswith("_") or not isinstance(module.module_finder, FileFinder):
                 continue
-            table = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), module.name, None)
-            if not isinstance(table, Table):
-                raise ContractError(
-                    f"{home.replace('.', '/')}/{layer}/{module.name}.py declares no @table named {module.name}."
-                )
-            found[table.id] = table
+            path = Path(module.module_finder.path) / f"{module.name}.py"
+            try:
+                table = _load(f"{package.__name__}.{module.name}", path)
+            except Exception as error:  # noqa: BLE001  # a table file may fail in any way; all are told together
+                wrong.append(told(error, path, f"{home.replace('.', '/')}/{layer}/{module.name}.py", VOCABULARY))
+            else:
+                found[table.id] = table
+    if wrong:
+        raise ContractError("\n".join(wrong))
+    agree(found)
     return {table.id: table for table in _upstream_first(found)}
+
+
+def _load(module: str, path: Path) -> Table:
+    *_, layer, name = module.split(".")
+    if mistakes := other_tables(path, module, LAYERS) if path.exists() else []:
+        raise MistakesError(mistakes)
+    table = getattr(importlib.import_module(module), name, None)
+    if not isinstance(table, Table):
+        raise ContractError(f"@table: expected a function {name}, got none. One file of {layer} is one table.")
+    return table
+
+
+def agree(found: Mapping[str, Table]) -> None:
+    """Check what one table says of another.
+
+    Raises:
+        ContractError: with every mistake, by file and line.
+    """
+    _refuse(found.values(), lambda table: _between(table, found))
+
+
+def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
+    unknown = [each.table for each in table.upstream.values() if each.table not in found]
+    if unknown:
+        listed = ", ".join(each for each in found if each != table.id)
+        return [
+            Mistake("inputs", "a table", repr(each), nearest(each, found) or f"The others are {listed}.", each)
+            for each in unknown
+        ]
+    return [*source_mistakes(table, found), *upsert_mistakes(table, found), *slice_mistakes(table, found)]
+
+
+def _as_locked(found: Mapping[str, Table]) -> None:
+    lock = read_lock()
+    new = {text.partition(":")[0]: text for text in unlocked(found.values(), lock)}
+
+    def texts(table: Table) -> list[str]:
+        return problems(table, lock.get(table.id, ())) or [text for text in [new.get(table.id)] if text]
+
+    _refuse(found.values(), lambda table: [Mistake.plain("schema_version", each) for each in texts(table)])
+
+
+def _refuse(found: Iterable[Table], mistakes_of: Callable[[Table], list[Mistake]]) -> None:
+    wrong = []
+    for table in found:
+        if mistakes := mistakes_of(table):
+            module = table.transform.__module__
+            file = getattr(sys.modules.get(module), "__file__", None)
+            lines = MistakesError(mistakes, f"{table.layer}/{table.name}.py")
+            wrong.append(told(lines, Path(file), f"{module.replace('.', '/')}.py", VOCABULARY) if file else str(lines))
+    if wrong:
+        raise ContractError("\n".join(wrong))
 
 
 def _package(home: str, layer: str) -> ModuleType:
@@ -163,12 +233,7 @@ def _upstream_first(found: dict[str, Table]) -> list[Table]:
             raise ContractError(f"Tables feed each other in a circle: {' → '.join((*path, table.id))}.")
         state[table.id] = "open"
         for each in table.upstream.values():
-            if each.table not in found:
-                near = difflib.get_close_matches(each.table, found, n=1)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                raise ContractError(f"{table.id} reads {each.table!r}, which is no table.{hint}")
             visit(found[each.table], (*path, table.id))
-        check_slices(table, found)
         state[table.id] = "done"
         ordered.append(table)
 

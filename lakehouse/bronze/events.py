@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import BronzeModel, Landing, Volume, table
+from lakehouse.contracts import BronzeModel, Landing, Privacy, Quality, Volume, table
 from lakehouse.transforms.columns import token, with_event_date
 
 COLUMNS = (
@@ -53,16 +53,10 @@ class Events(BronzeModel):
     partition_by=("_arrival_date", "_event_date"),
     owner="team:web-shop",
     grain="one line of a landed file",
-    max_null_rate={"event_id": 0.05, "event_time": 0.05},
-    volume=Volume(max_ratio=10.0),
+    quality=Quality(max_null_rate={"event_id": 0.05, "event_time": 0.05}, volume=Volume(max_ratio=10.0)),
     allowed_lateness=timedelta(days=45),
-    pii=("user_id", "email_token"),
-    person=("user_id",),
-    tokens=("email_token",),
-    lineage={
-        "email_token": (("landing.events", "email"),),
-        "_event_date": (("landing.events", "event_time"),),
-    },
+    privacy=Privacy(person=("user_id",), tokens=("email_token",)),
+    lineage={"email_token": "email", "_event_date": "event_time"},
 )
 def events(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in; no e-mail address leaves this function."""

@@ -6,7 +6,7 @@ import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.contracts import BronzeModel, Landing, Volume, table
+from lakehouse.contracts import BronzeModel, Landing, Privacy, Quality, Volume, table
 from lakehouse.transforms.columns import with_event_date
 
 COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID", "Country")
@@ -40,12 +40,13 @@ class OnlineRetail(BronzeModel):
     partition_by=("_arrival_date", "_event_date"),
     owner="team:data-platform",
     grain="one line of a landed file",
-    # A key that is null throughout parses well and joins nothing: refuse the day before it goes live.
-    max_null_rate={"InvoiceNo": 0.05, "StockCode": 0.05, "InvoiceDate": 0.05, "CustomerID": 0.95},
-    volume=Volume(),
-    pii=("CustomerID",),
-    person=("CustomerID",),
-    lineage={"_event_date": (("landing.online_retail", "InvoiceDate"),)},
+    quality=Quality(
+        # A key that is null throughout parses well and joins nothing: refuse the day before it goes live.
+        max_null_rate={"InvoiceNo": 0.05, "StockCode": 0.05, "InvoiceDate": 0.05, "CustomerID": 0.95},
+        volume=Volume(),
+    ),
+    privacy=Privacy(person=("CustomerID",)),
+    lineage={"_event_date": "InvoiceDate"},
 )
 def online_retail(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in."""

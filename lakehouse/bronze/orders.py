@@ -6,7 +6,7 @@ import pandera.pyspark as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Extract, table
+from lakehouse.contracts import Extract, Privacy, table
 from lakehouse.transforms.columns import with_event_date
 
 COLUMNS = ("order_id", "user_id", "status", "amount", "currency", "created_at", "updated_at")
@@ -53,8 +53,7 @@ class Orders(pa.DataFrameModel):
     partition_by=("_arrival_date", "_event_date"),
     owner="team:web-shop",
     grain="one version of an order that a batch found",
-    pii=("user_id",),
-    person=("user_id",),
+    privacy=Privacy(person=("user_id",)),
 )
 def orders(rows: DataFrame) -> DataFrame:
     """Each version with the day it is processed in: that of its order."""

@@ -110,7 +110,11 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     """
     base = work.base
     table = base.table
-    stragglers = late_only(base.lake, table) if table.volume is not None or table.anomalies is not None else set()
+    stragglers = (
+        late_only(base.lake, table)
+        if table.quality.volume is not None or table.quality.anomalies is not None
+        else set()
+    )
     left_out = {*work.replaced, *stragglers}
     rows = {d: n for d, n in base.main.snapshot.rows_by_day(table.day_column).items() if d not in left_out}
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
@@ -135,10 +139,10 @@ def _held_back(good: Judged, cause: Outcome) -> Judged:
 def _figures_before(work: Work) -> dict[date, Figures]:
     """Kept figures of the days that baselines may look at."""
     table = work.base.table
-    if table.anomalies is None:
+    if table.quality.anomalies is None:
         return {}
     # Baselines take same weekdays with rows: twice their number of weeks leaves room for as many without.
-    first = min(work.replaced) - timedelta(weeks=2 * table.anomalies.history)
+    first = min(work.replaced) - timedelta(weeks=2 * table.quality.anomalies.history)
     found = standing(work.base.lake.settings.root, table.id, days_between(first, max(work.replaced)))
     return {day: record.figures for day, record in found.items()}
 

@@ -103,7 +103,7 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
         SourceDownError: the database cannot be reached at the moment.
         SourceError: it refuses, or lacks what the contract names.
     """
-    extract = extract_of(base)
+    extract, started = extract_of(base), base.lake.engine_seconds
     before = watermark_of(base.main.snapshot, extract)
     asked = datetime.now(UTC)
     moment = database.moment()
@@ -114,7 +114,18 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
     again = "the mode has changed" if before and before.exact != end.exact else ""
     why = anew or again or ("asked for" if whole else "")
     reading = _reading(extract, None if why else before, end)
-    return Batch(base, run_id, database, moment, apart, before, end, why, reading, laps.lap("plan"))
+    return Batch(
+        base,
+        run_id,
+        database,
+        moment,
+        apart,
+        before,
+        end,
+        why,
+        reading,
+        laps.lap("plan", base.lake.engine_seconds - started),
+    )
 
 
 def extract_of(base: Base) -> Extract:

@@ -58,7 +58,7 @@ def build(
         DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
-    if slicing is not None and table.slice_by is None:
+    if slicing is not None and table.layout.slice_by is None:
         slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
         slicing = None
     asked = sorted(set(days))

@@ -203,7 +203,7 @@ def _append(audited: AuditedBatch) -> int:
     base, table, day = batch.base, batch.base.table, batch.moment.day
     # Figures are of the batch, but for the rows: the history says how many the whole day has.
     before = base.main.snapshot.rows_by_day(table.day_column).get(day, 0)
-    figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.total}
+    figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.work}
     facts = {
         "lakehouse.run_id": batch.run_id,
         "lakehouse.code_version": table.code_version,

@@ -187,7 +187,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, [file for files in landed.values() for file in files])
-    keyed = [key_id(lake.settings.pii_key_bytes())] if table.tokens else []
+    keyed = [key_id(lake.settings.pii_key_bytes())] if table.privacy.tokens else []
     prints = {
         day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
         for day, files in landed.items()

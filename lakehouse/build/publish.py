@@ -44,13 +44,13 @@ class Published:
     Attributes:
         audited: what was judged.
         version: of the table afterwards; the one that the build started from, where nothing was committed.
-        also_replaced: days beyond those asked for whose rows were replaced.
+        also_replaced: rows by further day that an upsert had to write.
         laps: the seconds of all.
     """
 
     audited: Audited
     version: int
-    also_replaced: Sequence[date] = ()
+    also_replaced: Mapping[date, int] = field(default_factory=dict)
     laps: Laps = field(default_factory=Laps)
 
 
@@ -72,7 +72,8 @@ def publish(audited: Audited) -> Published:
         version = _replace(audited, base, facts)
     else:
         version = _refuse(base, facts) if JUDGED in facts else base.main.snapshot.version
-    return Published(audited, version, list(work.also) if audited.good else (), audited.laps.lap("commit"))
+    also = {day: audited.metrics[day].rows for day in work.also} if audited.good else {}
+    return Published(audited, version, also, audited.laps.lap("commit"))
 
 
 def _facts(work: Work) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     # An upsert's further days get no fingerprint: it was not their own inputs that were asked for.
     days = [*audited.good, *work.also]
     valid = _of_days(audited, VALID, days)
-    seconds = audited.laps.total
+    seconds = audited.laps.work
     figures = {day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} for day in days}
     # The gate inside looks at the files once more: one that a vacuum or a person took away meanwhile is refused.
     failpoint(table.id, "before-commit")

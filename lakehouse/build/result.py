@@ -39,7 +39,7 @@ class BuildResult:
         version: of the table afterwards.
         inputs: version read of each upstream table.
         days: a result by asked day.
-        also_replaced: further days whose rows an upsert replaced.
+        also_replaced: rows by further day that an upsert had to write.
         seconds: by phase.
         quarantine: the whole table's after the build; None where the table has no row rules.
         producers: those of the asked days, of a table with a clock.
@@ -51,7 +51,7 @@ class BuildResult:
     version: int
     inputs: Mapping[str, int]
     days: Mapping[date, DayResult] = field(default_factory=dict)
-    also_replaced: Sequence[date] = ()
+    also_replaced: Mapping[date, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     quarantine: Depth | None = None
     producers: Sequence[ProducerDay] = ()

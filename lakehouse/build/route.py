@@ -69,8 +69,8 @@ def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
     """
     # One shuffle serves the keys and the layout: rows of a day meet in `files_per_day` tasks, chosen by key.
     layout = [F.col(c) for c in table.partition_by]
-    if table.files_per_day > 1:
-        layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.files_per_day)))
+    if table.layout.files_per_day > 1:
+        layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.layout.files_per_day)))
     backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
     marks = F.lit(0)
     if marked := BEATEN in frame.columns:

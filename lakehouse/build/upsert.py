@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.plan import Plan
-from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.key_index import days_of_keys

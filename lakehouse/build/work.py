@@ -100,6 +100,7 @@ def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps
         run: how it is to be done.
         laps: the seconds so far.
     """
+    started = base.lake.engine_seconds
     if plan.table.landing:
         work = _from_landing(base, plan, days, run)
     elif plan.table.upsert:
@@ -107,7 +108,7 @@ def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps
         work = Work(base, plan, days, run.run_id, frame, also=sorted(set(replaced) - set(days)))
     else:
         work = _from_tables(base, plan, days, run)
-    return replace(work, laps=laps.lap("read"))
+    return replace(work, laps=laps.lap("read", base.lake.engine_seconds - started))
 
 
 def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
@@ -189,7 +190,7 @@ def _slices(
     beside: Mapping[str, DataFrame] | None,
 ) -> Callable[[int], DataFrame]:
     """The rows of a slice by its number: all inputs are cut by the key, then only the slice's own rows are kept."""
-    cut, of = plan.table.slice_by, slicing.number
+    cut, of = plan.table.layout.slice_by, slicing.number
     assert cut is not None
 
     def slice_of(number: int) -> DataFrame:
@@ -203,7 +204,7 @@ def _identity(lake: Lake, plan: Plan, days: Sequence[date], number: int) -> str:
     """A name of all that decides the rows of a build in slices: these very files of the inputs, and the code."""
     table = plan.table
     # By the files' first names, beside the fingerprints: where a person was forgotten, only the files tell.
-    parts = [table.code_version, f"{number} slices", repr(table.slice_by)]
+    parts = [table.code_version, f"{number} slices", repr(table.layout.slice_by)]
     parts += [f"{day} {plan.fingerprints[day]} {plan.accepted.get(day)}" for day in days]
     for name, each in table.upstream.items():
         source = lake.table(each.table)

@@ -143,10 +143,12 @@ def drifts(table: Table, m: DayMetrics, history: Mapping[date, Figures]) -> list
         m: the day's figures.
         history: figures by day as commits keep them; the day itself is not part of its baseline.
     """
-    bounds = table.anomalies
+    bounds = table.quality.anomalies
     if bounds is None:
         return []
-    days = baseline(m.day, {d: f for d, f in history.items() if f.get("rows")}, table.known_events, bounds.history)
+    days = baseline(
+        m.day, {d: f for d, f in history.items() if f.get("rows")}, table.quality.known_events, bounds.history
+    )
     names = list(drift_checks(table))
     if not m.rows or len(days) < bounds.min_history:
         why = "no rows" if not m.rows else f"not enough history: {len(days)} of {bounds.min_history} same weekdays"
@@ -154,14 +156,16 @@ def drifts(table: Table, m: DayMetrics, history: Mapping[date, Figures]) -> list
     past = [history[day] for day in days]
     mine: Figures = {"rows": m.rows, "nulls": m.nulls, **m.profile.as_json()}
     judged = {"null_drift": _null_drift, "mean_shift": _mean_shift, "category_mix": _category_mix}
-    return [_outcome(name, m.day, judged[name](table, mine, past), bounds, table.known_events) for name in names]
+    return [
+        _outcome(name, m.day, judged[name](table, mine, past), bounds, table.quality.known_events) for name in names
+    ]
 
 
 def drift_checks(table: Table) -> dict[str, str]:
     """Name and meaning of the drift checks that a contract asks for."""
-    if table.anomalies is None:
+    if table.quality.anomalies is None:
         return {}
-    against = f"against the last {table.anomalies.history} same weekdays"
+    against = f"against the last {table.quality.anomalies.history} same weekdays"
     named = {"null_drift": f"Share of nulls of each column {against}"}
     named["mean_shift"] = f"Mean of each numeric column of the profile {against}"
     named["category_mix"] = f"Shares of the values of each other column of the profile {against}"

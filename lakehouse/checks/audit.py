@@ -22,11 +22,11 @@ from lakehouse.records.failures import DEPTH_CHECK
 
 def check_names(table: Table) -> dict[str, str]:
     """The table's checks with what each one means, derived from its contract."""
-    low, high = table.min_rows, table.max_rows
+    low, high = table.quality.min_rows, table.quality.max_rows
     return {
         "row_count": f"A day with input publishes at least {low} rows" + (f", at most {high}" if high else ""),
         "null_rates": "Share of nulls a column within the contract's bounds, and none where none may be",
-        "row_rules": f"At most {table.max_quarantined:.0%} of a day's rows break a row rule",
+        "row_rules": f"At most {table.quarantine.max_share:.0%} of a day's rows break a row rule",
         **_names_of_depth(table),
         **_names_of_key(table),
         **_names_of_source(table),
@@ -36,7 +36,7 @@ def check_names(table: Table) -> dict[str, str]:
 
 
 def _names_of_depth(table: Table) -> dict[str, str]:
-    rows, age = table.max_quarantine_rows, table.max_quarantine_age
+    rows, age = table.quarantine.max_rows, table.quarantine.max_age
     if not table.rules or (rows is None and age is None):
         return {}
     bounds = [f"at most {rows:,} rows"] if rows is not None else []
@@ -64,14 +64,16 @@ def _names_of_source(table: Table) -> dict[str, str]:
 def _names_of_days(table: Table) -> dict[str, str]:
     """The checks that look at other days, other tables and other clocks."""
     named: dict[str, str] = {}
-    if table.volume:
-        named["volume"] = f"Rows against the median of the last {table.volume.history} same weekdays with rows"
+    if table.quality.volume:
+        named["volume"] = f"Rows against the median of the last {table.quality.volume.history} same weekdays with rows"
     if table.reconciles and not table.upsert:
         sums = (f"{own} to {name}.{column}" for own, (name, column) in table.reconciles.items())
         named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
     if table.allowed_lateness is not None:
         days = table.allowed_lateness.days
-        named["lateness"] = f"At most {table.max_late:.0%} of a day's rows arrive more than {days} days after their day"
+        named["lateness"] = (
+            f"At most {table.quality.max_late:.0%} of a day's rows arrive more than {days} days after their day"
+        )
     if table.clock:
         minutes = table.clock.ahead.total_seconds() / 60
         named[CLOCKS_CHECK] = (
@@ -92,7 +94,8 @@ def blocking_checks(table: Table) -> frozenset[str]:
     One of them may still let a small excess pass with a warning, as the volume does.
     """
     never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", "commit_lag", "database_clock"}
-    drifting = set(drift_checks(table)) if table.anomalies is None or not table.anomalies.block else set()
+    anomalies = table.quality.anomalies
+    drifting = set(drift_checks(table)) if anomalies is None or not anomalies.block else set()
     return frozenset(check_names(table)) - never - drifting
 
 
@@ -126,8 +129,8 @@ def audit_day(
     outcomes = [run[name](table, metrics) for name in names if name in run]
     if table.landing:
         outcomes.append(schema_drift(metrics))
-    if table.volume:
-        outcomes.append(volume(table.volume, metrics, history, table.known_events))
+    if table.quality.volume:
+        outcomes.append(volume(table.quality.volume, metrics, history, table.quality.known_events))
     if "reconciliation" in names:
         outcomes.append(_reconciliation(table, metrics, sums or {}))
     if table.allowed_lateness is not None:
@@ -152,23 +155,22 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
         judged, late, text = m.rows + m.quarantined, m.failures.get(NOT_TOO_LATE, 0), ""
     share = late / judged if judged else 0.0
     values |= {"late_rows": late, "share_late": round(share, 6)}
-    told = (
-        f"{late} of {judged} rows came more than {allowed} days late ({share:.2%}; at most {table.max_late:.0%}){text}"
-    )
-    return Outcome("lateness", m.day, not exceeds(late, judged, table.max_late), told, blocking=False, values=values)
+    most = table.quality.max_late
+    told = f"{late} of {judged} rows came more than {allowed} days late ({share:.2%}; at most {most:.0%}){text}"
+    return Outcome("lateness", m.day, not exceeds(late, judged, most), told, blocking=False, values=values)
 
 
 def _row_count(table: Table, m: DayMetrics) -> Outcome:
     empty = m.staged == 0 and not m.rows_in
-    high = table.max_rows
-    passed = empty or (m.rows >= table.min_rows and (high is None or m.rows <= high))
-    bounds = f"at least {table.min_rows}" + (f" and at most {high}" if high is not None else "")
+    high = table.quality.max_rows
+    passed = empty or (m.rows >= table.quality.min_rows and (high is None or m.rows <= high))
+    bounds = f"at least {table.quality.min_rows}" + (f" and at most {high}" if high is not None else "")
     text = "empty day: no input" if empty else f"{m.rows} rows published; expected {bounds}"
     return Outcome("row_count", m.day, passed, text, values={"rows": m.rows})
 
 
 def _null_rates(table: Table, m: DayMetrics) -> Outcome:
-    bounds = dict.fromkeys(table.required, 0.0) | dict(table.max_null_rate)
+    bounds = dict.fromkeys(table.required, 0.0) | dict(table.quality.max_null_rate)
     rates = {name: count / m.rows for name, count in m.nulls.items()} if m.rows else {}
     broken = [
         f"{name} is null in {rates[name]:.1%} of rows; at most {bound:.1%} may be"
@@ -186,10 +188,10 @@ def _row_rules(table: Table, m: DayMetrics) -> Outcome:
     broken = max(0, m.quarantined - m.failures.get(NOT_TOO_LATE, 0))  # late rows are no bad rows
     share = broken / judged if judged else 0.0
     by_rule = ", ".join(f"{name} {n}" for name, n in sorted(m.failures.items(), key=lambda kv: -kv[1]))
-    text = f"{broken} of {judged} rows quarantined ({share:.2%}; at most {table.max_quarantined:.0%})"
+    text = f"{broken} of {judged} rows quarantined ({share:.2%}; at most {table.quarantine.max_share:.0%})"
     values: dict[str, Value] = {"quarantined": m.quarantined, "share_quarantined": round(share, 6)}
     values |= {f"failed/{name}": n for name, n in m.failures.items()}
-    passed = not exceeds(broken, judged, table.max_quarantined)
+    passed = not exceeds(broken, judged, table.quarantine.max_share)
     return Outcome("row_rules", m.day, passed, f"{text}: {by_rule}" if by_rule else text, values=values)
 
 

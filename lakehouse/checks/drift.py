@@ -121,7 +121,9 @@ def _missed(table: Table, base: Snapshot, metrics: Mapping[date, DayMetrics], da
     contract are the business of the check `null_rates`, which blocks the day.
     """
     m = metrics[day]
-    judged = [c for c in table.columns if not c.startswith("_") and c not in {*table.required, *table.max_null_rate}]
+    judged = [
+        c for c in table.columns if not c.startswith("_") and c not in {*table.required, *table.quality.max_null_rate}
+    ]
     empty = [c for c in judged if m.rows and m.nulls.get(c) == m.rows]
     if not empty:
         return {}

@@ -103,16 +103,17 @@ def judge(
         back: days before it that are judged.
     """
     if last_day is not None:
-        now = min(now, _end(last_day) + table.fresh_within)
-    due = _due(now, table.fresh_within)
+        now = min(now, _end(last_day) + table.freshness.within)
+    due = _due(now, table.freshness.within)
     by_day: dict[date, list[Record]] = {}
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
     rows = {day: by_day[day][-1].rows for day in by_day}
     span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
-    past = baselines(span, [day for day, number in rows.items() if number], table.known_events, HISTORY)
+    past = baselines(span, [day for day, number in rows.items() if number], table.quality.known_events, HISTORY)
     days = [
-        _day(day, by_day.get(day, []), [rows[each] for each in usual], day in table.known_events) for day, usual in past
+        _day(day, by_day.get(day, []), [rows[each] for each in usual], day in table.quality.known_events)
+        for day, usual in past
     ]
     state = {each.day: each for each in days}
     complete = [day for day in by_day if day in state and state[day].complete_at]
@@ -121,15 +122,15 @@ def judge(
     judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
     return Freshness(
         table=table.id,
-        within=table.fresh_within,
+        within=table.freshness.within,
         due=due,
         met=state[due].complete_at is not None,
         newest=newest,
         behind=None if newest is None else now - _end(newest),
         days=days,
         judged=sorted(judged),
-        missed=sorted(day for day in judged if not _in_time(state[day], table.fresh_within)),
-        budget=table.fresh_budget,
+        missed=sorted(day for day in judged if not _in_time(state[day], table.freshness.within)),
+        budget=table.freshness.budget,
     )
 
 

@@ -14,6 +14,7 @@ from lakehouse.errors import (
     BROKEN,
     INTERRUPTED,
     USAGE,
+    ContractError,
     GeneratorError,
     HistoryGoneError,
     LakehouseError,
@@ -56,8 +57,8 @@ class Command(TyperCommand):
 
 
 def exit_code(error: LakehouseError) -> int:
-    """2 where the command line or the settings have to change, else 3."""
-    usage = UsageError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
+    """2 where the command line, the settings or a table file have to change, else 3."""
+    usage = UsageError | ContractError | UnknownTableError | SettingsError | GeneratorError | HistoryGoneError
     return USAGE if isinstance(error, usage) else BROKEN
 
 

@@ -2,13 +2,14 @@
 
 from lakehouse.contracts.bronze import BronzeModel
 from lakehouse.contracts.clock import Clock
+from lakehouse.contracts.declare import table
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.figures import Count, Sum
 from lakehouse.contracts.landing import Landing
-from lakehouse.contracts.policy import Anomalies, Volume
+from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.slices import SliceBy
-from lakehouse.contracts.table import Input, Table, table
+from lakehouse.contracts.table import Input, Table
 
 __all__ = [
     "Anomalies",
@@ -16,8 +17,13 @@ __all__ = [
     "Clock",
     "Count",
     "Extract",
+    "Freshness",
     "Input",
     "Landing",
+    "Layout",
+    "Privacy",
+    "Quality",
+    "Quarantine",
     "Rule",
     "SliceBy",
     "Sum",

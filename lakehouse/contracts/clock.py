@@ -9,6 +9,7 @@ from datetime import timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.mistakes import check, is_share, unless
 from lakehouse.contracts.rules import Rule
 
 CLOCKS_CHECK = "clocks"
@@ -35,6 +36,15 @@ class Clock:
     ahead: timedelta = timedelta(minutes=15)
     back: timedelta = timedelta(days=400)
     max_wrong: float = 0.001
+
+    def __post_init__(self) -> None:
+        whole = self.back == timedelta(days=self.back.days) and self.back > timedelta(0)
+        check(
+            unless(self.ahead >= timedelta(0), "clock.ahead", "a time that is not negative", str(self.ahead),
+                   "Write it as timedelta(minutes=15)."),
+            unless(whole, "clock.back", "whole days, 1 or more", str(self.back), "Write it as timedelta(days=400)."),
+            is_share("clock.max_wrong", self.max_wrong),
+        )  # fmt: skip
 
     @property
     def future(self) -> str:

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.mistakes import Mistake
 from lakehouse.contracts.syntax import meaning
 from lakehouse.errors import ContractError
 
-# Of @table: `pii` counts, since bounds of its values must go from the log, and so do `person` and `tokens`.
+# Of @table: `privacy` counts, since bounds of personal values must go from the log.
 POLICY = frozenset(
     {
-        "owner", "grain", "conserves_rows", "min_rows", "max_rows", "max_null_rate", "max_quarantined",
-        "max_quarantine_rows", "max_quarantine_age", "volume", "profile", "anomalies", "max_late", "known_events",
-        "reconciles", "figures", "fresh_within", "fresh_budget", "files_per_day", "slice_by", "lineage",
-        "compatibility",
+        "owner", "grain", "conserves_rows", "quality", "quarantine", "freshness", "layout", "reconciles", "figures",
+        "lineage", "compatibility",
     }
 )  # fmt: skip
 """Attributes of a table that cannot change its rows."""
@@ -51,6 +50,7 @@ MACHINERY = frozenset(
 
 _OWN = __name__.partition(".")[0]
 _COMPILED_HERE = {"pandera"}  # its checks are only looked at; `pyspark` always counts
+_TABLE = ("project", "layer", "table")  # the parts of a table file's module name
 _LONGEST_NAME = 200  # characters of a text that may name a file
 
 
@@ -128,6 +128,7 @@ def _read(source: str, is_table: bool) -> tuple[str, tuple[str, ...], tuple[str,
     """Of a module: a digest of its code, the texts that may name files, and what it imports."""
     tree = ast.parse(source)
     _without_types(tree)
+    _spread_privacy(tree)
     imports = tuple(_imports(tree))
     digest = _hex([meaning(tree, decorators=LEFT_OUT, fields=PROSE, calls=FILES, unused=not is_table)])
     texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
@@ -142,11 +143,35 @@ def _without_types(tree: ast.Module) -> None:
             node.body = []
 
 
+def _spread_privacy(tree: ast.Module) -> None:
+    """Read `privacy=Privacy(…)` as the three words of its earlier form: what was built under that is no older."""
+    for node in ast.walk(tree):
+        for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "table":
+                call.keywords = [each for word in call.keywords for each in _spread(word)]
+
+
+def _spread(word: ast.keyword) -> list[ast.keyword]:
+    if word.arg != "privacy" or not isinstance(word.value, ast.Call):
+        return [word]
+    try:
+        said = {each.arg: ast.literal_eval(each.value) for each in word.value.keywords}
+        person, tokens, further = (tuple(said.get(each, ())) for each in ("person", "tokens", "further"))
+    except (ValueError, TypeError):  # not written out: it counts as it stands
+        return [word]
+    columns = {"pii": tuple(dict.fromkeys((*person, *tokens, *further))), "person": person, "tokens": tokens}
+    return [
+        ast.keyword(name, ast.Tuple([ast.Constant(each) for each in names], ast.Load()))
+        for name, names in columns.items()
+        if names
+    ]
+
+
 def _is_own(module: str) -> bool:
     return module.partition(".")[0] == _OWN
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
+def _imports(tree: ast.AST) -> Iterator[str]:
     """Whatever the module's imports could name: modules, and names in them; a relative one begins with its dots."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -161,6 +186,30 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 yield node.args[0].value
+
+
+def other_tables(path: Path, module: str, layers: Collection[str]) -> list[Mistake]:
+    """Imports of other table files: a table names them as inputs, and helpers have a room of their own.
+
+    Args:
+        path: of the table file.
+        module: its name.
+        layers: names of the packages that hold table files.
+
+    Raises:
+        SyntaxError: the file cannot be read as Python.
+    """
+    found: list[Mistake] = []
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in statements:
+        for name in _resolved(list(_imports(node)), module, path):
+            parts = name.split(".")
+            if len(parts) == len(_TABLE) and parts[0] == module.partition(".")[0] and parts[1] in layers:
+                table = ".".join(parts[1:])
+                do = f"Name {table} as an input, or move what both use into lakehouse/transforms."
+                found.append(Mistake("import", "no other table file", name, do, line=node.lineno))
+    return found
 
 
 def _resolved(imports: Collection[str], module: str, path: Path) -> Iterator[str]:

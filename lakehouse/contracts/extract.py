@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakehouse.contracts.mistakes import Mistake, are_known, check, unless
+
+if TYPE_CHECKING:
+    from lakehouse.contracts.table import Table
 
 EXACT, LAG = "exact", "lag"
 TAKEN = ("_arrival_date", "_batch", "_xid", "_tombstone")  # how a row came out of its database
@@ -48,21 +53,30 @@ class Extract:
     overlap: timedelta = timedelta(hours=1)
     clock_apart: timedelta = timedelta(minutes=1)
 
+    def __post_init__(self) -> None:
+        of = f"a column of {self.relation}"
+        check(
+            unless(self.mode in (EXACT, LAG), "mode", f"{EXACT} or {LAG}", repr(self.mode), "Leave it out for exact."),
+            unless(self.key, "inputs", "a key of the database table", "none", 'Write key=("id",).'),
+            *(are_known("inputs", names, self.columns, of) for names in (self.key, self.times, self.carried)),
+            are_known("updated_at", (self.updated_at,), self.times, f"one of the times of {self.relation}"),
+            unless(self.deleted_at not in self.columns or self.deleted_at in self.times, "deleted_at",
+                   f"one of the times of {self.relation}", repr(self.deleted_at), "Name it in times too."),
+            unless(min(self.lag, self.overlap) >= timedelta(0), "lag", "lag and overlap that are not negative",
+                   f"{self.lag} and {self.overlap}", "Write them as timedelta(minutes=5)."),
+        )  # fmt: skip
+
     @property
     def read(self) -> tuple[str, ...]:
         """The columns that reading gives: `columns`, and `deleted_at`."""
         return tuple(dict.fromkeys([*self.columns, self.deleted_at]))
 
-    def conditions(self, columns: Collection[str]) -> dict[str, bool]:
-        """What must hold of it, and of the columns of the table that takes it, each with whether it does."""
-        known = set(self.columns)
-        return {
-            f"the mode of an extract is one of {EXACT}, {LAG}": self.mode in (EXACT, LAG),
-            "an extract needs a key among its columns": bool(self.key) and set(self.key) <= known,
-            "times and carried of an extract are among its columns": {*self.times, *self.carried} <= known,
-            "updated_at of an extract is one of its times": self.updated_at in self.times,
-            "deleted_at of an extract, where it is a column, is one of its times": self.deleted_at not in known
-            or self.deleted_at in self.times,
-            "lag and overlap of an extract are not negative": min(self.lag, self.overlap) >= timedelta(0),
-            f"a table of taken rows has the columns {', '.join(TAKEN)}": set(TAKEN) <= set(columns),
-        }
+    def mistakes(self, made: Table) -> list[Mistake]:
+        """What a table that takes it lacks, or has too much."""
+        names = ", ".join(each.name for each in made.rules)
+        return [
+            *unless(set(TAKEN) <= set(made.columns), "model", f"the columns {', '.join(TAKEN)} of taken rows",
+                    ", ".join(made.columns), "Add those that are missing."),
+            *unless(not made.rules, "model", "no row rules, since what was taken from a database cannot be taken again",
+                    names, "Declare them in the table that reads this one."),
+        ]  # fmt: skip

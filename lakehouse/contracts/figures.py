@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
+
+from lakehouse.contracts.mistakes import Mistake, are_known, unless
 
 if TYPE_CHECKING:
     from lakehouse.contracts.table import Table
@@ -52,22 +54,32 @@ def columns_of(figures: Mapping[str, Figure]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def conditions(table: Table, known: Collection[str]) -> dict[str, bool]:
-    """What must hold of a table's figures, by what to say where it does not."""
-    types = {name: table.schema[name].dataType for name in columns_of(table.figures) if name in known}
-    sums = [each for each in table.figures.values() if isinstance(each, Sum)]
-    exact = (T.DecimalType, T.LongType, T.IntegerType)
-    return {
-        "a figure is named by small letters, digits and _, and by no key of the asset's own": all(
-            _NAME.fullmatch(name) and name not in TAKEN for name in table.figures
-        ),
-        "a PII column has no figures, whose values are kept with each commit": not set(types) & set(table.pii),
-        "a Sum is of a decimal or whole-number column": all(
-            isinstance(types.get(each.column, T.LongType()), exact) for each in sums
-        ),
-        "a Sum is by a text column that is no partition column": all(
-            isinstance(types.get(each.by, T.StringType()), T.StringType) and each.by not in table.partition_by
-            for each in sums
-            if each.by
-        ),
-    }
+def figure_mistakes(table: Table) -> list[Mistake]:
+    """What is wrong with a table's figures."""
+    held = {name: table.schema[name].dataType for name in columns_of(table.figures) if name in table.columns}
+    return [
+        *are_known("figures", columns_of(table.figures), table.columns, f"a column of {table.model.__name__}"),
+        *unless(not set(held) & set(table.pii), "figures", "no personal data, since figures are kept with each commit",
+                ", ".join(sorted(set(held) & set(table.pii))), "Take it out."),
+        *(each for name, figure in table.figures.items() for each in _mistakes(table, name, figure, held)),
+    ]  # fmt: skip
+
+
+def _mistakes(table: Table, name: str, figure: Figure, held: Mapping[str, T.DataType]) -> list[Mistake]:
+    found = unless(
+        _NAME.fullmatch(name) and name not in TAKEN, "figures",
+        f"a name of small letters, digits and _, and none that the asset has ({', '.join(sorted(TAKEN))})", repr(name),
+        "Choose another name.", name,
+    )  # fmt: skip
+    if not isinstance(figure, Sum):
+        return found
+    summed, by = held.get(figure.column, T.LongType()), held.get(figure.by, T.StringType())
+    exact = isinstance(summed, T.DecimalType | T.LongType | T.IntegerType)
+    sound = isinstance(by, T.StringType) and figure.by not in table.partition_by
+    return [
+        *found,
+        *unless(exact, "figures", f"a decimal or whole-number column for the Sum {name}",
+                f"{figure.column} ({summed.simpleString()})", "Sum another column, or Count.", figure.column),
+        *unless(sound, "figures", f"a text column that is no partition column for by= of the Sum {name}",
+                f"{figure.by} ({by.simpleString()})", "Leave by= out, or name another column.", figure.by),
+    ]  # fmt: skip

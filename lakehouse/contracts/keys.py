@@ -21,58 +21,76 @@ What follows from that sentence:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pyspark.sql import types as T
+from lakehouse.contracts.mistakes import Mistake, are_known, unless
 
 if TYPE_CHECKING:
     from lakehouse.contracts.table import Table
 
 
-def key_conditions(made: Table, event_days: str) -> dict[str, bool]:
-    """What must hold of a table's key and what is said about it, by what is wrong where it does not.
+EVENT_DAYS = "_event_days"  # of an upsert table: the days that hold events of the row's key
+
+
+def key_mistakes(made: Table) -> list[Mistake]:
+    """What is wrong with a table's key and what is said about it."""
+    needs_key = "a key beside it"
+    return [
+        *unless(
+            made.key or not made.keep_first_by, "keep_first_by", needs_key, "none", "Say what two rows have in common."
+        ),
+        *(_unique(made) if made.unique_within != "day" else ()),
+        *(_upsert(made) if made.upsert else ()),
+    ]
+
+
+def upsert_mistakes(made: Table, sources: Mapping[str, Table]) -> list[Mistake]:
+    """Columns of an upsert table's key that its input lacks: by them a run finds what else it has to compute.
 
     Args:
         made: the table.
-        event_days: the column in which an upsert table keeps the days of a key.
+        sources: tables by `layer.name`, its input among them.
     """
-    holds = {"keep_first_by needs a key": bool(made.key) or not made.keep_first_by}
-    if made.unique_within != "day":
-        holds |= _unique(made)
-    if made.upsert:
-        holds |= {
-            "upsert needs a key": bool(made.key),
-            "upsert needs exactly one input, a table without days_before": len(made.inputs) == 1
-            and [each.days_before for each in made.upstream.values()] == [0],
-            f"upsert needs a column {event_days}, the dates with events of the row's key": event_days in made.columns
-            and made.schema[event_days].dataType == T.ArrayType(T.DateType()),
-        }
-    return holds
+    if not made.upsert:
+        return []
+    (each,) = made.upstream.values()
+    return are_known("key", made.key, sources[each.table].columns, f"a column of {each.table} too, as upsert needs,")
 
 
-def _unique(made: Table) -> dict[str, bool]:
-    within = made.unique_within
+def _upsert(made: Table) -> list[Mistake]:
+    days = [each.days_before for each in made.upstream.values()]
+    kind = made.schema[EVENT_DAYS].dataType.simpleString() if EVENT_DAYS in made.columns else "no such column"
+    reads = ", ".join(made.inputs) + (f" with days_before={days[0]}" if any(days) else "")
+    return [
+        *unless(made.key, "upsert", "a key beside it", "none", "Say which rows are versions of one."),
+        *unless(len(made.inputs) == 1 and days == [0], "upsert", "exactly one input, a table without days_before",
+                reads, "Join the inputs in a table of their own."),
+        *unless(kind == "array<date>", "model", f"a column {EVENT_DAYS} of type array<date>, as upsert needs",
+                kind, "Add it: the dates with events of the row's key."),
+    ]  # fmt: skip
+
+
+def _unique(made: Table) -> list[Mistake]:
+    within, word = made.unique_within, "unique_within"
     if within == "all":
         # Which row of a key is the first is known only from the keys of all days, whenever one of them is built.
-        return {
-            'unique_within="all" is not offered: each day would have to read the keys of all others, and each late '
-            "file would make all days stale. Give the longest time after which a row is sent again, as "
-            "timedelta(days=n), or declare upsert, where a key has one row in all days": False
-        }
+        return unless(
+            False, word, "a time after which no row is sent again", "'all'",
+            "Each day would have to read the keys of all others, and each late file would make all days stale. Write "
+            "timedelta(days=n), or declare upsert, where a key has one row in all days.",
+        )  # fmt: skip
     further = sorted(set(made.partition_by[1:]) - set(made.key))
-    return {
-        f'unique_within is "day" or a timedelta of whole days, 1 or more, not {within!r}': isinstance(within, timedelta)
-        and within > timedelta(0)
-        and within == timedelta(days=within.days),
-        "unique_within beyond a day needs key and keep_first_by: what a repeat is, and which row is kept": bool(
-            made.key and made.keep_first_by
-        ),
-        f"unique_within beyond a day says nothing where the key holds the day ({made.day_column})": made.day_column
-        not in made.key,
-        f"unique_within beyond a day needs further partition columns ({', '.join(further)}) to be part of the key, so "
-        "that a day's rows of one key lie together": not further,
-        "unique_within beyond a day is for tables that read tables and are no upserts": len(made.upstream)
-        == len(made.inputs)
-        and not made.upsert,
-    }
+    whole = isinstance(within, timedelta) and within > timedelta(0) and within == timedelta(days=within.days)
+    reads_tables = len(made.upstream) == len(made.inputs) and not made.upsert
+    return [
+        *unless(whole, word, '"day" or a timedelta of whole days, 1 or more', repr(within), "Write timedelta(days=1)."),
+        *unless(made.key and made.keep_first_by, word, "key and keep_first_by beside it", "none",
+                "Say what a repeat is, and which row is kept."),
+        *unless(made.day_column not in made.key, word, f"a key without the day ({made.day_column})",
+                ", ".join(made.key), "Rows of different days are no repeats then: leave unique_within out."),
+        *unless(not further, word, "a key with all further partition columns, so that a day's rows of it lie together",
+                f"no {', '.join(further)}", "Add them to the key."),
+        *unless(reads_tables, word, "a table that reads tables and is no upsert", made.id, "Leave it out."),
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
+from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, unless
 from lakehouse.errors import ContractError
 
 FORMATS = ("csv", "jsonl")
@@ -15,8 +16,6 @@ PERSONAL_WORDS = (
     "birthdate", "birth_date", "first_name", "last_name", "full_name", "customer_name", "surname", "passport", "ssn",
     "iban", "card_number", "latitude", "longitude",
 )  # fmt: skip
-
-
 _NAME = r"[A-Za-z][\w.-]{0,39}"
 _DAY = re.compile(r"\{day(?::([^{}]*))?\}")
 _DIRECTIVES = {"%Y": r"(\d{4})", "%m": r"(\d\d)", "%d": r"(\d\d)"}
@@ -137,6 +136,17 @@ class Landing:
         usual = (f"{{day}}.{self.format}[.gz]", f"{{day}}/*.{self.format}[.gz]")
         return tuple(map(FileNames, self.files or usual))
 
+    def __post_init__(self) -> None:
+        of = f"a field of landing/{self.source}"
+        check(
+            unless(self.format in FORMATS, "inputs", f"a format, {' or '.join(FORMATS)}", repr(self.format),
+                   "Have the source sent in one of these."),
+            are_names("inputs", self.columns),
+            are_known("inputs", self.addresses, self.columns, of),
+            are_known("inputs", () if self.time is None else (self.time,), self.columns, of),
+            _is_pattern(self.producer),
+        )  # fmt: skip
+
     def producer_of(self, path: str) -> str:
         """Whose file it is: `source/producer`, or the source alone.
 
@@ -146,3 +156,11 @@ class Landing:
         if found is None:
             return self.source
         return f"{self.source}/{found[1] if re.fullmatch(_NAME, found[1], re.ASCII) else '(other)'}"
+
+
+def _is_pattern(text: str | None) -> list[Mistake]:
+    try:
+        groups = 1 if text is None else re.compile(text).groups
+    except re.error as error:
+        return unless(False, "inputs", "a pattern for the producer", f"{text!r} ({error})", "Mend the pattern.")
+    return unless(groups, "inputs", "a pattern whose first group is the producer", repr(text), "Put it in brackets.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
 
 Source = tuple[str, str]  # table (or `landing.<source>`) and column
@@ -42,3 +43,28 @@ def grouping(table: Table, upstream: Mapping[str, Table]) -> tuple[Source, ...]:
         return ()
     found = sources(table, upstream)
     return tuple(dict.fromkeys(source for column in table.key for source in found[column]))
+
+
+def source_mistakes(table: Table, upstream: Mapping[str, Table]) -> list[Mistake]:
+    """Columns of inputs that a table names and that are not there, or whose sums nobody keeps.
+
+    Args:
+        table: the table.
+        upstream: its input tables by name; more do no harm.
+    """
+    fields = {f"landing.{table.landing.source}": table.landing.columns} if table.landing else {}
+    columns = fields | {each.table: upstream[each.table].columns for each in table.upstream.values()}
+    found: list[Mistake] = []
+    for read in table.lineage.values():
+        for source, column in read:
+            known = columns[source]
+            found += are_known("lineage", {column} - {"*"}, known, f"a column of {source}")
+    for own, (source, column) in table.reconciles.items():
+        if unknown := are_known("reconciles", {column}, columns[source], f"a column of {source}"):
+            found += unknown
+        else:
+            found += unless(
+                column in upstream[source].profiled, "reconciles", f"a column of {source} with kept sums, for {own}",
+                f"{column}, which is not in its profile", f"Add it to quality=Quality(profile=…) in {source}.", column,
+            )  # fmt: skip
+    return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.errors import ContractError
+from lakehouse.contracts.mistakes import Mistake, are_known, unless
 
 if TYPE_CHECKING:
     from lakehouse.contracts.table import Table
@@ -47,42 +47,37 @@ class SliceBy:
             for name, frame in inputs.items()
         }
 
-    def conditions(self, made: Table) -> dict[str, bool]:
-        """What must hold of a table that is cut this way, by what is wrong where it does not."""
-        kinds = [made.schema[c].dataType for c in self.columns if c in made.columns]
-        return {
-            f"slice_by names {', '.join(self.columns) or 'no column'}; it must be columns of the key "
-            f"({', '.join(made.key) or 'none'}), so that rows of one key are in one slice": bool(self.columns)
-            and set(self.columns) <= set(made.key),
-            "slice_by must not name fractions, of which equal ones can have different hashes": not any(
-                isinstance(kind, T.FloatType | T.DoubleType) for kind in kinds
-            ),
-            "slice_by is for tables that read tables and are no upserts": len(made.upstream) == len(made.inputs)
-            and not made.upsert,
-            "slice_by reads what is no input": set(self.reads) <= set(made.inputs),
-        }
+    def mistakes(self, made: Table) -> list[Mistake]:
+        """What is wrong with cutting this table so."""
+        word, key = "layout.slice_by", ", ".join(made.key) or "none"
+        kinds = {c: made.schema[c].dataType for c in self.columns if c in made.columns}
+        fractions = [c for c, kind in kinds.items() if isinstance(kind, T.FloatType | T.DoubleType)]
+        reads_tables = len(made.upstream) == len(made.inputs) and not made.upsert
+        return [
+            *unless(self.columns and set(self.columns) <= set(made.key), word, f"columns of the key ({key})",
+                    ", ".join(self.columns) or "none", "Rows of one key must be in one slice: name some of the key."),
+            *unless(not fractions, word, "no fractions, of which equal ones can have different hashes",
+                    ", ".join(fractions), "Name other columns of the key."),
+            *unless(reads_tables, word, "a table that reads tables and is no upsert", made.id, "Leave slice_by out."),
+            *are_known(word, self.reads, tuple(made.inputs), "an input of the transform"),
+        ]  # fmt: skip
 
 
-def check_slices(table: Table, sources: Mapping[str, Table]) -> None:
-    """Refuse to cut an input that does not have the columns: of another type, equal values have other hashes.
+def slice_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:
+    """Inputs that are cut and do not have the columns: of another type, equal values have other hashes.
 
     Args:
         table: what is built.
         sources: tables by `layer.name`, its inputs among them.
-
-    Raises:
-        ContractError: naming input and column.
     """
-    if table.slice_by is None:
-        return
-    for name in table.slice_by.reads:
+    cut, found = table.layout.slice_by, []
+    for name in cut.reads if cut else ():
         source = sources[table.upstream[name].table]
-        for column in table.slice_by.columns:
+        for column in cut.columns if cut else ():
             wanted = table.schema[column].dataType.simpleString()
-            found = source.schema[column].dataType.simpleString() if column in source.columns else "no such column"
-            if found != wanted:
-                raise ContractError(
-                    f"{table.id}: slice_by cuts its input {name} ({source.id}) by {column}: expected {wanted}, as in "
-                    f"{table.id}, got {found}. Leave {name} out of `reads`: each slice then reads it as far as Spark "
-                    "cannot leave rows out by itself."
-                )
+            held = source.schema[column].dataType.simpleString() if column in source.columns else "no such column"
+            found += unless(
+                held == wanted, "layout.slice_by", f"{wanted} for {column} in the input {name} ({source.id})", held,
+                f"Leave {name} out of `reads`: each slice then reads what Spark cannot leave out by itself.",
+            )  # fmt: skip
+    return found

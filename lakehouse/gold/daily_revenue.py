@@ -30,15 +30,14 @@ class DailyRevenue(pa.DataFrameModel):
     key=("event_date", "country", "currency"),
     owner="team:finance",
     grain="day × country × currency",
-    volume=None,
     figures={"revenue": Sum("net_revenue", by="currency"), "purchases": Sum("purchases")},
-    reconciles={"net_revenue": ("silver.transactions", "amount")},
+    reconciles={"net_revenue": "amount"},
     lineage={
-        "purchases": (("silver.transactions", "event_type"),),
-        "cancellations": (("silver.transactions", "event_type"),),
-        "gross_revenue": (("silver.transactions", "amount"), ("silver.transactions", "event_type")),
-        "cancelled_amount": (("silver.transactions", "amount"), ("silver.transactions", "event_type")),
-        "net_revenue": (("silver.transactions", "amount"),),
+        "purchases": "event_type",
+        "cancellations": "event_type",
+        "gross_revenue": ("amount", "event_type"),
+        "cancelled_amount": ("amount", "event_type"),
+        "net_revenue": "amount",
     },
 )
 def daily_revenue(transactions: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Count, Input, SliceBy, table
+from lakehouse.contracts import Count, Input, Layout, Privacy, SliceBy, table
 
 WINDOW_DAYS = 7
 ORDER = ("source", "order_id")  # each shop numbers its own orders
@@ -35,19 +35,17 @@ class UserFeatures(pa.DataFrameModel):
     partition_by="feature_date",
     key=("user_id", "feature_date"),
     # An order may be of several users, and is cancelled for all of them: each slice reads all cancellations.
-    slice_by=SliceBy(("user_id",), reads={"transactions": "event_type <> 'purchase'"}),
+    layout=Layout(slice_by=SliceBy(("user_id",), reads={"transactions": "event_type <> 'purchase'"})),
     owner="team:ml",
     grain="user × day",
-    volume=None,
     figures={"users": Count()},
-    pii=("user_id",),
-    person=("user_id",),
+    privacy=Privacy(person=("user_id",)),
     lineage={
-        "feature_date": (("silver.transactions", "event_date"),),
-        "rolling_7d_transaction_count": (("silver.transactions", "event_type"),),
-        "rolling_7d_amount": (("silver.transactions", "amount"), ("silver.transactions", "event_type")),
-        "user_7d_order_count": tuple(("silver.transactions", c) for c in (*ORDER, "event_type")),
-        "last_event_time": (("silver.transactions", "event_time"),),
+        "feature_date": "event_date",
+        "rolling_7d_transaction_count": "event_type",
+        "rolling_7d_amount": ("amount", "event_type"),
+        "user_7d_order_count": (*ORDER, "event_type"),
+        "last_event_time": "event_time",
     },
 )
 def user_features(transactions: DataFrame) -> DataFrame:

@@ -25,8 +25,8 @@ from lakehouse.build.recompute import (
 )
 from lakehouse.build.unique import with_neighbours
 from lakehouse.contracts import Input, Rule, Table
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.lineage import sources
-from lakehouse.contracts.table import EVENT_DAYS
 from lakehouse.delta.log import gone_files, snapshot_at
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import HistoryGoneError

@@ -64,19 +64,19 @@ def checks_of(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[s
     """
     in_a_rule = any(column in each.columns for each in table.rules)
     speaks = {
-        "null_rates": column in table.required or column in table.max_null_rate,
+        "null_rates": column in table.required or column in table.quality.max_null_rate,
         "row_rules": in_a_rule,
         "quarantine_depth": in_a_rule,
         "clocks": table.clock is not None and column == table.clock.column,
         "unique_key": column in table.key,
         "reconciliation": column in table.reconciles,
     }
-    if table.anomalies is not None:
-        numeric = column in table.profile and _is_numeric(table, column)
+    if table.quality.anomalies is not None:
+        numeric = column in table.quality.profile and _is_numeric(table, column)
         speaks |= {
             "null_drift": column not in table.required,
             "mean_shift": numeric,
-            "category_mix": column in table.profile and not numeric,
+            "category_mix": column in table.quality.profile and not numeric,
         }
     named = check_names(table)
     own = tuple(name for name in named if speaks.get(name))

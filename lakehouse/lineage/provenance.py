@@ -26,7 +26,7 @@ from lakehouse.build.recompute import (
     recomputed,
 )
 from lakehouse.contracts import Rule, Table
-from lakehouse.contracts.table import EVENT_DAYS
+from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.delta.log import days_of, oldest_entry, read_entry, snapshot_at
 from lakehouse.lineage.contributing import PLACES, Maker
 from lakehouse.read.lake import Lake

@@ -44,13 +44,18 @@ class Balance:
 
 @dataclass(frozen=True)
 class Link:
-    """Two places that must agree, day by day; `unknown` are days of which no figures are kept."""
+    """Two places that must agree, day by day; `unknown` are days of which no figures are kept.
+
+    Of an upsert table, whose days are not its input's, only all days together can agree: `together` are those days, and
+    `days` holds their one balance under the last of them; none where the figures of one are unknown.
+    """
 
     source: str
     target: str
     measure: str
     days: Mapping[date, Balance]
     unknown: tuple[date, ...] = ()
+    together: tuple[date, ...] = ()
 
     @property
     def total(self) -> Balance:
@@ -155,10 +160,21 @@ def _sums(lake: Lake, table: Table, held: _Days) -> Iterator[Link]:
                 unknown.append(day)
             else:
                 days[day] = Balance(there, here)
-        yield Link(name, table.id, f"sum of {column} = sum of {own}", days, tuple(unknown))
+        link = Link(name, table.id, f"sum of {column} = sum of {own}", days, tuple(unknown))
+        yield _together(link) if table.upsert else link
+
+
+def _together(link: Link) -> Link:
+    """The link with all its days as one: where one is unknown, the sums of the others say nothing."""
+    days = tuple(sorted(link.days))
+    one = {days[-1]: link.total} if days and not link.unknown else {}
+    return Link(link.source, link.target, link.measure, one, link.unknown, days)
 
 
 def _within(link: Link, first: date | None, last: date | None) -> Link:
+    if link.together:  # its days cannot be looked at one by one
+        return link
+
     def inside(day: date) -> bool:
         return (first is None or first <= day) and (last is None or day <= last)
 

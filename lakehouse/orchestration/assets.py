@@ -39,6 +39,8 @@ from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
 from lakehouse.orchestration.quarantine import observed
 from lakehouse.orchestration.report import (
+    also_metadata,
+    also_text,
     asset_key,
     day_metadata,
     landed_files,
@@ -105,7 +107,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
 
 def _freshness_policy(table: Table) -> FreshnessPolicy | None:
     """By when the table was last materialized; none where the lake's data has ended, and so nothing is due any more."""
-    return None if get_settings().last_day else FreshnessPolicy.time_window(fail_window=table.fresh_within)
+    return None if get_settings().last_day else FreshnessPolicy.time_window(fail_window=table.freshness.within)
 
 
 def pool_of(table: Table) -> str | None:
@@ -250,7 +252,7 @@ def _metadata_of(
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.
-        metadata[days[-1]] |= quarantine_metadata(result)
+        metadata[days[-1]] |= quarantine_metadata(result) | also_metadata(result.also_replaced)
         metadata[days[-1]]["dagster/column_schema"] = column_schema(table, upstream)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
         older = older_code(lake.settings.root, table.id, table.code_version)
@@ -274,6 +276,8 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
         f"{rows} rows, version {result.version} (seconds: {seconds})"
     )
+    if result.also_replaced:
+        context.log.info(f"{result.table.id} also wrote {also_text(result.also_replaced)}")
     if changed := result.table.changed_on_disk():
         context.log.warning(
             f"{result.table.id}: {', '.join(changed)} changed on disk since this process loaded the code; the rows are "

@@ -33,8 +33,8 @@ def freshness_checks() -> AssetChecksDefinition:
         AssetCheckSpec(
             CHECK,
             asset=asset_key(table.id),
-            description=f"Each day is complete {table.fresh_within / timedelta(hours=1):g} h after its end; at most "
-            f"{table.fresh_budget:.0%} of a month's days were not in time",
+            description=f"Each day is complete {table.freshness.within / timedelta(hours=1):g} h after its end; at "
+            f"most {table.freshness.budget:.0%} of a month's days were not in time",
         )
         for table in tables().values()
     ]

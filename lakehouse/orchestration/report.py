@@ -22,6 +22,7 @@ from lakehouse.sources.landing import landing_files
 
 PREVIEW_ROWS = 5
 LONGEST_CELL = 40
+MOST_DAYS = 10  # named in one text
 
 
 def asset_key(table: str) -> AssetKey:
@@ -83,6 +84,20 @@ def day_metadata(
     if each.status == UNCHANGED:
         metadata["checks"] = "unchanged: inputs and code are those of the published rows"
     return metadata
+
+
+def also_metadata(also: Mapping[date, int]) -> dict[str, Any]:
+    """What an upsert wrote beside the days of the run, where its keys live; numbers are plotted by the UI."""
+    if not also:
+        return {}
+    return {"also_written_days": len(also), "also_written_rows": sum(also.values()), "also_written": also_text(also)}
+
+
+def also_text(also: Mapping[date, int]) -> str:
+    """Days and rows in words, the first days by name."""
+    listed = ", ".join(f"{day} ({rows:,})" for day, rows in sorted(also.items())[:MOST_DAYS])
+    more = f" and {len(also) - MOST_DAYS} more" if len(also) > MOST_DAYS else ""
+    return f"{sum(also.values()):,} row(s) of {len(also)} further day(s), where keys of this run live: {listed}{more}"
 
 
 def older_code_metadata(older: Mapping[str, Sequence[date]]) -> dict[str, Any]:

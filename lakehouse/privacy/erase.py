@@ -57,7 +57,7 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
     for name, table in tables.items():
         if table.landing is None:
             continue
-        lines = Lines(table.landing, table.person)
+        lines = Lines(table.landing, table.privacy.person)
         for file in landing_files(root, table.landing):
             content = content_of(file.path)
             if content is None:
@@ -144,7 +144,7 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     columns = [name for name, kind in zip(rows.column_names, rows.schema.types, strict=True) if _textual(kind)]
     mask, mended = [True] * rows.num_rows, 0
     cells = {name: rows[name].to_pylist() for name in columns}
-    own = [name for name in (table.person if table else PERSON_FIELDS) if name in cells]
+    own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
@@ -290,7 +290,7 @@ def _version(file: Path) -> int:
 def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
     """Columns that hold no ids of people: there a number is a product, an amount or a count."""
     columns = reduce(set.union, (set(table.columns) for table in tables.values()), set[str]())
-    people = reduce(set.union, (set(table.person) for table in tables.values()), set[str]())
+    people = reduce(set.union, (set(table.privacy.person) for table in tables.values()), set[str]())
     return frozenset(name for name in columns - people if not name.startswith("_"))
 
 

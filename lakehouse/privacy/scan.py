@@ -49,6 +49,6 @@ def _landed(root: Path, tables: Mapping[str, Table]) -> dict[Path, Lines]:
         file.path: lines
         for table in tables.values()
         if table.landing is not None
-        for lines in [Lines(table.landing, table.person)]
+        for lines in [Lines(table.landing, table.privacy.person)]
         for file in landing_files(root, table.landing)
     }

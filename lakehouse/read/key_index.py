@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts.table import EVENT_DAYS, Table
+from lakehouse.contracts.keys import EVENT_DAYS
+from lakehouse.contracts.table import Table
 from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
 from lakehouse.read.lake import Lake
 from lakehouse.spark.session import literal_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from functools import cached_property
@@ -32,11 +33,15 @@ class Lake:
         self.settings = settings
         self.tables = tables
         self._engine = engine
+        self.engine_seconds = 0.0  # that its start took; 0 while there is none
 
     @cached_property
     def spark(self) -> SparkSession:
         """The one Spark session of the run."""
-        return self._engine()
+        began = time.perf_counter()
+        session = self._engine()
+        self.engine_seconds = time.perf_counter() - began
+        return session
 
     def table(self, name: str) -> Table:
         """The contract of a table by `layer.name`."""

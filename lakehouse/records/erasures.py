@@ -87,9 +87,9 @@ def forgotten(root: Path) -> frozenset[str]:
 def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
     """Ids of forgotten people in staged files, by column of a table's `person`."""
     marks = forgotten(settings.root)
-    if not marks or not table.person:
+    if not marks or not table.privacy.person:
         return {}
-    key, found = marks_key(settings), {column: set[str]() for column in table.person}
+    key, found = marks_key(settings), {column: set[str]() for column in table.privacy.person}
     for path in files:
         read = pq.read_table(path, columns=list(found))
         for column, ids in found.items():
@@ -106,7 +106,7 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
     marks = forgotten(settings.root)
     if not marks or table.landing is None:
         return 0
-    key, lines = marks_key(settings), Lines(table.landing, table.person)
+    key, lines = marks_key(settings), Lines(table.landing, table.privacy.person)
     changed = 0
     for file in files:
         content = content_of(file.path)

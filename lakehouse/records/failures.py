@@ -166,7 +166,7 @@ def depth_of(found: Iterable[Failure], at: datetime) -> Depth:
 
 def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
     """Whether the quarantine is within the contract's bounds, and what is in it in words."""
-    rows, age = table.max_quarantine_rows, table.max_quarantine_age
+    rows, age = table.quarantine.max_rows, table.quarantine.max_age
     passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age)
     if not depth.rows:
         return passed, "no row in quarantine"

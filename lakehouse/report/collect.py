@@ -112,7 +112,7 @@ def _table(
             fresh.missed,
             len(fresh.judged),
             fresh.budget_left,
-            table.fresh_within / timedelta(hours=1),
+            table.freshness.within / timedelta(hours=1),
         ),
         columns=_columns(table, lake.tables),
         reads=_reads(table),

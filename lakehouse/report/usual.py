@@ -15,7 +15,7 @@ Bounds = Volume | Anomalies
 
 def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
     """Published rows, against what the check `volume` would take for usual."""
-    bounds = table.volume or Volume()
+    bounds = table.quality.volume or Volume()
     counts = {day: float(record.rows) for day, record in kept.items()}
     told = {day: rows for day, rows in counts.items() if rows > 0}
     return _judged("rows", "rows", table, counts, told, bounds, lambda _, past: usual_count(past, bounds.warn_z))
@@ -23,7 +23,7 @@ def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
 
 def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Series]:
     """Null rates of the columns that have nulls and values, those that vary most first."""
-    bounds = table.anomalies or Anomalies()
+    bounds = table.quality.anomalies or Anomalies()
     full = {day: record for day, record in kept.items() if record.rows}
     by_column: dict[str, dict[date, float]] = {}
     for name in table.columns:
@@ -46,7 +46,7 @@ def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Se
 
 def business_series(table: Table, kept: Mapping[date, Record]) -> list[Series]:
     """The figures that the contract names, each against its own same weekdays before."""
-    bounds = table.anomalies or Anomalies()
+    bounds = table.quality.anomalies or Anomalies()
     by_name: dict[str, dict[date, float]] = {}
     for day, record in kept.items():
         for name, number in record.business.items():
@@ -81,7 +81,7 @@ def _judged(
     usual: Callable[[date, Sequence[float]], Band],
 ) -> Series:
     points = []
-    for day, past in baselines(values, history, table.known_events, bounds.history):
+    for day, past in baselines(values, history, table.quality.known_events, bounds.history):
         band = usual(day, [history[each] for each in past]) if len(past) >= bounds.min_history else None
         points.append(Point(day, values[day], band))
     words = f"usual: the last {bounds.history} same weekdays, up to {bounds.warn_z:g} robust standard deviations"

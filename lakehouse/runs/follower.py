@@ -102,6 +102,8 @@ class Follower:
         into[day] = int(_number(values.get("dagster/partition_row_count")))
         report.quarantined += int(_number(values.get("quarantined")))
         self._done[name].add(day)
+        if also := str(values.get("also_written") or ""):
+            report.also.append(also)
         self._work.setdefault(name, _number(values.get("duration_seconds")))
         self._on_step(name, "day", 1)
 

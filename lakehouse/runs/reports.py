@@ -24,6 +24,7 @@ class TableReport:
         failed: by day, the blocking checks it failed; what was published of it before stays visible.
         skipped: by day, why it was not tried.
         quarantined: rows of those days that broke a row rule.
+        also: what an upsert wrote beside the days of its runs, a text a run.
         warnings: checks that found something and held no day back, with what they found.
         seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
         broken: the error that ended the table's step, if it was not its data.
@@ -35,6 +36,7 @@ class TableReport:
     failed: dict[date, str] = field(default_factory=dict)
     skipped: dict[date, str] = field(default_factory=dict)
     quarantined: int = 0
+    also: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     work_seconds: float = 0.0
@@ -133,6 +135,7 @@ class Report:
                     "skipped": {str(day): why for day, why in sorted(each.skipped.items())},
                     "rows": each.rows,
                     "quarantined": each.quarantined,
+                    "also_written": each.also,
                     "warnings": each.warnings,
                     "seconds": round(each.seconds, 3),
                     "error": each.broken,

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, table
+from lakehouse.contracts import Input, Privacy, table
 from lakehouse.transforms.columns import money, utc_timestamp
 
 
@@ -36,12 +36,8 @@ class OrderStatus(pa.DataFrameModel):
     upsert=True,
     owner="team:web-shop",
     grain="one order",
-    pii=("user_id",),
-    person=("user_id",),
-    lineage={
-        "order_date": (("bronze.orders", "_event_date"),),
-        "_event_days": (("bronze.orders", "_event_date"),),
-    },
+    privacy=Privacy(person=("user_id",)),
+    lineage={"order_date": "_event_date", "_event_days": "_event_date"},
 )
 def order_status(versions: DataFrame) -> DataFrame:
     """Of each order its newest version by `updated_at`, then by batch and transaction, whatever came in which order.

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, table
+from lakehouse.contracts import Input, Privacy, table
 
 FIRST = (
     "event_time",
@@ -44,16 +44,14 @@ class Orders(pa.DataFrameModel):
     owner="team:sales",
     grain="one order of one shop",
     schema_version=2,
-    volume=None,
-    pii=("user_id",),
-    person=("user_id",),
+    privacy=Privacy(person=("user_id",)),
     lineage={
-        **{c: tuple(("silver.transactions", read) for read in (c, *FIRST)) for c in ("user_id", "currency", "country")},
-        "order_date": (("silver.transactions", "event_date"),),
-        "ordered_at": (("silver.transactions", "event_time"),),
-        "status": (("silver.transactions", "event_type"),),
+        **{c: (c, *FIRST) for c in ("user_id", "currency", "country")},
+        "order_date": "event_date",
+        "ordered_at": "event_time",
+        "status": "event_type",
         "lines": (),
-        "_event_days": (("silver.transactions", "event_date"),),
+        "_event_days": "event_date",
     },
 )
 def orders(transactions: DataFrame) -> DataFrame:

@@ -10,7 +10,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Anomalies, Clock, Input, SliceBy, Volume, rule, table
+from lakehouse.contracts import (
+    Anomalies,
+    Clock,
+    Input,
+    Layout,
+    Privacy,
+    Quality,
+    Quarantine,
+    SliceBy,
+    Volume,
+    rule,
+    table,
+)
 from lakehouse.transforms.columns import money, unread_time, utc_timestamp
 
 # ISO 4217 codes of the currencies that the shops sell in.
@@ -63,39 +75,34 @@ class Transactions(pa.DataFrameModel):
     # A web event that is sent again after midnight may be stamped anew, and is then dated a day later.
     unique_within=timedelta(days=1),
     conserves_rows=True,
-    slice_by=SliceBy(("event_id",)),
+    layout=Layout(slice_by=SliceBy(("event_id",))),
     owner="team:sales",
     grain="one event",
-    max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},
-    max_quarantined=0.4,
     clock=Clock("event_time"),
     # Numbers of a closed month do not move by themselves; `lakehouse late apply` takes later rows in.
     allowed_lateness=timedelta(days=45),
-    max_quarantine_rows=5_000,  # the daily exports of nine months leave 1,800
-    max_quarantine_age=timedelta(days=30),
-    # Warns only: a late event on a holiday makes a day of one row. Bronze refuses short files.
-    volume=Volume(min_ratio=0.0, max_ratio=math.inf),
-    profile=("amount", "quantity", "event_type", "source", "currency", "payment_method", "country"),
-    anomalies=Anomalies(),
-    pii=("user_id", "email_token"),
-    person=("user_id",),
-    tokens=("email_token",),
+    # The daily exports of nine months leave 1,800 rows.
+    quarantine=Quarantine(max_share=0.4, max_rows=5_000, max_age=timedelta(days=30)),
+    quality=Quality(
+        max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},
+        # Warns only: a late event on a holiday makes a day of one row. Bronze refuses short files.
+        volume=Volume(min_ratio=0.0, max_ratio=math.inf),
+        profile=("amount", "quantity", "event_type", "source", "currency", "payment_method", "country"),
+        anomalies=Anomalies(),
+    ),
+    privacy=Privacy(person=("user_id",), tokens=("email_token",)),
     lineage={
-        "event_id": (*(("bronze.online_retail", c) for c in RAW), ("bronze.events", "event_id")),
-        "order_id": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "order_id")),
-        "user_id": (("bronze.online_retail", "CustomerID"), ("bronze.events", "user_id")),
-        "event_type": (("bronze.online_retail", "InvoiceNo"), ("bronze.events", "event_type")),
-        "event_time": (("bronze.online_retail", "InvoiceDate"), ("bronze.events", "event_time")),
-        "event_date": (("bronze.online_retail", "_event_date"), ("bronze.events", "_event_date")),
-        "amount": (
-            ("bronze.online_retail", "Quantity"),
-            ("bronze.online_retail", "UnitPrice"),
-            ("bronze.events", "amount"),
-        ),
-        "country": (("bronze.online_retail", "Country"), ("bronze.events", "country")),
-        "product_code": (("bronze.online_retail", "StockCode"),),
-        "quantity": (("bronze.online_retail", "Quantity"),),
-        "unit_price": (("bronze.online_retail", "UnitPrice"),),
+        "event_id": (*(f"online_retail.{c}" for c in RAW), "events.event_id"),
+        "order_id": ("online_retail.InvoiceNo", "events.order_id"),
+        "user_id": ("online_retail.CustomerID", "events.user_id"),
+        "event_type": ("online_retail.InvoiceNo", "events.event_type"),
+        "event_time": ("online_retail.InvoiceDate", "events.event_time"),
+        "event_date": ("online_retail._event_date", "events._event_date"),
+        "amount": ("online_retail.Quantity", "online_retail.UnitPrice", "events.amount"),
+        "country": ("online_retail.Country", "events.country"),
+        "product_code": "online_retail.StockCode",
+        "quantity": "online_retail.Quantity",
+        "unit_price": "online_retail.UnitPrice",
     },
 )
 def transactions(online_retail: DataFrame, events: DataFrame) -> DataFrame:

@@ -123,7 +123,7 @@ def judge(root: Path) -> dict[str, object]:
     by_check = Counter(check for found in alarms.values() for check in found)
     return {
         "days_judged": number,
-        "sensitivity": table.anomalies.warn_z if table.anomalies else None,
+        "sensitivity": table.quality.anomalies.warn_z if table.quality.anomalies else None,
         "false_alarms": {"any check": _share(sum(map(bool, alarms.values())), number)}
         | {check: _share(count, number) for check, count in sorted(by_check.items())},
         "detected": {name: _share(number - found["missed"], number) for name, found in seen.items()},
@@ -148,9 +148,9 @@ def _metrics(day: date, rows: pa.Table, table: Table, folder: Path) -> DayMetric
 
 def _alarms(table: Table, metrics: DayMetrics, history: Mapping[date, Figures]) -> set[str] | None:
     """Checks that fail; None where there is too little history to judge by."""
-    assert table.volume is not None
+    assert table.quality.volume is not None
     outcomes = drifts(table, metrics, history)
-    outcomes.append(volume(table.volume, metrics, {day: each["rows"] for day, each in history.items()}))
+    outcomes.append(volume(table.quality.volume, metrics, {day: each["rows"] for day, each in history.items()}))
     if any("not enough history" in each.message for each in outcomes):
         return None
     return {each.check for each in outcomes if not each.passed}

@@ -49,7 +49,7 @@ import pandera.pyspark as pa
 from pyspark.sql import types as T
 
 import rates
-from lakehouse.contracts import Input, table
+from lakehouse.contracts import Freshness, Input, Layout, Privacy, Quality, Quarantine, table
 from shop.silver import other
 from shop.silver.helpers import net
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Sales(pa.DataFrameModel):
     owner="team:sales",
     grain="one day",
     reads=("more/names.txt",),
-    max_null_rate={"n": 0.1},
+    quality=Quality(max_null_rate={"n": 0.1}),
 )
 def sales(raw):
     """Net sales."""
@@ -227,7 +227,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "the transform": ("silver.sales", edited("shop/silver/sales.py", '"a"', '"b"')),
     "a row rule's threshold": ("silver.sales", edited("shop/silver/sales.py", "ge=0", "ge=1")),
     "the key": ("silver.sales", policy('key=("n",)')),
-    "personal data": ("silver.sales", policy('pii=("n",)')),
+    "personal data": ("silver.sales", policy('privacy=Privacy(person=("n",))')),
     "the window of an input": (
         "silver.sales", edited("shop/silver/sales.py", 'Input("bronze.raw")', 'Input("bronze.raw", days_before=1)'),
     ),
@@ -253,11 +253,11 @@ NO_CHANGES: dict[str, tuple[str, Change]] = {
     "quotes, brackets and commas": (
         "silver.sales", edited("shop/silver/sales.py", 'net(raw, "a", rates.NOW', "net((raw),\n 'a', (rates.NOW)"),
     ),
-    "freshness": ("silver.sales", policy("fresh_within=timedelta(hours=3)")),
+    "freshness": ("silver.sales", policy("freshness=Freshness(within=timedelta(hours=3))")),
     "an import that policy alone uses": ("silver.sales", edited("shop/silver/sales.py", "import timedelta", "import date")),
     "a bound of nulls": ("silver.sales", edited("shop/silver/sales.py", '{"n": 0.1}', '{"n": 0.2}')),
-    "a bound of rows": ("silver.sales", policy("max_rows=10")),
-    "how a build may be cut": ("silver.sales", policy("files_per_day=2")),
+    "a bound of rows": ("silver.sales", policy("quarantine=Quarantine(max_rows=10)")),
+    "how a build may be cut": ("silver.sales", policy("layout=Layout(files_per_day=2)")),
     "a module that is not imported": ("silver.sales", edited("shop/unused.py", "1", "2")),
     "a module for type checkers": ("silver.sales", edited("shop/silver/hints.py", "1", "2")),
     "a touched file": ("bronze.raw", lambda world: os.utime(world.landed, ns=(1, 1))),
@@ -363,7 +363,7 @@ def test_a_data_file_that_is_not_there_is_refused_when_the_table_is_loaded(world
 def test_a_loosened_bound_is_seen_by_what_runs_by_itself(world: World) -> None:
     """Without it, a day that a bound refused would not be tried again, since its rows would be the same."""
     before = world.lake.table("silver.sales").policy_version
-    policy("max_quarantined=0.9")(world)
+    policy("quarantine=Quarantine(max_share=0.9)")(world)
     assert world.load().table("silver.sales").policy_version != before
 
 

@@ -110,6 +110,6 @@ def test_laps_are_added_to_a_new_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakehouse.build.laps.time.perf_counter", lambda: next(now))
     first = Laps(since=next(now))
     second = first.lap("plan").lap("stage").lap("plan")
-    assert (dict(first.seconds), first.total) == ({}, 0)
+    assert (dict(first.seconds), first.work) == ({}, 0)
     assert dict(second.seconds) == {"plan": 1.75, "stage": 0.25}
-    assert second.total == 2.0
+    assert second.work == 2.0

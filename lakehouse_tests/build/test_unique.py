@@ -28,7 +28,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import standing
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults import crashing
-from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.making import having, rows_of
 
 FIRST = date(2026, 3, 2)
 DAYS = [FIRST + timedelta(days=n) for n in range(6)]
@@ -40,11 +40,7 @@ def unique(days: int = 1, **policy: Any) -> dict[str, Table]:
     made = crashing.tables()
     policy = {"unique_within": timedelta(days=days), **policy}
     silver = made["silver.readings"]
-    fields = {f: getattr(silver, f) for f in ("partition_by", "key", "keep_first_by", "conserves_rows", "slice_by")}
-    changed = Table(
-        "silver", "readings", silver.model, silver.transform, silver.inputs, "team:test", "row",
-        max_quarantined=1.0, **{**fields, **policy},
-    )  # fmt: skip
+    changed = having(silver, max_quarantined=1.0, **policy)
     changed.__dict__["code_version"] = "v1"
     return {"bronze.readings": made["bronze.readings"], "silver.readings": changed}
 

@@ -100,7 +100,7 @@ def test_known_events_are_no_baseline_and_no_alarm() -> None:
     told = [o.message for o in drifts(known, day_of(MONDAY, null_users=900), history()) if o.check == "null_drift"]
     assert "a known event: sale" in told[0]
     counts = dict.fromkeys(history(), 1000)
-    assert known.volume is None
+    assert known.quality.volume is None
     from lakehouse.contracts import Volume
 
     tenth = DayMetrics(MONDAY, rows=100)

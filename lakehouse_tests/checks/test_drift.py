@@ -25,7 +25,7 @@ from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import stage_rows, table
+from lakehouse_tests.fixtures.making import having, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(12)]
 TODAY = DAYS[-1]
@@ -167,7 +167,7 @@ def test_a_field_that_stays_away_is_told(shop: Lake) -> None:
 
 def test_a_column_with_a_bound_is_left_to_its_own_check(shop: Lake) -> None:
     """Without it, one missing key would fail two checks, and people look for two mistakes."""
-    bounded = replace(LINES, max_null_rate={"country": 0.5})
+    bounded = having(LINES, max_null_rate={"country": 0.5})
     publish(shop, {day: [{}] * 10 for day in DAYS[:3]})
     files = staged(shop, {TODAY: [{"country": None}] * 10})
     assert noted(shop, *files, made=bounded)[TODAY].missed_columns == {}

@@ -124,7 +124,7 @@ def _row(n: int, day: int, user: str, order: str, kind: str, cents: int, source:
 
 
 def _sliced(frame: DataFrame, slices: int, cut: SliceBy | None = None) -> list[Any]:
-    cut = cut or user_features.slice_by
+    cut = cut or user_features.layout.slice_by
     assert cut is not None
     parts = [
         user_features.transform(**cut.cut({"transactions": frame}, n, slices)).where(cut.mine(n, slices))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
+from decimal import Decimal
+from typing import Any
 
-from lakehouse.contracts import Table
-from lakehouse.delta.commit import replace_days
-from lakehouse.delta.target import Commit, Target
+import pandera.pyspark as pa
+import pytest
+from pyspark.sql import types as T
+
+from lakehouse.commands.inspect.reconcile import print_links
+from lakehouse.contracts import Input, Table
+from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
 from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows, reconcile
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import rows_of, stage_rows
+from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 
 def shop_of(lake: LakeFactory) -> Lake:
@@ -87,3 +94,71 @@ def test_what_has_landed_and_is_not_built_is_a_difference(lake: LakeFactory) -> 
         f"missing: {path} line 1",
         f"missing: {path} line 2",
     ]
+
+
+# ---- sums, from kept figures alone --------------------------------------------------------------------------------------
+
+DAY, MONEY = (T.DateType(), pa.Field()), (T.DecimalType(18, 2), pa.Field(nullable=True))
+SOLD = table("silver.sold", model(id=(T.StringType(), pa.Field()), day=DAY, amount=MONEY), lambda raw: raw,
+             {"raw": Input("bronze.raw")}, profile=("amount",))  # fmt: skip
+
+
+def orders_of(**policy: Any) -> Table:
+    """A table whose amounts add up to those sold."""
+    columns = model(id=(T.StringType(), pa.Field()), day=DAY, amount=MONEY,
+                    _event_days=(T.ArrayType(T.DateType()), pa.Field(nullable=True)))  # fmt: skip
+    return table("silver.of", columns, lambda sold: sold, {"sold": Input("silver.sold")}, key=("id",),
+                 reconciles={"amount": "amount"}, **policy)  # fmt: skip
+
+
+def publish(shop: Lake, made: Table, sums: Mapping[date, str | None]) -> None:
+    """Publish days of one row with the figures that a build keeps: the sum of the amounts, or none of it."""
+    target = Target(shop.path(made.id), made.schema, made.partition_by)
+    for day, amount in sums.items():
+        files = stage_rows(target, [{"id": "a", "day": day, "amount": Decimal(amount or 1)}])
+        kept = {"profile": {"amount": {"sum": amount}}} if amount else {}
+        facts = {"lakehouse.metrics": {day.isoformat(): {"rows": 1, "nulls": {}, **kept}}}
+        replace_days(target, ensure_table(target), files, [day], Commit({}, facts))
+
+
+def test_sums_of_an_upsert_table_are_compared_over_all_days(lake: LakeFactory) -> None:
+    """Without it, an order that is cancelled on another day would be an alarm on both, for good."""
+    made = orders_of(upsert=True)
+    shop = lake(SOLD, made)
+    publish(shop, SOLD, {DAYS[0]: "10.00", DAYS[1]: "-2.50"})
+    publish(shop, made, {DAYS[0]: "7.50"})
+    link = links(shop)[made.id]
+    assert (link.together, link.differing) == (tuple(DAYS[:2]), {})
+    assert (link.total.incoming, link.total.published) == (Decimal("7.50"), Decimal("7.50"))
+    assert links(shop, DAYS[1], DAYS[1])[made.id] == link, "its days cannot be looked at one by one"
+    publish(shop, SOLD, {DAYS[1]: "-2.00"})
+    (balance,) = links(shop)[made.id].differing.values()
+    assert balance.difference == Decimal("-0.50")
+    publish(shop, SOLD, {DAYS[1]: None})
+    link = links(shop)[made.id]
+    assert (link.days, link.unknown) == ({}, (DAYS[1],)), "what is not known of one day is not known of all"
+
+
+def test_sums_of_other_tables_are_compared_by_day(lake: LakeFactory) -> None:
+    """Without it, a row in the wrong day would be nowhere."""
+    made = orders_of()
+    shop = lake(SOLD, made)
+    publish(shop, SOLD, {DAYS[0]: "10.00", DAYS[1]: "-2.50"})
+    publish(shop, made, {DAYS[0]: "7.50"})
+    assert [balance.difference for balance in links(shop)[made.id].differing.values()] == [
+        Decimal("-2.50"),
+        Decimal("2.50"),
+    ]
+
+
+def test_what_is_not_known_does_not_add_up(lake: LakeFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without it, a sum that nobody keeps would be told as one that agrees."""
+    made = orders_of()
+    shop = lake(SOLD, made)
+    publish(shop, SOLD, {DAYS[0]: "10.00", DAYS[1]: None})
+    publish(shop, made, {DAYS[0]: "10.00", DAYS[1]: "3.00"})
+    print_links(reconcile(shop, shop.tables.values()), {})
+    assert capsys.readouterr().err == (
+        f"silver.of: no figures are kept of {DAYS[1]}; build them again to compare.\n"
+        "What can be compared adds up; 1 day cannot, for want of kept figures.\n"
+    )

@@ -25,7 +25,7 @@ def test_the_job_judges_every_table_by_its_newest_day(tmp_path: Path, monkeypatc
     monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path))
     get_settings.cache_clear()
     made = tables()[FEATURES]
-    due = (datetime.now(UTC) - made.fresh_within).date() - timedelta(days=1)
+    due = (datetime.now(UTC) - made.freshness.within).date() - timedelta(days=1)
     target = Target(table_path(tmp_path, FEATURES), made.schema, made.partition_by)
     facts = {"lakehouse.metrics": {due.isoformat(): {"rows": 0}}}
     replace_days(target, ensure_table(target), stage_rows(target, []), [due], Commit({}, facts))

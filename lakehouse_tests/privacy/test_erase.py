@@ -24,7 +24,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
 from lakehouse.sources.people import FORGOTTEN, Person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, put, rows_of, table
+from lakehouse_tests.fixtures.making import having, model, put, rows_of, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 TEXT = T.StringType()
@@ -42,7 +42,7 @@ SALES: Table = table(
     "silver.sales", model("Sales", **COLUMNS), lambda x: x, {"x": Input("bronze.x")}, pii=("user_id",),
     person=("user_id",), profile=("amount",),
 )  # fmt: skip
-BEFORE = replace(SALES, pii=(), person=())  # as it was before ids counted as personal data
+BEFORE = having(SALES, pii=(), person=())  # as it was before ids counted as personal data
 
 
 def row(user: str | None, product: str = "22423", rescued: str | None = None) -> dict[str, object]:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from lakehouse.records.ledger import DISCARD, LEDGER, Entry, entries, write
 from lakehouse.sources.people import Person
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, put, rows_of, spark_rows, table
+from lakehouse_tests.fixtures.making import having, model, put, rows_of, spark_rows, table
 from lakehouse_tests.fixtures.tally import tally
 
 MONDAY = date(2026, 3, 2)
@@ -50,7 +49,7 @@ SALES = table(
     "silver.sales", model("Sales", **COLUMNS), lambda x: x, {"x": Input("bronze.x")}, pii=("user_id",),
     person=("user_id",),
 )  # fmt: skip
-BEFORE = replace(SALES, pii=(), person=())  # its commits keep bounds of the ids
+BEFORE = having(SALES, pii=(), person=())  # its commits keep bounds of the ids
 POINTS = ("before-erase-commit", "after-erase-commit", "before-purge", "after-clean-entry", "after-clean-checkpoint",
           "after-log-removal", "after-purge")  # fmt: skip
 

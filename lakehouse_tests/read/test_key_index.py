@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from lakehouse.read import key_index
 from lakehouse.read.key_index import days_of_keys, index_folder
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import put
+from lakehouse_tests.fixtures.making import having, put
 from lakehouse_tests.fixtures.shop.silver.orders import orders
 from lakehouse_tests.fixtures.shop.silver.transactions import transactions
 
@@ -119,7 +118,7 @@ def test_a_killed_or_damaged_entry_is_as_good_as_none(shop: Lake) -> None:
 def test_keys_that_are_personal_stay_in_the_table(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, someone who is forgotten would live on in a cache."""
     monkeypatch.setattr(key_index, "MOST_FILES", 0)
-    personal = replace(orders, pii=("order_id",), person=("order_id",))
+    personal = having(orders, person=("order_id",))
     made = lake(transactions, personal)
     sell(made, DAYS[0], "someone")
     assert days_of_keys(made, personal, made.snapshot(orders.id)).count() == 1

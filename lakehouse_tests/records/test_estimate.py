@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from lakehouse.build.build import build
+from lakehouse.read.lake import Lake
 from lakehouse.records.estimate import estimate
-from lakehouse.records.history import Record
+from lakehouse.records.history import Record, records
+from lakehouse_tests.build.test_build import DAYS, land, sensors
+from lakehouse_tests.conftest import LakeFactory
 
 DAY = date(2026, 3, 2)
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -41,3 +48,25 @@ def test_what_was_never_built_is_not_estimated() -> None:
     """Without it, a new table would look free."""
     assert (estimate([], 10).seconds, estimate([], 10).rows) == (None, None)
     assert estimate(built(1, 3, 9.0, operation="restore"), 3).seconds is None
+
+
+def test_the_start_of_the_engine_is_no_part_of_a_build(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first day's thousand seconds of start-up would be multiplied by the days of a backfill."""
+    shop = lake(*sensors())
+    land(shop, DAYS[0], [("a", None, 1)])
+    now = SimpleNamespace(waited=0.0)
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + now.waited)
+    monkeypatch.setattr("lakehouse.build.laps.time", clock)
+    monkeypatch.setattr("lakehouse.read.lake.time", clock)
+    session = shop._engine
+
+    def start() -> Any:
+        now.waited += 1000
+        return session()
+
+    cold = Lake(shop.settings, shop.tables, start)
+    result = build(cold, cold.table("bronze.readings"), DAYS[:1], run_id="first")
+    assert result.seconds["engine"] >= 1000
+    kept = records(shop.settings.root, "bronze.readings")
+    assert 0 < kept[0].figures["seconds"] < 1000
+    assert (estimate(kept, 100).seconds or 0) < 100_000

@@ -49,7 +49,7 @@ def totals(wrong: str = "0") -> Table:
         total = F.sum("amount") + F.lit(Decimal(wrong))
         return sales.groupBy("day").agg(total.cast("decimal(18,2)").alias("total"))
 
-    agrees = {"total": ("silver.sales", "amount")}
+    agrees = {"total": "amount"}
     return table("gold.totals", model(**columns), summed, {"sales": Input("silver.sales")}, reconciles=agrees)
 
 

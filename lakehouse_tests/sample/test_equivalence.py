@@ -175,7 +175,7 @@ def test_in_slices(lake: LakeFactory, tmp_path: Path, landed: Path, ranged: Shop
     told: list[str] = []
     shop = Shop(lake, tmp_path / "slices", landed, DAYS)
     shop.build(DAYS, slicing=Slicing(3, told.append))
-    sliced = {name for name, table in shop.lake.tables.items() if table.slice_by}
+    sliced = {name for name, table in shop.lake.tables.items() if table.layout.slice_by}
     assert {text.split(":")[0] for text in told if ": slice " in text} == sliced
     assert {text.split(":")[0] for text in told if ": built whole" in text} == set(shop.lake.tables) - sliced
     shop.settle()

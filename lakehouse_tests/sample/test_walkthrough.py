@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 import lakehouse.gold
 from lakehouse.build.build import build
-from lakehouse.catalog import forget_tables, tables
+from lakehouse.catalog import declared, forget_tables, tables
+from lakehouse.contracts import versions
+from lakehouse.contracts.versions import locked, read_lock, write_lock
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.conftest import LakeFactory
@@ -35,6 +37,9 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(lakehouse.gold, "__path__", [*lakehouse.gold.__path__, str(tmp_path)])
     importlib.invalidate_caches()
     forget_tables()
+    # As `lakehouse schema lock` does.
+    write_lock(locked(declared().values(), read_lock()), tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
     yield
     forget_tables()
     sys.modules.pop("lakehouse.gold.daily_products", None)

@@ -12,7 +12,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +25,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.sources.reader import MOST_LINES
 from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.making import having, rows_of
 from lakehouse_tests.fixtures.shop.bronze.events import events
 from lakehouse_tests.fixtures.shop.bronze.online_retail import COLUMNS as RETAIL
 from lakehouse_tests.fixtures.shop.bronze.online_retail import online_retail
@@ -52,7 +51,7 @@ class Landed(NamedTuple):
 
 def shop(lake: LakeFactory) -> Lake:
     """The real tables, with bounds that let any share of bad rows pass."""
-    return lake(*[replace(each, **ANY) for each in (events, online_retail, transactions)])  # type: ignore[arg-type]
+    return lake(*[having(each, **ANY) for each in (events, online_retail, transactions)])
 
 
 def land(root: Path, chance: random.Random, number: int) -> Landed:
@@ -195,7 +194,7 @@ def test_every_line_is_published_or_quarantined(
 
 def test_files_that_must_not_be_read_are_named_and_harm_no_other(lake: LakeFactory, tmp_path: Path) -> None:
     """Without it, a link could bring a file of the machine into the lake, and one odd file end the run of all others."""
-    made = lake(replace(events, **ANY))  # type: ignore[arg-type]
+    made = lake(having(events, **ANY))
     root = made.settings.root
     days = [DAY + timedelta(days=n) for n in range(6)]
     folders = [root / "landing" / "events" / day.isoformat() for day in days]

@@ -185,7 +185,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 
 def _say_slices(names: Sequence[str], slices: int) -> None:
     """Say which tables are cut into slices, and which are built whole all the same."""
-    sliced = [name for name in names if tables()[name].slice_by]
+    sliced = [name for name in names if tables()[name].layout.slice_by]
     whole = [name for name in names if name not in sliced]
     if not sliced:
         raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no slice_by.")

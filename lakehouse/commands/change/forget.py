@@ -108,7 +108,7 @@ def _person(settings: Settings, contracts: Mapping[str, Table], user: str | None
     if wrong := [each for each in addresses if "@" not in each.strip("@")]:
         raise UsageError(f"{len(wrong)} of the --email values is no e-mail address.")
     tokens = frozenset(each.split(":")[1] for each in _tokens(settings, addresses))
-    fields = {*PERSON_FIELDS, *(name for each in contracts.values() for name in each.person)}
+    fields = {*PERSON_FIELDS, *(name for each in contracts.values() for name in each.privacy.person)}
     return Person(known, addresses, tokens, other_columns(contracts), frozenset(fields))
 
 

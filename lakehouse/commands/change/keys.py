@@ -102,8 +102,8 @@ def tokens_by_key(settings: Settings) -> Counter[str]:
     """Published and quarantined rows by the key of their token; reads the token columns."""
     counted_rows: Counter[str] = Counter()
     for contract in tables().values():
-        for name in (contract.id, contract.quarantine_id) if contract.tokens else ():
-            for rows in files_of(table_path(settings.root, name), contract.tokens):
+        for name in (contract.id, contract.quarantine_id) if contract.privacy.tokens else ():
+            for rows in files_of(table_path(settings.root, name), contract.privacy.tokens):
                 for column in rows.columns:
                     if column.null_count == len(column):
                         continue

@@ -98,18 +98,18 @@ def _input(source: Input | Landing | Extract) -> str:
 
 
 def _policy(contract: Table) -> dict[str, Any]:
-    volume = contract.volume
+    volume = contract.quality.volume
     return {
         "owner": contract.owner,
         "grain": contract.grain,
         "key": list(contract.key),
         "partitioned by": list(contract.partition_by),
         "inputs": [_input(source) for source in contract.inputs.values()],
-        "fresh within hours": contract.fresh_within.total_seconds() / 3600,
-        "most quarantined share of a day": contract.max_quarantined,
-        "most nulls, share by column": dict(contract.max_null_rate),
+        "fresh within hours": contract.freshness.within.total_seconds() / 3600,
+        "most quarantined share of a day": contract.quarantine.max_share,
+        "most nulls, share by column": dict(contract.quality.max_null_rate),
         "volume against history": f"{volume.min_ratio:g} to {volume.max_ratio:g} of the usual" if volume else None,
-        "slices by": list(contract.slice_by.columns) if contract.slice_by else None,
+        "slices by": list(contract.layout.slice_by.columns) if contract.layout.slice_by else None,
         "personal data": list(contract.pii),
         "version of the columns": f"{contract.schema_version}, {contract.compatibility} compatible",
         "code version": contract.code_version,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
@@ -53,6 +53,8 @@ def reconcile(
 ) -> None:
     """Compare landed files, bronze, silver and gold by day: in = published + quarantined + duplicates, and sums.
 
+    Sums of an upsert table, whose days are not its input's, are compared over all days.
+
     Reads landed files, logs and kept figures, no table. Exit code 1 where a day does not add up.
     """
     settings = get_settings()
@@ -64,33 +66,47 @@ def reconcile(
     if as_json:
         print_json([_json(link, named.get(link.target, {})) for link in links])
     else:
-        _print(links, named)
+        print_links(links, named)
     raise typer.Exit(CHECKS_FAILED if any(link.differing for link in links) else 0)
 
 
-def _print(links: Iterable[Link], named: dict[str, dict[date, list[str]]]) -> None:
+def print_links(links: Sequence[Link], named: dict[str, dict[date, list[str]]]) -> None:
+    """The links as a table on standard output, and on standard error what does not add up."""
     shown = []
     for link in links:
         sums = link.total
         parts = [_number(each) for each in (sums.incoming, sums.published, sums.quarantined, sums.duplicates)]
-        shown.append((link.source, link.target, link.measure, len(link.days), *parts, len(link.differing)))
+        days = len(link.together or link.days)
+        shown.append((link.source, link.target, link.measure, days, *parts, len(link.differing)))
     columns = ("from", "to", "compared", "days", "in", "published", "quarantined", "duplicates", "days that differ")
     console().print(table(columns, shown, right=columns[3:]))
     for link in links:
         for day, balance in link.differing.items():
             say(
-                f"{link.target} {day}: {balance.incoming} in, {balance.published} published, {balance.quarantined} "
-                f"quarantined, {balance.duplicates} duplicates: {balance.difference:+} ({link.measure})"
+                f"{link.target} {_when(link, day)}: {balance.incoming} in, {balance.published} published, "
+                f"{balance.quarantined} quarantined, {balance.duplicates} duplicates: {balance.difference:+} "
+                f"({link.measure})"
             )
             for line in named.get(link.target, {}).get(day, ()):
                 say(f"  {line}")
         if link.unknown:
             say(f"{link.target}: no figures are kept of {days_text(list(link.unknown))}; build them again to compare.")
+    say(_outcome(links))
+
+
+def _when(link: Link, day: date) -> str:
+    return f"of {counted(len(link.together), 'day')} together" if link.together else str(day)
+
+
+def _outcome(links: Sequence[Link]) -> str:
     bad = sum(len(link.differing) for link in links)
+    unknown = sum(len(link.unknown) for link in links)
     if bad:
-        say(f"{counted(bad, 'day')} do not add up. Days that are only not built yet: {program()} backfill --touched")
-    else:
-        say("Everything adds up.")
+        days = counted(bad, "day") + (" does" if bad == 1 else " do")
+        return f"{days} not add up. Days that are only not built yet: {program()} backfill --touched"
+    if unknown:
+        return f"What can be compared adds up; {counted(unknown, 'day')} cannot, for want of kept figures."
+    return "Everything adds up."
 
 
 def _number(value: Decimal) -> str:
@@ -103,7 +119,8 @@ def _json(link: Link, named: dict[date, list[str]]) -> dict[str, Any]:
         "from": link.source,
         "to": link.target,
         "compared": link.measure,
-        "days": len(link.days),
+        "days": len(link.together or link.days),
+        "together": bool(link.together),
         "in": total.incoming,
         "published": total.published,
         "quarantined": total.quarantined,
