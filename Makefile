@@ -36,34 +36,31 @@ demo: setup ## Land sample data and build every table; on your data: SOURCE=dir 
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
 
-# Three parts beside each other, as long as one another, for much of it waits: tables; the command line and the browser; all
-# others. The last two are shown at the end. A browser on a busy machine gets a second try, on a new server, for what it
-# failed.
-ROOMS := $(addprefix lakehouse_tests/,store delta read records checks privacy build versions lineage quarantine faults)
-PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$(1)
+# Three processes take file after file, for two cores, since some of them wait; beside them goes the browser, which is shown at
+# the end. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is told to keep no
+# compiled files, each of the many processes would compile the whole package again.
+PROCESSES ?= 3
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
 .PHONY: test
 test: setup $(STAMPS)/archive browser database ## Run all tests; some of them: ARGS="-k publish"
 ifdef ARGS
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 else
 	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
-	$(call PYTEST,others) $(addprefix --ignore=,$(ROOMS)) --ignore=lakehouse_tests/commands -m "not ui" \
-		>.pytest_cache/others.log 2>&1 & others=$$!; \
-	{ $(call PYTEST,commands) lakehouse_tests/commands; ended=$$?; \
-		$(call PYTEST,ui) -m ui || $(call PYTEST,ui) -m ui --last-failed || ended=$$?; exit $$ended; } \
-		>.pytest_cache/commands.log 2>&1 & commands=$$!; \
-	$(call PYTEST,tables) $(ROOMS); ended=$$?; \
-	wait $$commands || ended=$$?; wait $$others || ended=$$?; cat .pytest_cache/commands.log .pytest_cache/others.log; exit $$ended
+	{ $(UI) || $(UI) --last-failed; } >.pytest_cache/ui.log 2>&1 & browser=$$!; \
+	$(PYTEST) -m "not ui" --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder; ended=$$?; \
+	wait $$browser || ended=$$?; cat .pytest_cache/ui.log; exit $$ended
 endif
 
 .PHONY: quick
 quick: setup ## Check style and types and run the tests that need no engine, browser or patience
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q -m "not spark and not ui and not slow" $(ARGS)
+	@JAVA_HOME=/no/engine/here $(PYTEST) -q -m "not spark and not ui and not slow" $(ARGS)
 
 .PHONY: crash
 crash: setup $(STAMPS)/archive ## Kill, break and fuzz, and count what is lost; longer: ARGS="--cases 100"
-	@$(BIN)/python -m pytest -m crash $(ARGS)
+	@$(PYTEST) -m crash $(ARGS)
 
 .PHONY: lint
 lint: $(STAMPS)/installed ## Check style, formatting and types

@@ -8,7 +8,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.packages import SHOP
-from lakehouse_tests.fixtures.tally import lines
+from lakehouse_tests.fixtures.tally import counts, lines, tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,8 +151,26 @@ def cases(request: pytest.FixtureRequest) -> Callable[[int], int]:
     return lambda usual: usual if asked is None else asked
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What the harnesses did in one of several processes goes to the one that sums up."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["tally"] = counts()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take it there; a process that broke down has left nothing."""
+    for name, (template, found) in getattr(node, "workeroutput", {}).get("tally", {}).items():
+        tally(name, template, **found)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the engine, so that `-m "not spark"` is quick."""
+    """Mark what needs the engine, or may, so that `-m "not spark"` is quick; files with slow tests come first.
+
+    Processes that take file after file then end together.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "lake"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

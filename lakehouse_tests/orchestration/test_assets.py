@@ -48,7 +48,7 @@ def _assets(table: Table) -> AssetsDefinition:
     return defs.resolve_assets_def(asset_key(table.id))
 
 
-@pytest.mark.parametrize("table", tables().values(), ids=str)
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_everything_follows_from_the_contract(table: Table) -> None:
     """Whatever the UI shows or the daemon decides by comes from the table's file."""
     made, key = _assets(table), asset_key(table.id)
@@ -66,7 +66,7 @@ def test_everything_follows_from_the_contract(table: Table) -> None:
     assert {check.name for check in made.check_specs} == set(check_names(table)) | fresh
 
 
-@pytest.mark.parametrize("table", tables().values(), ids=str)
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     """A check that Dagster lists but the audit never reports would look passed for ever."""
     outcomes = audit(table, DayMetrics(DAY), {})
@@ -77,7 +77,7 @@ def test_check_specs_and_outcomes_cannot_drift(table: Table) -> None:
     assert {each.check_name for each in evaluations(table, [], result)} == set(check_names(table))
 
 
-@pytest.mark.parametrize("table", tables().values(), ids=str)
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_a_check_that_keeps_days_back_says_so(table: Table) -> None:
     """Without it, Dagster would call the checks that keep a day from being published non-blocking."""
     blocking = {spec.name for spec in _assets(table).check_specs if spec.blocking}
@@ -149,7 +149,7 @@ def test_a_window_input_depends_on_its_days() -> None:
     assert (dep.partition_mapping.start_offset, dep.partition_mapping.end_offset) == (-6, 0)
 
 
-@pytest.mark.parametrize("table", tables().values(), ids=str)
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_declared_lineage_names_real_columns(table: Table) -> None:
     """A renamed input column must not leave a dead end in the lineage."""
     upstream = {each.table: tables()[each.table] for each in table.upstream.values()}
@@ -245,7 +245,7 @@ LONGEST_KEY = 30
 """Letters of a metadata key that leave room for its value in Dagster's pages."""
 
 
-@pytest.mark.parametrize("table", tables().values(), ids=str)
+@pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_one_day_and_many_are_told_under_the_same_short_names(table: Table) -> None:
     """Without it, a plot would have a line for single days and another for backfills, or a name cover its value."""
     days = [DAY, DAY + timedelta(days=1)]
