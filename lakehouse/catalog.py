@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Mapping
 from functools import lru_cache
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.contracts.slices import check_slices
 from lakehouse.contracts.table import LAYERS
@@ -30,7 +31,11 @@ def tables() -> dict[str, Table]:
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract
-        if extract and settings.source_url(extract.source) is None and not table_path(settings.root, name).exists():
+        if (
+            extract
+            and settings.source_url(extract.source) is None
+            and not store.exists(table_path(settings.root, name))
+        ):
             continue
         if all(each.table in used for each in table.upstream.values()):
             used[name] = table

@@ -12,7 +12,6 @@ key together with the transaction that wrote it.
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import store
 from lakehouse.build.laps import Clock
 from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.space import said_when_full
@@ -43,6 +42,7 @@ from lakehouse.read.targets import targets
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, fold, judgements
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
+from lakehouse.store import parquet
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -190,7 +190,7 @@ class _Intake:
         people = forgotten_in(self._lake.settings, self._table, [file.path for file in files])
         if not any(people.values()):
             return files
-        shutil.rmtree(folder)
+        store.delete_tree(folder, strict=True)
         for column, texts in people.items():
             frame = frame.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
         return self._staged(frame, folder, database)  # the source is read again, and may name others by now
@@ -266,7 +266,7 @@ class _Intake:
         if compared and self._mark is not None:
             before = iso(self._mark.watermark)
             column = self._extract.updated_at
-            texts = [text for f in files for text in pq.read_table(f.path, columns=[column])[column].to_pylist()]
+            texts = [text for f in files for text in parquet.read(f.path, [column])[column].to_pylist()]
             late = [text for text in texts if text is not None and text < before]
             delays["late_rows"] = len(late)
             delays["late_by_seconds"] = round((self._mark.at - micros(min(late))) / 1e6, 3) if late else 0.0

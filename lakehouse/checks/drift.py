@@ -10,10 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from datetime import date
-
-import pyarrow.parquet as pq
 
 from lakehouse.checks.metrics import DayMetrics, Outcome, Value
 from lakehouse.checks.profile import OTHER
@@ -21,6 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.read.promote import RESCUED
+from lakehouse.store import parquet
 
 MOST_FIELDS = 30  # told by name for a day; the rest together
 MOST_COUNTED = 1000  # different names held while counting
@@ -90,8 +88,8 @@ def _named(rescued: str) -> list[str]:
 
 def _names(file: StagedFile) -> Iterator[set[str]]:
     """The unknown fields of each row that has any."""
-    with closing(pq.ParquetFile(file.path)) as parquet:
-        for batch in parquet.iter_batches(batch_size=_BATCH, columns=[RESCUED]):
+    with parquet.opened(file.path) as data:
+        for batch in data.iter_batches(batch_size=_BATCH, columns=[RESCUED]):
             for text in batch.column(0).drop_null().to_pylist():
                 yield set(_named(text))
 

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Profile, profiles
 from lakehouse.contracts import Count, Sum, Table
 from lakehouse.delta.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, VALID, StagedFile
+from lakehouse.store import parquet
 
 Value = int | float | str
 HIDDEN = "hidden"  # what a source does not show to the role that reads it
@@ -164,14 +164,16 @@ def repeats(file: StagedFile) -> int:
     """Rows that were dropped as repeats of the file's rows; one column is read, and only where there are any."""
     if file.high.get(COPIES, 1) == 1:
         return 0
-    counted = sum(pc.sum(batch.column(0)).as_py() for batch in pq.ParquetFile(file.path).iter_batches(columns=[COPIES]))
+    with parquet.opened(file.path) as data:
+        counted = sum(pc.sum(batch.column(0)).as_py() for batch in data.iter_batches(columns=[COPIES]))
     return int(counted) - file.rows
 
 
 def failed_rules(file: StagedFile) -> dict[str, int]:
     """How many rows of a quarantine file broke each rule; reads that one column in batches."""
     counted: Counter[str] = Counter()
-    for batch in pq.ParquetFile(file.path).iter_batches(columns=[FAILED_RULES]):
-        for pair in pc.value_counts(pc.list_flatten(batch.column(0))).to_pylist():
-            counted[pair["values"]] += pair["counts"]
+    with parquet.opened(file.path) as data:
+        for batch in data.iter_batches(columns=[FAILED_RULES]):
+            for pair in pc.value_counts(pc.list_flatten(batch.column(0))).to_pylist():
+                counted[pair["values"]] += pair["counts"]
     return dict(counted)

@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -20,7 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from lakehouse.store import parquet
 
 MOST_CATEGORIES = 40
 OTHER = "(other)"
@@ -127,7 +127,7 @@ def merged(several: Iterable[Profile]) -> Profile:
 
 def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, str]]) -> Profile:
     found = Profile()
-    with closing(pq.ParquetFile(path)) as file:
+    with parquet.opened(path) as file:
         stored = set(file.schema_arrow.names)
         there = [name for name in columns if name in stored]
         pairs = [pair for pair in grouped if stored.issuperset(pair)]

@@ -15,9 +15,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.delta.attempts import PATIENCE, attempts
+from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
-from lakehouse.store.durable import settle_entries
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
@@ -66,7 +66,7 @@ def evolve(
         except (CommitFailedError, DeltaError, OSError) as error:
             failed = error  # or its answer was lost: only the log can tell
         began, snapshot = snapshot.version, open_snapshot(path)
-        settle_entries(path, range(began + 1, snapshot.version + 1))
+        fsync_entries(path, range(began + 1, snapshot.version + 1))
         if not _missing(path, schema, partition_by, snapshot):
             return snapshot
         if failed is not None and (snapshot.version == began or not isinstance(failed, CommitFailedError)):

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse.errors import HistoryGoneError
+from lakehouse.store import parquet
 
 Partition = tuple[str | None, ...]
 
@@ -61,7 +61,7 @@ def rows_in(path: Path) -> int:
         HistoryGoneError: where it cannot be read.
     """
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(parquet.footer(path).num_rows)
     except (OSError, pa.ArrowException) as error:
         raise HistoryGoneError(
             f"The rows of {path} are not known: the log has no statistics of it, and it cannot be read ({error}). "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from deltalake.transaction import AddAction
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.errors import SchemaMismatchError, StagedFileError
 
@@ -66,11 +67,14 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
 
 def as_action(file: StagedFile, path: str, statistics: str, *, data_change: bool = True) -> AddAction:
     """The log entry that makes a file live; without `data_change`, one that holds rows of others."""
+    found = store.stat(file.path)
+    if found is None:
+        raise StagedFileError(f"{path} is gone; nothing was committed. Run it again.")
     return AddAction(
         path=path,
         size=file.size,
         partition_values=dict(file.partition),
-        modification_time=int(file.path.stat().st_mtime * 1000),
+        modification_time=found.modified_ns // 1_000_000,  # milliseconds
         data_change=data_change,
         stats=statistics,
     )
@@ -92,10 +96,8 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
 def check_on_disk(files: Sequence[StagedFile]) -> None:
     """Refuse files that are gone or short."""
     for file in files:
-        try:
-            size = file.path.stat().st_size
-        except FileNotFoundError:
-            size = -1
+        found = store.stat(file.path)
+        size = found.size if found else -1
         if size != file.size:
             raise StagedFileError(
                 f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "

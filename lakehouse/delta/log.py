@@ -11,6 +11,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from lakehouse import store
 from lakehouse.delta.files import DataFile, file_of
 from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
 from lakehouse.errors import HistoryGoneError
@@ -77,7 +78,7 @@ class Version:
 
 def oldest_entry(path: Path) -> int:
     """The first version whose log entry is still there; -1 without any."""
-    names = [each.stem for each in (path / "_delta_log").glob("*.json") if each.stem.isdigit()]
+    names = [each.stem for each in store.listed(path / "_delta_log", "*.json") if each.stem.isdigit()]
     return int(min(names)) if names else -1
 
 
@@ -89,7 +90,7 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
     """
     log = path / "_delta_log" / f"{version:020}.json"
     try:
-        lines = log.read_text(encoding="utf-8").splitlines()
+        lines = store.read_text(log).splitlines()
     except FileNotFoundError:
         raise HistoryGoneError(
             f"{table_name(path)}: the log entry of version {version} is gone ({log.name}); the oldest one "
@@ -115,7 +116,8 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
                     file = file_of(action, partition_by, str(path))
                     removed[file.path] = file
                     changes_rows |= action["dataChange"]
-    moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
+    # Milliseconds; a writer that says none leaves the file's own time, which a copy of the table does not keep.
+    moment = datetime.fromtimestamp(facts["timestamp"] / 1000 if "timestamp" in facts else _modified(log), UTC)
     return Entry(version, moment, facts, added, removed, changes_rows, transactions)
 
 
@@ -180,10 +182,13 @@ def readable_at(path: Path, version: int) -> Snapshot:
 
 
 def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+    found = store.stat(path)
+    return found.size if found else -1
+
+
+def _modified(path: Path) -> float:
+    found = store.stat(path)
+    return found.modified if found else 0.0
 
 
 def versions(path: Path, limit: int | None = None) -> list[Version]:

@@ -8,9 +8,7 @@ other, for both put the entry in its place by a hard link, which fails where som
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,11 +19,10 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from lakehouse import store
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.store.disk import sync
 
-DRAFT = ".tmp"
 CHECKPOINT_EVERY = 20
 MANY_FILES = 10_000  # a checkpoint says all files again: above this number it is written for every CHECKPOINT_RARELY
 CHECKPOINT_RARELY = 100
@@ -72,16 +69,10 @@ def put_entry(
 
 
 def _put(entry: Path, text: bytes) -> None:
-    draft = entry.with_name(f".{entry.stem}.{uuid.uuid4().hex}{DRAFT}")
     try:
-        draft.write_bytes(text)
-        sync(draft)
-        os.link(draft, entry)
+        store.put_if_absent(entry, text)
     except FileExistsError:
         raise CommitFailedError(f"{entry.name} is there already: another writer was first.") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
 
 
 def _commit_info(current: Snapshot, now: int, replaces: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,3 +129,26 @@ def checkpoint_when_due(before: Snapshot, version: int) -> None:
     if version % every == 0:
         with suppress(DeltaError, OSError):
             DeltaTable(before.uri, version=version).create_checkpoint()
+
+
+def fsync_entries(table: Path, versions: Iterable[int]) -> None:
+    """Wait until the log entries of some versions of a table, and checkpoints of them, are on the disk.
+
+    What a commit needs is on the disk before it, and the commit before anybody is told: both outlive a power cut. Where
+    the power is cut in between, the entry may be there, or a part of it, or nothing; nobody was told then.
+
+    An entry never changes, so a process asks for each once: many writers would ask for each other's again and again.
+    """
+    log = table / "_delta_log"
+    found = {each: store.stat(each) for version in versions for each in [log / f"{version:020}.json"]}
+    entries = {each: facts.identity for each, facts in found.items() if facts is not None}
+    new = [each for each, identity in entries.items() if _FLUSHED.get(each) != identity]
+    checkpoints = [each for entry in new if store.exists(each := entry.with_suffix(".checkpoint.parquet"))]
+    store.fsync([*new, *checkpoints, *([log / "_last_checkpoint"] if checkpoints else [])], log)
+    if len(_FLUSHED) > _MOST_FLUSHED:
+        _FLUSHED.clear()
+    _FLUSHED.update((each, entries[each]) for each in new)
+
+
+_FLUSHED: dict[Path, tuple[int, int, int]] = {}
+_MOST_FLUSHED = 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Collection, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.delta.commit import merge_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import entries, oldest_entry, version_before
@@ -201,21 +201,18 @@ def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[Dat
 
 
 def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
+    found = store.stat(path)
+    return found.size if found else 0
 
 
 def _remove_empty_folders(path: Path, removed: Sequence[str], older_than: float) -> int:
     """Remove stage folders that are empty: those just emptied, and old ones. A folder with a file in it stays."""
     emptied = {folder for name in removed for folder in (path / name).parents}
     number = 0
-    for top, _, _ in os.walk(path / _STAGED, topdown=False):
-        folder = Path(top)
-        if folder == path / _STAGED:
-            continue
-        with suppress(OSError):  # not empty, or gone already
-            if folder in emptied or folder.stat().st_mtime < older_than:
-                folder.rmdir()
+    for folder in store.folders_below(path / _STAGED):
+        found = store.stat(folder)
+        if found is not None and (folder in emptied or found.modified < older_than):
+            with suppress(OSError):  # not empty, or gone already
+                store.delete_empty_folder(folder)
                 number += 1
     return number

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.delta.log import Entry, entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.snapshot import open_snapshot
 
@@ -58,9 +59,9 @@ def _by_run(side: Path, newest: int) -> Mapping[str, list[Entry]]:
 
 def _facts(path: Path, version: int) -> Mapping[str, Any]:
     """What a commit says, without its files, of which there may be many."""
-    with (path / "_delta_log" / f"{version:020}.json").open(encoding="utf-8") as lines:
+    with store.opened(path / "_delta_log" / f"{version:020}.json") as lines:
         for line in lines:
-            if line.startswith('{"commitInfo"'):
+            if line.startswith(b'{"commitInfo"'):
                 facts: Mapping[str, Any] = json.loads(line)["commitInfo"]
                 return facts
     return {}

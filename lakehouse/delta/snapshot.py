@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Metadata, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from lakehouse import store
 from lakehouse.delta.damage import damage
 from lakehouse.delta.features import refuse_features
 from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
@@ -161,7 +162,7 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         return fresh_snapshot(path)
     last = kept.get("last")
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
-    if last is not None and last.state == state and not _entry(path, last.snapshot.version + 1).exists():
+    if last is not None and last.state == state and not store.exists(_entry(path, last.snapshot.version + 1)):
         return last.snapshot
     found = _carried_on(path, last) if last is not None and last.state[0] == state[0] else None
     if found is None:
@@ -188,11 +189,8 @@ def _kept(_path: Path) -> dict[str, _Kept]:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    try:
-        log = (path / _LOG).stat()
-    except OSError:
-        return None
-    return log.st_ino, log.st_mtime_ns
+    log = store.stat(path / _LOG)
+    return (log.inode, log.modified_ns) if log else None
 
 
 def _entry(path: Path, version: int) -> Path:
@@ -201,11 +199,8 @@ def _entry(path: Path, version: int) -> Path:
 
 def _mark(path: Path, version: int) -> tuple[int, int, int] | None:
     """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
-    try:
-        found = _entry(path, version).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    found = store.stat(_entry(path, version))
+    return found.identity if found else None
 
 
 def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
@@ -219,7 +214,7 @@ def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
         return None
     while True:
         try:
-            text = _entry(path, snapshot.version + 1).read_text(encoding="utf-8")
+            text = store.read_text(_entry(path, snapshot.version + 1))
         except FileNotFoundError:
             return snapshot
         except (OSError, ValueError):

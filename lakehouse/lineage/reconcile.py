@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -15,7 +14,6 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -25,6 +23,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import Record, standing
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
+from lakehouse.store import parquet
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,7 @@ def differing_lines(lake: Lake, table: Table, day: date, limit: int = 20) -> lis
     for name in (table.id, table.quarantine_id):
         snapshot = lake.snapshot(name)
         for file in snapshot.by_day(table.day_column).get(day, []):
-            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                read = parquet.read(["_source_file", "_source_row"])
+            read = parquet.read(Path(snapshot.uri) / file.path, ["_source_file", "_source_row"])
             seen.update(zip(*(read[c].to_pylist() for c in ("_source_file", "_source_row")), strict=True))
     named = [f"{number} times: {file} line {row}" for (file, row), number in seen.items() if number > 1]
     header = 1 if table.landing.format == "csv" else 0

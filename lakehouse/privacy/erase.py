@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from lakehouse import store
 from lakehouse.checks.metrics import measure
 from lakehouse.contracts import Table
 from lakehouse.contracts.table import LAYERS
@@ -35,6 +34,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.records.history import standing
 from lakehouse.sources.landing import content_of, landing_files, rewrite
 from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
+from lakehouse.store import parquet
 
 LOG = "_delta_log"
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[\w.-]+)?\.parquet(?:\.crc)?)")
@@ -76,10 +76,11 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
 
 def delta_tables(root: Path) -> list[Path]:
     """Every Delta table under the root, built by contract or not."""
-    return sorted(path.parent for path in (root / "tables").rglob(LOG))
+    found = store.walk(root / "tables", gone_ok=True)
+    return sorted({path.parent.parent for path in found if path.parent.name == LOG})
 
 
-def days_of(path: Path, table: Table | None, person: Person) -> dict[date, int]:
+def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, int]:
     """Rows that are the person's or name them, by the day in the table's first partition column."""
     snapshot = open_snapshot(path)
     found: dict[date, int] = {}
@@ -88,7 +89,7 @@ def days_of(path: Path, table: Table | None, person: Person) -> dict[date, int]:
             len(mask) - sum(mask)
             for file in files
             if names_person(path / file.path, person)
-            for mask in [_kept(_read(path / file.path), table, person)[1]]
+            for mask in [_kept(parquet.read(path / file.path), table, person)[1]]
         )
         if rows or any(names_person(path / file.path, person) for file in files):
             found[day] = rows
@@ -111,12 +112,12 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     route = QUARANTINED if path.name.endswith("_quarantine") else VALID
     folder, rows = path / "staged" / uuid.uuid4().hex, 0
     for file in touched:
-        read = _read(path / file.path)
+        read = parquet.read(path / file.path)
         left, mask, mended = _kept(read, table, person)
         rows += len(mask) - sum(mask) + mended
         if left.num_rows:
             _write(left, folder, route, snapshot, file)
-    staged = read_staged(folder, snapshot.partition_by) if folder.exists() else []
+    staged = read_staged(folder, snapshot.partition_by) if store.exists(folder) else []
     pii = ("_raw", "_error", *(table.pii if table else ()))
     surplus = {name for file in staged for name in file.types} - set(schema.names)
     target = Target(path, schema, snapshot.partition_by, pii=pii, extra_columns=tuple(surplus))
@@ -132,11 +133,6 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     exchange_files(target, snapshot, staged, touched, commit, days=None)
     failpoint(label, "after-erase-commit")
     return rows
-
-
-def _read(path: Path) -> pa.Table:
-    with closing(pq.ParquetFile(path)) as file:
-        return file.read()
 
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
@@ -178,10 +174,9 @@ def _textual(kind: pa.DataType) -> bool:
 
 def _write(rows: pa.Table, folder: Path, route: str, snapshot: Snapshot, file: DataFile) -> None:
     path = new_path(folder, route, snapshot.partition_by, file.partition)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if CONTENT in rows.column_names:  # of the rows as they were
         rows = rows.drop_columns([CONTENT])
-    pq.write_table(rows, path, store_decimal_as_integer=True)
+    parquet.write(rows, path)
 
 
 def _days(texts: Collection[str | None]) -> list[date]:
@@ -234,17 +229,22 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     removed = 0
     for file in files_under(path):
         inside = file.relative_to(path)
-        if inside.parts[0] == LOG or inside.as_posix() in live or file.stat().st_mtime >= older_than:
+        if inside.parts[0] == LOG or inside.as_posix() in live or not _older(file, older_than):
             continue
         if names_person(file, person):
-            file.unlink()
+            store.delete(file)
             removed += 1
-    told = [file for file in (path / LOG).iterdir() if file.is_file() and names_person(file, person)]
-    for draft in [file for file in told if _version(file) < 0 and file.stat().st_mtime < older_than]:
-        draft.unlink()  # of a writer that was killed
+    told = [file for file in store.listed(path / LOG) if not store.is_folder(file) and names_person(file, person)]
+    for draft in [file for file in told if _version(file) < 0 and _older(file, older_than)]:
+        store.delete(draft)  # of a writer that was killed
     entries = _forget_entries(path, person, max(map(_version, told), default=-1))
     failpoint(name, "after-purge")
     return removed, entries
+
+
+def _older(file: Path, moment: float) -> bool:
+    found = store.stat(file)
+    return found is not None and found.modified < moment
 
 
 def _forget_entries(path: Path, person: Person, last: int) -> int:
@@ -261,11 +261,11 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     assert snapshot.version > last
     snapshot.delta.create_checkpoint()
     failpoint(name, "after-clean-checkpoint")
-    for file in (path / LOG).glob(f"{snapshot.version:020}.checkpoint*.parquet"):
+    for file in store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet"):
         _forget_tombstones(file, person)
-    old = sorted((_version(file), file) for file in (path / LOG).iterdir() if 0 <= _version(file) <= last)
+    old = sorted((_version(file), file) for file in store.listed(path / LOG) if 0 <= _version(file) <= last)
     for _, file in old:
-        file.unlink(missing_ok=True)
+        store.delete(file)
         failpoint(name, "after-log-removal")
     return len(old)
 
@@ -274,11 +274,11 @@ def _forget_tombstones(checkpoint: Path, person: Person) -> None:
     """Leave out removed files whose bounds, as other writers keep them, name the person."""
     if not names_person(checkpoint, person):
         return
-    rows = _read(checkpoint)
+    rows = parquet.read(checkpoint)
     named = [each is not None and person.in_value(each) for each in rows["remove"].to_pylist()]
     draft = checkpoint.with_name(f".{checkpoint.name}.{uuid.uuid4().hex}")
-    pq.write_table(rows.filter(pa.array([not each for each in named])), draft)
-    draft.replace(checkpoint)
+    parquet.write(rows.filter(pa.array([not each for each in named])), draft)
+    store.move(draft, checkpoint)
 
 
 def _version(file: Path) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.privacy.traces import files_under, names_person, without_person
 from lakehouse.sources.landing import landing_files
@@ -22,12 +23,12 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
     mended = 0
     for path in files_under(root):
         top = path.relative_to(root).parts[0]
-        if top in ("tables", "keys") or path in landed or not path.is_file():
+        if top in ("tables", "keys") or path in landed or not _is_file(path):
             continue
         if top == "landing":
             # A killed landing leaves its draft; any other file there is not ours, and the scan names it.
             if path.name.startswith(".") and path.suffix == ".tmp" and names_person(path, person):
-                path.unlink()
+                store.delete(path)
                 mended += 1
         else:
             mended += without_person(path, person)
@@ -37,10 +38,15 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
 def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, list[str]]:
     """Decode and search every file under the root; returns how many there are, and those that name the person."""
     landed = _landed(root, tables)
-    paths = [path for path in files_under(root) if path.is_file()]
+    paths = [path for path in files_under(root) if _is_file(path)]
     with ThreadPoolExecutor(max_workers=4) as pool:
         found = pool.map(lambda path: names_person(path, person, landed.get(path)), paths)
         return len(paths), [str(p.relative_to(root)) for p, hit in zip(paths, found, strict=True) if hit]
+
+
+def _is_file(path: Path) -> bool:
+    found = store.stat(path)
+    return found is not None and found.is_file
 
 
 def _landed(root: Path, tables: Mapping[str, Table]) -> dict[Path, Lines]:

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 import numpy as np
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.staged import CONTENT, VALID, StagedFile
 from lakehouse.read.lake import quoted
+from lakehouse.store import parquet
 
 OF_THE_RUN = frozenset({"_ingested_run", "_code_version"})
 """Columns that say which run made a row: the same row has others after a rebuild."""
@@ -97,6 +97,5 @@ def _sum(file: StagedFile) -> int | None:
     """Sum of the hashes of a file's rows; None where it has none, having been staged by something else."""
     if CONTENT not in file.types or file.nulls.get(CONTENT, 0):
         return None
-    with pq.ParquetFile(file.path) as opened:
-        column = opened.read(columns=[CONTENT])[CONTENT].to_numpy()
+    column = parquet.read(file.path, [CONTENT])[CONTENT].to_numpy()
     return int(np.add.reduce(column.astype(np.uint64))) & _LARGEST  # wraps around, as it should

@@ -6,7 +6,6 @@ A cache, not a part of the table: it says of which tables and versions it was ma
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.read.lake import table_path
@@ -94,14 +94,11 @@ def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:
 
 def _read(path: Path) -> _Kept | None:
     try:
-        return _Kept(**json.loads(path.read_text(encoding="utf-8")))
+        return _Kept(**json.loads(store.read_text(path)))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def _write(path: Path, kept: _Kept) -> None:
     """Killed anywhere, or written by two at once, it is one of them or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    draft.write_text(json.dumps(kept.__dict__), encoding="utf-8")
-    draft.replace(path)
+    store.put(path, json.dumps(kept.__dict__))

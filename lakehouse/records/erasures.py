@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
@@ -20,6 +19,7 @@ from lakehouse.records.ops import add_rows, ops_target, rows_about
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, content_of, rewrite
 from lakehouse.sources.people import Lines, Person, person_mark
+from lakehouse.store import parquet
 from lakehouse.users import operator
 
 ERASURES = "ops.erasures"
@@ -91,7 +91,7 @@ def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dic
         return {}
     key, found = marks_key(settings), {column: set[str]() for column in table.person}
     for path in files:
-        read = pq.read_table(path, columns=list(found))
+        read = parquet.read(path, list(found))
         for column, ids in found.items():
             texts = {text for text in read[column].to_pylist() if text is not None}
             ids |= {text for text in texts if person_mark("user", text, key) in marks}

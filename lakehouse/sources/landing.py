@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import re
-import secrets
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from lakehouse import store
 from lakehouse.errors import SourceError
 from lakehouse.sources.clocks import Producer, redated
 from lakehouse.sources.faults import Faults, GeneratorError
 from lakehouse.sources.generator import generate_events
 from lakehouse.sources.retail_sample import generate_online_retail
-from lakehouse.store.disk import sync
 
 __all__ = [
     "SOURCES",
@@ -79,9 +76,9 @@ class LandingFile:
         return self.inode, self.size, self.mtime_ns, self.ctime_ns
 
     @staticmethod
-    def state_of(found: os.stat_result) -> tuple[int, ...]:
+    def state_of(found: store.Facts) -> tuple[int, ...]:
         """The same of a file that was looked at just now."""
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return found.inode, found.size, found.modified_ns, found.changed_ns
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,8 @@ def landing_files(root: Path, source: str, start: date | None = None, end: date 
     """
     _check(source, start, end)
     return sorted(
-        LandingFile(source, day, Path(entry.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        for day, entry, found in _listed(root / "landing" / source, source, start, end)
+        LandingFile(source, day, path, found.size, found.modified_ns, found.changed_ns, found.inode)
+        for day, path, found in _listed(root / "landing" / source, source, start, end)
     )
 
 
@@ -129,9 +126,9 @@ def land_online_retail(source: Path, root: Path, start: date | None = None, end:
         SourceError: The folder is missing or has no such file in the range, or `start` is after `end`.
     """
     _check("online_retail", start, end)
-    if not source.is_dir():
+    if not store.is_folder(source):
         raise SourceError(f"online_retail: expected a folder of YYYY-MM-DD.csv.gz files, got {source}, which is none")
-    files = [(day, Path(entry.path)) for day, entry, _ in _listed(source, "online_retail", start, end)]
+    files = [(day, path) for day, path, _ in _listed(source, "online_retail", start, end)]
     if not files:
         there = [day for day, *_ in _listed(source, "online_retail", None, None)]
         wanted = f"from {start or 'any day'} to {end or 'any day'}"
@@ -141,7 +138,7 @@ def land_online_retail(source: Path, root: Path, start: date | None = None, end:
             f"got {held}; choose another range or folder"
         )
     folder = root / "landing" / "online_retail"
-    return [_land("online_retail", day, folder / path.name, path.read_bytes()) for day, path in sorted(files)]
+    return [_land("online_retail", day, folder / path.name, store.read(path)) for day, path in sorted(files)]
 
 
 def land_sample_online_retail(root: Path, start: date, days: int, rows: int, seed: int) -> list[Landed]:
@@ -209,9 +206,9 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
                 parts.add(name)
                 landed.append(_land("events", day, folder / name, _gzipped(content) if compress else content))
         ours = {"part", *(each.name for each in producers)}
-        for name in sorted(entry.name for entry in _scan(folder)):
+        for name in store.names(folder):
             if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
-                (folder / name).unlink()
+                store.delete(folder / name)
                 landed.append(Landed("events", day, folder / name, 0, "removed"))
     return landed
 
@@ -226,22 +223,12 @@ def _shares(lines: Sequence[bytes], producers: Sequence[Producer]) -> Iterator[t
 
 def _land(source: str, day: date, path: Path, content: bytes) -> Landed:
     """Put one file in its place in one step, unless the same content is there already."""
-    existed = path.exists()
-    if existed and path.stat().st_size == len(content) and path.read_bytes() == content:
+    there = store.stat(path)
+    if there is not None and there.size == len(content) and store.read(path) == content:
         return Landed(source, day, path, len(content), "unchanged")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    for folder in (path.parent, path.parent.parent):  # a new day is also an entry in the folder above
-        sync(folder)
-    return Landed(source, day, path, len(content), "replaced" if existed else "new")
+    store.put(path, content, flush=True)
+    store.fsync([path.parent, path.parent.parent])  # a new day is also an entry in the folder above
+    return Landed(source, day, path, len(content), "new" if there is None else "replaced")
 
 
 def _gzipped(content: bytes) -> bytes:
@@ -267,35 +254,19 @@ def _check(source: str, start: date | None, end: date | None) -> None:
 
 def _listed(
     folder: Path, source: str, start: date | None, end: date | None
-) -> Iterator[tuple[date, os.DirEntry[str], os.stat_result]]:
+) -> Iterator[tuple[date, Path, store.Facts]]:
     """The folder's complete files in the range, in any order."""
-    for entry in _scan(folder):
-        match = _DAY_NAME[source].fullmatch(entry.name)
+    for name in store.names(folder):
+        match = _DAY_NAME[source].fullmatch(name)
         day = _real_day(match[1]) if match else None
         if day is None or (start and day < start) or (end and day > end):
             continue
-        files = [entry] if source == "online_retail" else _scan(entry.path)
-        for file in files:
-            if (file is entry or _EVENT_FILE.fullmatch(file.name)) and _is_file(file):
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    yield day, file, file.stat()
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
-        if entry.is_symlink():  # in a circle, or to where nothing can be read
-            return False
-        raise
-
-
-def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        path = folder / name
+        parts = [each for each in store.names(path) if _EVENT_FILE.fullmatch(each)] if source == "events" else []
+        for file in [path / part for part in parts] if source == "events" else [path]:
+            found = store.stat(file)
+            if found is not None and found.is_file:  # it may have been removed since it was listed
+                yield day, file, found
 
 
 def _real_day(text: str) -> date | None:
@@ -308,11 +279,12 @@ def _real_day(text: str) -> date | None:
 def content_of(path: Path) -> bytes | None:
     """A landed file's content, unpacked; None where it cannot be read to its end."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content: bytes = file.read()
+        if path.suffix != ".gz":
+            return store.read(path)
+        with store.opened(path) as packed, gzip.GzipFile(fileobj=packed) as file:
+            return file.read()
     except (EOFError, OSError, zlib.error):
         return None
-    return content
 
 
 def rewrite(file: LandingFile, content: bytes) -> None:
@@ -321,7 +293,7 @@ def rewrite(file: LandingFile, content: bytes) -> None:
     Raises:
         SourceError: the file has changed since it was listed; it stays as it is.
     """
-    found = file.path.stat()
-    if file.state_of(found) != file.stat:
+    found = store.stat(file.path)
+    if found is None or file.state_of(found) != file.stat:
         raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
     _land(file.source, file.arrival_date, file.path, _gzipped(content) if file.path.suffix == ".gz" else content)

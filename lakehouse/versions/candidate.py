@@ -6,13 +6,13 @@ reader knows by name. It serves for whatever is too risky to do in place: change
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.build.build import build
 from lakehouse.build.publish import BuildResult
 from lakehouse.contracts import Table
@@ -222,11 +222,11 @@ def drop_candidate(lake: Lake, table: Table) -> bool:
     for name in (table.quarantine_id, table.id):
         path = beside.path(name)
         doomed = path.with_name(f"{path.name}__dropped")
-        found |= path.exists() or doomed.exists()
-        shutil.rmtree(doomed, ignore_errors=True)  # what a killed drop has left
-        if path.exists():
-            path.rename(doomed)  # at once, so that a half-removed candidate is never taken for one
-            shutil.rmtree(doomed)
+        found |= store.exists(path) or store.exists(doomed)
+        store.delete_tree(doomed)  # what a killed drop has left
+        if store.exists(path):
+            store.move(path, doomed)  # at once, so that a half-removed candidate is never taken for one
+            store.delete_tree(doomed, strict=True)
     return found
 
 

@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
@@ -29,7 +30,7 @@ from lakehouse.delta.log import (
 from lakehouse.delta.marks import days_of_transactions
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
-from lakehouse.delta.staged import read_file, second_name
+from lakehouse.delta.staged import read_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
 from lakehouse.read.lake import Lake
@@ -228,7 +229,7 @@ def named_again(change: Exchange) -> Exchange:
     for file in change.added:
         path = folder + file.first_name
         try:
-            second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
+            store.link(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
             raise _gone(change, [file]) from None
         added.append(file._replace(path=path, logged=None, folder=str(change.target.path)))
