@@ -100,7 +100,13 @@ class DayMetrics:
 
 
 def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> dict[date, DayMetrics]:
-    """Metrics by day over the staged files; a day without files has zeros."""
+    """Metrics by day over the staged files; a day without files has zeros.
+
+    Args:
+        table: the contract.
+        files: staged files of any route.
+        days: days that are to be told of in any case.
+    """
     metrics = {day: DayMetrics(day) for day in days}
     by_day: dict[date, list[StagedFile]] = defaultdict(list)
     for file in files:

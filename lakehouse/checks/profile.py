@@ -34,7 +34,13 @@ class Moments:
     squares: float = 0.0
 
     def merged(self, count: int, other: Moments, others: int) -> Moments:
-        """Both together (Chan, Golub & LeVeque 1979)."""
+        """Both together (Chan, Golub & LeVeque 1979).
+
+        Args:
+            count: values behind these moments.
+            other: the other moments.
+            others: values behind those.
+        """
         if not others:
             return self
         apart, both = other.mean - self.mean, count + others
@@ -110,7 +116,13 @@ class Profile:
 
 
 def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[tuple[str, str]] = ()) -> list[Profile]:
-    """A profile for each Parquet file, with the sums of some columns by the values of others."""
+    """A profile for each Parquet file, with the sums of some columns by the values of others.
+
+    Args:
+        paths: of the files.
+        columns: of numbers or of few values.
+        grouped: pairs of a numeric column and the column it is summed by.
+    """
     if not columns and not grouped:
         return [Profile() for _ in paths]
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:

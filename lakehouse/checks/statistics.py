@@ -31,5 +31,10 @@ def exceeds(count: int, of: int, bound: float) -> bool:
     """Whether a count is above its bound by more than chance: three standard deviations of a binomial.
 
     One guest on a day of one row is a null rate of 100 % and says nothing; a bound of 0 has no tolerance.
+
+    Args:
+        count: of rows, say, that are null.
+        of: all of them.
+        bound: the share that is allowed, 0 to 1.
     """
     return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))

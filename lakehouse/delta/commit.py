@@ -91,6 +91,12 @@ def replace_days(
 def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], commit: Commit) -> int:
     """Add the files of a batch that goes on where `base` ends; returns the version that holds them.
 
+    Args:
+        target: the table.
+        base: the snapshot that the batch was computed on.
+        files: staged files of any days.
+        commit: transactions, one of which numbers the batch, and facts for the history.
+
     Raises:
         PublishConflictError: where the batch's transactions are not what they are at `base` any more: another batch was
             added, or the table was restored.

@@ -56,7 +56,13 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
 
 
 def paths_of(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
-    """Live files of some days, or of the whole table."""
+    """Live files of some days, or of the whole table.
+
+    Args:
+        snapshot: whose files.
+        column: the partition column that says the day.
+        days: which days; None: all, and files of no day too.
+    """
     if days is None:
         return {file.path for file in snapshot.files}
     by_day = snapshot.by_day(column)

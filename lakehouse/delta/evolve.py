@@ -80,6 +80,12 @@ def evolve(
 def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> None:
     """Refuse a table whose columns are not exactly the contract's, in whatever order.
 
+    Args:
+        path: folder of the table, for the message.
+        schema: the contract's columns.
+        partition_by: the contract's partition columns, in their order.
+        snapshot: the table.
+
     Raises:
         SchemaMismatchError: with the columns that differ.
     """
@@ -89,6 +95,11 @@ def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...]
 
 def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
     """Refuse to read a table in which a column of the contract has another type; it may lack or have further ones.
+
+    Args:
+        path: folder of the table, for the message.
+        schema: the contract's columns.
+        snapshot: the table.
 
     Raises:
         SchemaMismatchError: with the columns and both types.

@@ -196,7 +196,13 @@ def _carried(
 
 
 def file_of(action: Mapping[str, Any], partition_by: Iterable[str], folder: str) -> DataFile:
-    """The file that an `add` or a `remove` of the log names; the rows of a removed one are not said."""
+    """The file that an `add` or a `remove` of the log names; the rows of a removed one are not said.
+
+    Args:
+        action: the action, as JSON.
+        partition_by: the table's partition columns.
+        folder: of the table.
+    """
     values = action.get("partitionValues") or {}
     rows = json.loads(action.get("stats") or "{}").get("numRecords")
     path = unquote(action["path"])

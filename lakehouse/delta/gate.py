@@ -66,7 +66,17 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
 
 
 def as_action(file: StagedFile, path: str, statistics: str, *, data_change: bool = True) -> AddAction:
-    """The log entry that makes a file live; without `data_change`, one that holds rows of others."""
+    """The log entry that makes a file live; without `data_change`, one that holds rows of others.
+
+    Args:
+        file: staged.
+        path: of the file inside the table's folder.
+        statistics: as `delta_statistics` gives them.
+        data_change: False where no row comes or goes, so that whoever follows the table sees nothing new.
+
+    Raises:
+        StagedFileError: where the file is gone.
+    """
     found = store.stat(file.path)
     if found is None:
         raise StagedFileError(f"{path} is gone; nothing was committed. Run it again.")

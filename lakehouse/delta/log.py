@@ -85,6 +85,11 @@ def oldest_entry(path: Path) -> int:
 def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry:
     """One log entry.
 
+    Args:
+        path: folder of the table.
+        version: which entry.
+        partition_by: the table's partition columns; without them files have no partition values.
+
     Raises:
         HistoryGoneError: where it is not there.
     """
@@ -122,7 +127,17 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
 
 
 def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
-    """The log entries of some versions, in order."""
+    """The log entries of some versions, in order.
+
+    Args:
+        path: folder of the table.
+        first: version to begin with.
+        last: version to end with, inclusive.
+        partition_by: as for `read_entry`.
+
+    Raises:
+        HistoryGoneError: where one of them is not there.
+    """
     return (read_entry(path, version, partition_by) for version in range(first, last + 1))
 
 
@@ -248,6 +263,11 @@ def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[
 
     Of a day that they do not speak of, its rows are given. A commit that brings the days back repeats all of it, so
     that the history of metrics says what readers see.
+
+    Args:
+        snapshot: the newest version that counts.
+        column: the table's day column.
+        days: whose figures.
     """
     path, rows = Path(snapshot.uri), snapshot.rows_by_day(column)
     found: dict[str, dict[str, Any]] = {

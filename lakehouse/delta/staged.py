@@ -78,6 +78,11 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
 def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
     """One Parquet file by its footer.
 
+    Args:
+        path: of the file.
+        partition: its partition values as text, by column.
+        route: `valid`, `quarantined` or `repeated`.
+
     Raises:
         StagedFileError: where it is no whole Parquet file.
     """
@@ -138,6 +143,11 @@ def delta_statistics(file: StagedFile, columns: Sequence[str], hidden: Sequence[
     Of columns that hold what arrived as it arrived, nulls are counted but there are no bounds.
 
     Timestamps are cut to milliseconds, as the log stores them, with the maximum rounded up so that it still bounds.
+
+    Args:
+        file: with null counts and bounds from its footer.
+        columns: those of the table.
+        hidden: columns of which nothing is said.
     """
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -177,7 +187,14 @@ def _bound(value: Any, up: bool) -> Any:
 
 
 def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequence[str | None]) -> Path:
-    """A path for a new file of a partition, below a stage folder, as an engine would name it."""
+    """A path for a new file of a partition, below a stage folder, as an engine would name it.
+
+    Args:
+        folder: the stage folder.
+        route: `valid`, `quarantined` or `repeated`.
+        partition_by: the table's partition columns.
+        values: the partition's, in the same order.
+    """
     parts = [
         f"{name}={_HIVE_NULL if value is None else quote(value, safe=' _.-')}"
         for name, value in zip(partition_by, values, strict=True)
@@ -186,7 +203,16 @@ def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequ
 
 
 def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
-    """The file in another stage folder; where it is to be kept, it stays where it was too."""
+    """The file in another stage folder; where it is to be kept, it stays where it was too.
+
+    Args:
+        file: a staged file.
+        folder: the other stage folder, of the same table or of its quarantine.
+        keep: it stays where it was too: the next attempt may need it there.
+
+    Raises:
+        FileNotFoundError: where it is not there any more.
+    """
     path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
     if keep:
         store.link(file.path, path)

@@ -186,6 +186,12 @@ def quarantine_record(path: Path, table: Table, day: date, version: int) -> Reco
     """The newest commit up to a version that put rows of a day into a table's quarantine; None where its log is gone.
 
     A quarantine keeps no figures, so the log entries themselves are looked through, the newest first.
+
+    Args:
+        path: folder of the quarantine.
+        table: the contract.
+        day: of the table's day column.
+        version: of the quarantine; the newest that counts.
     """
     for number in range(version, max(oldest_entry(path), 0) - 1, -1):
         entry = read_entry(path, number, table.partition_by)

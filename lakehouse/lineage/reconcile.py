@@ -169,6 +169,12 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
     """The rows that make a day of a conserving table differ: in words, with file and line, never other columns.
 
     Recomputes the day from its inputs of now; a row is accounted for where its key is published or in quarantine.
+
+    Args:
+        lake: where the tables are.
+        table: the conserving table.
+        day: of the table.
+        limit: rows told of, at most.
     """
     frames = {
         name: lake.read(lake.table(each.table), [day], lake.snapshot(each.table))
@@ -199,7 +205,14 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
 
 
 def differing_lines(lake: Lake, table: Table, day: date, limit: int = 20) -> list[str]:
-    """The landed lines of a day that are neither in the table nor in its quarantine, and those there twice."""
+    """The landed lines of a day that are neither in the table nor in its quarantine, and those there twice.
+
+    Args:
+        lake: where the tables are.
+        table: a landed table.
+        day: of arrival.
+        limit: lines told of, at most.
+    """
     assert table.landing is not None
     seen: Counter[tuple[str, int]] = Counter()
     for name in (table.id, table.quarantine_id):

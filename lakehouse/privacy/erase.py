@@ -51,7 +51,17 @@ class Landed:
 
 
 def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> Landed:
-    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is."""
+    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name.
+        person: who.
+        dry_run: only count.
+
+    Raises:
+        SourceError: a file was landed again meanwhile.
+    """
     files = gone = mended = 0
     days: dict[str, set[date]] = {}
     for name, table in tables.items():
@@ -81,7 +91,13 @@ def delta_tables(root: Path) -> list[Path]:
 
 
 def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, int]:
-    """Rows that are the person's or name them, by the day in the table's first partition column."""
+    """Rows that are the person's or name them, by the day in the table's first partition column.
+
+    Args:
+        path: folder of the table.
+        table: its contract; None: it has none.
+        person: who.
+    """
     snapshot = open_snapshot(path)
     found: dict[date, int] = {}
     for day, files in (snapshot.by_day(snapshot.partition_by[0]) if snapshot.files else {}).items():
@@ -101,6 +117,16 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
 
     Rows of the person go; where another person's row names them, only the mention does. Of tables that are not layers'
     (`ops.…`) no row goes. The days then count as stale, so that whatever can build them better does.
+
+    Args:
+        root: of the lakehouse.
+        path: folder of the table.
+        table: its contract; None: it has none.
+        person: who.
+        erasure: id of the erasure, for the history.
+
+    Raises:
+        PublishConflictError: a run committed to the table meanwhile.
     """
     snapshot = open_snapshot(path)
     named = [file for file in snapshot.files if names_person(path / file.path, person)]
@@ -222,6 +248,11 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     Data files younger than `older_than` (seconds since the epoch) may be a running job's. Where a log entry goes, those
     before it go too, after a fresh checkpoint: older versions can then no longer be read. May be killed anywhere and
     called again: at each moment the table can be read and written.
+
+    Args:
+        path: folder of the table.
+        person: who.
+        older_than: seconds since the epoch.
     """
     name = table_name(path)
     failpoint(name, "before-purge")
@@ -295,7 +326,13 @@ def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
 
 
 def table_of(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
-    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others."""
+    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others.
+
+    Args:
+        root: of the lakehouse.
+        path: folder of the Delta table.
+        tables: contracts by name.
+    """
     inside = path.relative_to(root / "tables").parts
     if len(inside) != 2 or inside[0] not in LAYERS:  # noqa: PLR2004 - layer and name
         return None

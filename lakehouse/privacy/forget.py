@@ -136,7 +136,13 @@ def _tokens(settings: Settings, addresses: Collection[str]) -> list[str]:
 
 
 def held(settings: Settings, contracts: Mapping[str, Table], person: Person) -> dict[str, dict[date, int]]:
-    """By table, the days that hold rows of the person or name them, with their number."""
+    """By table, the days that hold rows of the person or name them, with their number.
+
+    Args:
+        settings: where the lakehouse is.
+        contracts: by name.
+        person: who.
+    """
     found = {}
     for path in delta_tables(settings.root):
         days = rows_by_day(path, table_of(settings.root, path, contracts), person)

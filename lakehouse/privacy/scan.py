@@ -16,6 +16,11 @@ from lakehouse.sources.people import Lines, Person
 def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
     """Mend logs, Dagster's events and whatever else is no table and no landed file; returns how many files.
 
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name; they say which landed files there are.
+        person: who.
+
     Raises:
         TraceError: an event store is in use.
     """
@@ -36,7 +41,16 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
 
 
 def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, list[str]]:
-    """Decode and search every file under the root; returns how many there are, and those that name the person."""
+    """Decode and search every file under the root; returns how many there are, and those that name the person.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name; they say how landed lines are read.
+        person: who.
+
+    Raises:
+        OSError: a folder cannot be listed, or a file not be read: nothing is taken for clean unseen.
+    """
     landed = _landed(root, tables)
     paths = [path for path in files_under(root) if _is_file(path)]
     with ThreadPoolExecutor(max_workers=4) as pool:

@@ -35,7 +35,17 @@ def shown_rows(
     code: str | None = None,
     gone: bool = False,
 ) -> list[dict[str, Any]]:
-    """Quarantined rows as they may be shown: reasons first, history last, and no personal data."""
+    """Quarantined rows as they may be shown: reasons first, history last, and no personal data.
+
+    Args:
+        root: of the lakehouse.
+        contract: the table's.
+        days: only these; None: all.
+        rule: only rows that break it; None: any.
+        limit: rows, at most.
+        code: only rows that code of this version set aside; None: any.
+        gone: rows that are not in quarantine any more too.
+    """
     snapshot = open_snapshot(table_path(root, contract.quarantine_id))
     if snapshot.schema is None:
         return []

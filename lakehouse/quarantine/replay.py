@@ -119,6 +119,11 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
 
     Held back are rows whose day failed its audit; gone are those that their day no longer has, because its source
     changed.
+
+    Args:
+        lake: where the tables are.
+        table: the contract.
+        chosen: the rows that were replayed, by day.
     """
     standing = {each.row: each.rules for each in failures(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)

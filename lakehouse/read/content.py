@@ -78,14 +78,26 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
 
 
 def content_names(table: Table, snapshot: Snapshot, days: Collection[date]) -> set[str]:
-    """The names under which a snapshot may keep the content of some days of the table."""
+    """The names under which a snapshot may keep the content of some days of the table.
+
+    Args:
+        table: the contract.
+        snapshot: the table at one version.
+        days: of the table's own day column.
+    """
     texts = {day.isoformat() for day in days}
     names = {content_name(table, _values(snapshot, file.partition)) for file in snapshot.files}
     return {name for name in names if name is not None and name.rpartition("/")[2] in texts}
 
 
 def content_by_name(table: Table, snapshot: Snapshot, files: Iterable[Sequence[str | None]]) -> set[str]:
-    """The names of the partitions with these values."""
+    """The names of the partitions with these values.
+
+    Args:
+        table: the contract.
+        snapshot: the table at one version; its partition columns.
+        files: the partition values of files.
+    """
     return {name for values in files if (name := content_name(table, _values(snapshot, values))) is not None}
 
 

@@ -15,6 +15,11 @@ from lakehouse.store import parquet
 def read_file(snapshot: Snapshot, file: DataFile, columns: Sequence[str]) -> pa.Table:
     """Some columns of one file, partition columns included; a column the file does not have is null.
 
+    Args:
+        snapshot: whose file it is.
+        file: which.
+        columns: by name, in the order they are wanted.
+
     Raises:
         FileNotFoundError: for a file of an old version that a vacuum has removed.
     """

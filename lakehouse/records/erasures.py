@@ -85,7 +85,13 @@ def forgotten(root: Path) -> frozenset[str]:
 
 
 def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
-    """Ids of forgotten people in staged files, by column of a table's `person`."""
+    """Ids of forgotten people in staged files, by column of a table's `person`.
+
+    Args:
+        settings: where the ledger and the key of its HMACs are.
+        table: the contract; its `person` says where ids are.
+        files: paths of staged files.
+    """
     marks = forgotten(settings.root)
     if not marks or not table.person:
         return {}
@@ -102,6 +108,14 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
     """Take forgotten people out of landed files before they are read; returns how many files that changed.
 
     Files may be put into the landing zone by anything, so this is where they are read, not where they are landed.
+
+    Args:
+        settings: where the ledger and the key of its HMACs are.
+        table: the contract; nothing happens to one that no files land for.
+        files: landed files of its source.
+
+    Raises:
+        SourceError: a file was landed again meanwhile.
     """
     marks = forgotten(settings.root)
     if not marks or table.landing is None:

@@ -214,7 +214,13 @@ def _records(root: Path, table: Table, days: Collection[date] | None = None) -> 
 
 
 def unfolded_days(side: Snapshot, table: Table, done: int) -> set[date]:
-    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty."""
+    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty.
+
+    Args:
+        side: the quarantine.
+        table: its table's contract.
+        done: the last version that `ops.quarantine_failures` knows.
+    """
     return {record.day for record in _newer(side, table, done)} if side.version > done else set()
 
 
@@ -283,6 +289,12 @@ def identified(
 
     The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
     text it came from; of a row without those from its columns, personal data left out.
+
+    Args:
+        table: the contract.
+        snapshot: the table, or its quarantine, at one version.
+        file: one of its files.
+        columns: what is wanted beside key and origin.
     """
     rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
     needed = [name for name in table.key if name in table.required or len(table.key) == 1]

@@ -156,6 +156,11 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
     """The record of each day that says how its checks stand: the newest build, published or not.
 
     A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        days: only these; None: all.
     """
     folded, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
     found: dict[date, Record] = {}
@@ -169,12 +174,26 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
 def standing(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
 ) -> dict[date, Record]:
-    """The newest record of each day: what readers see now. The arguments are those of `records`."""
+    """The newest record of each day: what readers see now. The arguments are those of `records`.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        days: only these; None: all.
+        figures: what is needed of the figures; None: all.
+    """
     return {each.day: each for each in records(root, table, days, figures)}
 
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
-    """The published days that code other than the current one built, by code version, the newest of them first."""
+    """The published days that code other than the current one built, by code version, the newest of them first.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        current: the code version that is not older.
+        days: only these; None: all.
+    """
     # Without the figures, which would be most of what there is to read.
     folded, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
     built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in folded]
@@ -207,6 +226,11 @@ def fold(root: Path, snapshot: Snapshot, table: str) -> int:
     """Append what the table's log says beyond the last fold; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never folded twice.
+
+    Args:
+        root: of the lakehouse.
+        snapshot: the table at the version up to which its log is read.
+        table: `layer.name`.
     """
     target = _target(root)
     for _ in range(MOST_FOLDS):

@@ -31,7 +31,14 @@ MOST_FILES = 16  # of one partition; more are merged, for every run opens them s
 
 
 def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
-    """The table `ops.…` as the door sees it."""
+    """The table `ops.…` as the door sees it.
+
+    Args:
+        root: of the lakehouse.
+        name: `ops.…`.
+        schema: its columns; the first is the partition column.
+        description: one line for its log.
+    """
     return Target(table_path(root, name), schema, (schema.names[0],), description=description)
 
 

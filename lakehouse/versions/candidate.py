@@ -98,6 +98,12 @@ class Swap:
 def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id: str) -> BuildResult:
     """Build days of the candidate by today's code, from the inputs of now; its unchanged days are left alone.
 
+    Args:
+        lake: the live lake.
+        table: the contract of today's code.
+        days: to build.
+        run_id: for the history.
+
     Raises:
         UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.
     """

@@ -89,7 +89,13 @@ class Tidied:
 
 
 def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Layout]:
-    """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too."""
+    """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts.
+        ops: the tables of the lakehouse about itself too.
+    """
     found: dict[str, Layout] = {}
     for contract in tables:
         found[contract.id] = Layout(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
