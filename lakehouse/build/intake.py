@@ -40,7 +40,7 @@ from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import forgotten_in
-from lakehouse.records.history import JUDGE, JUDGED, fold, judgements
+from lakehouse.records.history import JUDGE, JUDGED, judgements, project_history
 from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
 from lakehouse.store import parquet
 
@@ -300,7 +300,7 @@ class _Intake:
         commit = Commit(mark.transactions(self._extract) | rows, facts)
         self._result.version = append_batch(self._target, self._base, files, commit)
         failpoint(self._table.id, "after-commit")
-        fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
+        project_history(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
 
     def _judge(self, metrics: DayMetrics, day: date) -> None:
         """Say what the checks found on a batch that added nothing, where it is not what they found before."""
@@ -318,7 +318,7 @@ class _Intake:
             JUDGED: {day.isoformat(): {"checks": metrics.checks}},
         }
         exchange_files(self._target, self._base, (), (), Commit(metadata=facts), days=[])
-        fold(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
+        project_history(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
 
     def _facts(
         self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str

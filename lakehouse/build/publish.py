@@ -39,7 +39,7 @@ from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth
-from lakehouse.records.history import JUDGE, JUDGED, Record, fold, records, standing
+from lakehouse.records.history import JUDGE, JUDGED, Record, project_history, records, standing
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -307,7 +307,7 @@ class Publisher:
             if judged:
                 told = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
                 result.version = exchange_files(self.target, self.base, (), (), told, days=[])
-                fold(self._root, open_snapshot(self.target.path), self.table.id)
+                project_history(self._root, open_snapshot(self.target.path), self.table.id)
             return
         days = [*good, *job.also]
         wanted = {day.isoformat() for day in days}
@@ -320,4 +320,4 @@ class Publisher:
         result.also_replaced = list(job.also)
         failpoint(self.table.id, "after-commit")
         if live:
-            fold(self._root, open_snapshot(self.target.path), self.table.id)
+            project_history(self._root, open_snapshot(self.target.path), self.table.id)

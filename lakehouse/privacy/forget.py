@@ -44,7 +44,7 @@ from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
 from lakehouse.read.lake import table_path
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, marks_key, note
-from lakehouse.records.history import fold
+from lakehouse.records.history import project_history
 from lakehouse.settings import Settings, token_of
 from lakehouse.sources.people import PERSON_FIELDS, Person, canonical_address, canonical_id, person_mark
 
@@ -230,7 +230,9 @@ def _purge(root: Path, contracts: Mapping[str, Table], person: Person, older_tha
     for path in delta_tables(root):
         contract = table_of(root, path, contracts)
         if contract is not None and path.name == contract.name:
-            fold(root, open_snapshot(path), contract.id)  # what the entries say of days is kept before they go
+            project_history(
+                root, open_snapshot(path), contract.id
+            )  # what the entries say of days is kept before they go
     store.delete_tree(index_folder(root))  # it knows keys of files that are gone
     purged = [purge(path, person, older_than) for path in delta_tables(root)]
     return sum(files for files, _ in purged), sum(entries for _, entries in purged)

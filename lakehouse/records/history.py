@@ -1,8 +1,8 @@
 """The history of metrics: one record for each day that a commit published, keyed by table, day and Delta version.
 
-Figures are written into the commit that publishes them, so they are as true as the data. From there they are folded
+Figures are written into the commit that publishes them, so they are as true as the data. From there they are projected
 into one Delta table, `ops.partition_metrics`, that checks and people read without touching data: appended with the last
-folded version as its application transaction, so that a crash in between loses and doubles nothing.
+projected version as its application transaction, so that a crash in between loses and doubles nothing.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def plain(number: object) -> Decimal:
 def records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
 ) -> list[Record]:
-    """Every record of what a table published, oldest commit first: the folded ones, and the log for what came after.
+    """Every record of what a table published, oldest commit first: the projected ones, and the log for what came after.
 
     Args:
         root: of the lakehouse.
@@ -147,8 +147,8 @@ def records(
         days: only these; None: all.
         figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    folded, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
-    known = [*(_record(table, row) for row in folded), *newer]
+    projected, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
+    known = [*(_record(table, row) for row in projected), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
 
@@ -162,9 +162,9 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
         table: `layer.name`.
         days: only these; None: all.
     """
-    folded, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
+    projected, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
     found: dict[date, Record] = {}
-    for each in sorted([*(_record(table, row) for row in folded), *newer], key=lambda each: each.version):
+    for each in sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version):
         before = found.get(each.day)
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
             found[each.day] = each
@@ -195,8 +195,8 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
         days: only these; None: all.
     """
     # Without the figures, which would be most of what there is to read.
-    folded, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
-    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in folded]
+    projected, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
+    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in projected]
     built += [(each.version, each.day, each.code_version) for each in newer]
     newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
@@ -209,23 +209,23 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
 def _kept(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
 ) -> tuple[Iterable[dict[str, Any]], list[Record]]:
-    """What a table published: folded rows, with some columns or all, and the records that its log has beyond them."""
-    folded, newer = _all(root, table, days, columns)
-    return (row for row in folded if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
+    """What a table published: projected rows, with some columns or all, and the records that its log has beyond them."""
+    projected, newer = _all(root, table, days, columns)
+    return (row for row in projected if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
 
 
 def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
 ) -> tuple[Iterable[dict[str, Any]], list[Record]]:
-    folded, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
-    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
-    return rows_about(folded, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
+    projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
+    newer = _newer(open_snapshot(table_path(root, table)), table, projected.transaction(table))
+    return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
 
-def fold(root: Path, snapshot: Snapshot, table: str) -> int:
-    """Append what the table's log says beyond the last fold; returns how many records that were.
+def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
+    """Append what the table's log says beyond the last projection; returns how many records that were.
 
-    Safe at any time and from any process: the same versions are never folded twice.
+    Safe at any time and from any process: the same versions are never projected twice.
 
     Args:
         root: of the lakehouse.
@@ -241,9 +241,9 @@ def fold(root: Path, snapshot: Snapshot, table: str) -> int:
         try:
             add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
         except PublishConflictError:
-            continue  # another process folded some of them meanwhile
+            continue  # another process projected some of them meanwhile
         return len(newer)
-    return 0  # others fold all the time; what is left is read from the log
+    return 0  # others project all the time; what is left is read from the log
 
 
 def _target(root: Path) -> Target:

@@ -27,7 +27,7 @@ from lakehouse.errors import UndoRefusedError
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import fold
+from lakehouse.records.history import project_history
 from lakehouse.versions.restore import Exchange, carry_out, named_again, of_days
 
 _NAMED = 5  # days named in one message
@@ -216,7 +216,7 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         figures = figures_of(candidate.main, table.day_column, candidate.days)
         committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
         failpoint(table.id, "after-swap")
-        fold(lake.settings.root, lake.snapshot(table.id), table.id)
+        project_history(lake.settings.root, lake.snapshot(table.id), table.id)
     before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
     return Swap(candidate.days, kept, before, after, main.base.version, committed)
 

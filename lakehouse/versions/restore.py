@@ -35,7 +35,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import fold
+from lakehouse.records.history import project_history
 
 _NAMED = 5  # days named in one message
 
@@ -186,7 +186,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
     if not main.nothing:
         committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
-        fold(lake.settings.root, lake.snapshot(name), name)
+        project_history(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
 
 

@@ -25,8 +25,8 @@ from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.failures import fold as fold_failures
-from lakehouse.records.history import fold
+from lakehouse.records.failures import project_history as fold_failures
+from lakehouse.records.history import project_history
 from lakehouse.records.ops import ops_tables
 from lakehouse.store import parquet
 
@@ -212,7 +212,7 @@ def _sum_up(root: Path, path: Path, contract: Table | None, name: str, done: Tid
         done.checkpoint = True
     if contract is not None:  # what the entries say of days and rows is kept elsewhere before they go
         if name == contract.id:
-            fold(root, snapshot, name)
+            project_history(root, snapshot, name)
         else:
             fold_failures(root, contract)
     done.log_entries_removed = clean_up_log(path, datetime.now(UTC) - timedelta(days=LOG_DAYS))

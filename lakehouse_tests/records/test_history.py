@@ -19,7 +19,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records import ops
-from lakehouse.records.history import HISTORY, fold, records, standing
+from lakehouse.records.history import HISTORY, project_history, records, standing
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, put, rows_of, stage_rows, table
@@ -78,8 +78,8 @@ def test_the_history_is_complete_whatever_was_folded(lake: LakeFactory) -> None:
     assert [(r.day, r.version, r.rows) for r in records(root, "silver.sales")] == [(DAYS[0], 1, 5)]
     assert folded(shop) == []
     commit(shop, DAYS[1], 6)
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 2
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 0
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 2
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 0
     assert [each[1:] for each in folded(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
     commit(shop, DAYS[0], 7)
     now = standing(root, "silver.sales")
@@ -96,8 +96,8 @@ def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
     target = commit(shop, DAYS[0], 5)
     older = open_snapshot(target.path)
     commit(shop, DAYS[1], 6)
-    fold(root, open_snapshot(target.path), "silver.sales")
-    assert fold(root, older, "silver.sales") == 0
+    project_history(root, open_snapshot(target.path), "silver.sales")
+    assert project_history(root, older, "silver.sales") == 0
     assert len(folded(shop)) == 2
 
 
@@ -113,11 +113,11 @@ def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monke
     def slow(*args: Any, **kwargs: Any) -> None:
         if not raced:
             raced.append(True)
-            assert fold(root, older, "silver.sales") == 1
+            assert project_history(root, older, "silver.sales") == 1
         real(*args, **kwargs)
 
     monkeypatch.setattr(module, "add_rows", slow)
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 1
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 1
     assert sorted(each[1:] for each in folded(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
 
 
@@ -127,7 +127,7 @@ def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatc
     shop = lake(sales())
     for n in range(9):
         target = commit(shop, DAYS[n], n + 1)
-        fold(shop.settings.root, open_snapshot(target.path), "silver.sales")
+        project_history(shop.settings.root, open_snapshot(target.path), "silver.sales")
     assert len(open_snapshot(table_path(shop.settings.root, HISTORY)).files) <= 5
     assert sorted(each[3] for each in folded(shop)) == list(range(1, 10))
     assert [r.rows for r in records(shop.settings.root, "silver.sales")] == list(range(1, 10))
@@ -142,11 +142,11 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
         older.setattr(module, "SCHEMA", T.StructType(fields))
         older.setattr(module, "_MAPS", ("nulls", "failures"))
         for n in range(2):
-            fold(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
+            project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
     monkeypatch.setattr(ops, "MOST_FILES", 3)
     for n in range(2, 5):
         target = commit(shop, DAYS[n], n + 1)
-        fold(root, open_snapshot(target.path), "silver.sales")
+        project_history(root, open_snapshot(target.path), "silver.sales")
         assert len(standing(root, "silver.sales")) == n + 1
     assert sorted(f.rows for f in open_snapshot(table_path(root, HISTORY)).files) == [1, 4], "four were merged"
     assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {
