@@ -25,7 +25,7 @@ from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.depth import depth_now
 from lakehouse.records.erasures import keep_forgotten
-from lakehouse.records.failures import fold
+from lakehouse.records.failures import project_failures
 from lakehouse.records.history import standing
 from lakehouse.sources.reader import probe, read_lines
 
@@ -92,7 +92,7 @@ def _build(
         publisher.publish(job, result, run_id)
     if table.rules:
         clock = Clock(seconds)
-        fold(lake.settings.root, table)
+        project_failures(lake.settings.root, table)
         result.quarantine = depth_now(lake.settings.root, table, datetime.now(UTC))
         if table.clock:
             built = {day: each.metrics for day, each in result.days.items() if each.status != UNCHANGED}

@@ -17,7 +17,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import FAILURES, Depth, Failure, depth_of, failures, unfolded_days
+from lakehouse.records.failures import FAILURES, Depth, Failure, depth_of, failures, unprojected_days
 from lakehouse.records.ledger import LEDGER
 from lakehouse.records.ops import rows_about
 
@@ -27,7 +27,7 @@ class _Kept:
     """Depth by day, as it was at a version of the quarantine and of what people decided."""
 
     made_of: list[str]
-    folded: int
+    projected: int
     days: Mapping[str, Mapping[str, Any]]
 
 
@@ -39,23 +39,23 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
         table: whose quarantine; it has row rules.
         at: the moment.
     """
-    folded = open_snapshot(table_path(root, FAILURES))
+    projected = open_snapshot(table_path(root, FAILURES))
     side = open_snapshot(table_path(root, table.quarantine_id))
     if not side.exists:
         return depth_of((), at)
-    made_of = [_name(side), _name(folded), str(open_snapshot(table_path(root, LEDGER)).version)]
-    done = folded.transaction(table.id) or 0
+    made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version)]
+    done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
-    waiting = unfolded_days(side, table, done)
-    if kept is None or kept.made_of != made_of or kept.folded > done:
+    waiting = unprojected_days(side, table, done)
+    if kept is None or kept.made_of != made_of or kept.projected > done:
         days = _by_day(failures(root, table))
     else:
-        known = rows_about(folded, table.id, columns=("day", "version")) if kept.folded < done else ()
-        changed = {row["day"] for row in known if row["version"] > kept.folded} | waiting
+        known = rows_about(projected, table.id, columns=("day", "version")) if kept.projected < done else ()
+        changed = {row["day"] for row in known if row["version"] > kept.projected} | waiting
         days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
         days |= _by_day(failures(root, table, changed)) if changed else {}
-    if not waiting and (kept is None or (kept.made_of, kept.folded) != (made_of, done)):
+    if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
         _write(path, _Kept(made_of, done, days))
     return _sum(days, at)
 

@@ -1,9 +1,9 @@
 """Which rows are in quarantine, since when and how often they failed: kept by row, told without reading the rows.
 
 A quarantine's day is replaced whole at each build, so its rows cannot carry their past. After each commit the numbers
-that identify its rows are therefore folded into `ops.quarantine_failures`, one record for each day the commit changed:
-no Spark job, a few columns of the files just written. The last folded version is the application transaction, so that a
-crash in between loses and doubles nothing, and what is not folded yet is read from the log.
+that identify its rows are therefore projected into `ops.quarantine_failures`, one record for each day the commit changed:
+no Spark job, a few columns of the files just written. The last projected version is the application transaction, so that a
+crash in between loses and doubles nothing, and what is not projected yet is read from the log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
 from lakehouse.read.reading import read_file
 from lakehouse.records.ledger import Rules, Wanted, discarded
-from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
-MOST_BEHIND = 30  # commits without a row in quarantine, before the fold says that it has seen them
+MOST_BEHIND = 30  # commits without a row in quarantine, before the projection says that it has seen them
 ORIGIN = ("_source_file", "_source_row", "_raw")
 
 _TEXT, _LONG = T.StringType(), T.LongType()
@@ -184,37 +184,37 @@ def _days(age: timedelta) -> str:
     return f"{age / timedelta(days=1):.1f} days"
 
 
-def fold(root: Path, table: Table) -> int:
-    """Append what the quarantine's log says beyond the last fold; returns how many records that were.
+def project_failures(root: Path, table: Table) -> int:
+    """Append what the quarantine's log says beyond the last projection; returns how many records that were.
 
-    Safe at any time and from any process: the same versions are never folded twice.
+    Safe at any time and from any process: the same versions are never projected twice.
     """
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
-    for _ in range(MOST_FOLDS):
-        folded = ensure_table(target)
-        done = folded.transaction(table.id)
+    for _ in range(MOST_TRIES):
+        projected = ensure_table(target)
+        done = projected.transaction(table.id)
         newer = _newer(side, table, done)
         if not newer and side.version - (done or 0) < MOST_BEHIND:
             return 0
         try:
-            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=folded)
+            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=projected)
         except PublishConflictError:
-            continue  # another process folded some of them meanwhile
+            continue  # another process projected some of them meanwhile
         return len(newer)
-    return 0  # others fold all the time; the next build goes on
+    return 0  # others project all the time; the next build goes on
 
 
 def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[Record]:
-    folded = open_snapshot(table_path(root, FAILURES))
-    known = [_record(row) for row in rows_about(folded, table.id, days)]
+    projected = open_snapshot(table_path(root, FAILURES))
+    known = [_record(row) for row in rows_about(projected, table.id, days)]
     side = open_snapshot(table_path(root, table.quarantine_id))
-    newer = _newer(side, table, folded.transaction(table.id))
+    newer = _newer(side, table, projected.transaction(table.id))
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
 
-def unfolded_days(side: Snapshot, table: Table, done: int) -> set[date]:
-    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty.
+def unprojected_days(side: Snapshot, table: Table, done: int) -> set[date]:
+    """Days of a quarantine that changed after a version; as a rule everything is projected, and this is empty.
 
     Args:
         side: the quarantine.
@@ -248,7 +248,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
             for name, file in files.items():
                 if (day := as_date(file.partition[position])) is not None:
                     by_day.setdefault(day, ({}, {}))[side_of][name] = file
-        # Where entries were cleaned up before anybody folded them, the first that is left speaks for them.
+        # Where entries were cleaned up before anybody projected them, the first that is left speaks for them.
         speaks_for_all = entry.version == first > wanted
         days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
         found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))

@@ -23,7 +23,7 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
 JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
@@ -233,7 +233,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
         table: `layer.name`.
     """
     target = _target(root)
-    for _ in range(MOST_FOLDS):
+    for _ in range(MOST_TRIES):
         base = ensure_table(target)
         newer = _newer(snapshot, table, base.transaction(table))
         if not newer:

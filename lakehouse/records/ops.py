@@ -26,7 +26,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.store import parquet
 
 OPS = "ops"
-MOST_FOLDS = 20  # tries of a fold, each of which sees what another process has folded meanwhile
+MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
 
 
