@@ -26,7 +26,7 @@ from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.depth import depth_now
 from lakehouse.records.erasures import keep_forgotten
 from lakehouse.records.failures import project_failures
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sources.reader import probe, read_lines
 
 
@@ -113,7 +113,7 @@ def _report_unchanged(lake: Lake, publisher: Publisher, result: BuildResult, day
     column = publisher.table.day_column
     rows = publisher.base.rows_by_day(column)
     quarantined = publisher.side_base.rows_by_day(column) if publisher.side_base else {}
-    told = standing(lake.settings.root, publisher.table.id, days) if days and publisher.table.figures else {}
+    told = latest_records(lake.settings.root, publisher.table.id, days) if days and publisher.table.figures else {}
     for day in days:
         figures = DayMetrics(day, rows=rows.get(day, 0), quarantined=quarantined.get(day, 0))
         figures.figures = told[day].business if day in told else {}

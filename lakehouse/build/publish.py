@@ -39,7 +39,7 @@ from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth
-from lakehouse.records.history import JUDGE, JUDGED, Record, project_history, records, standing
+from lakehouse.records.history import JUDGE, JUDGED, Record, latest_records, project_history, records
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -219,7 +219,7 @@ class Publisher:
             return {}
         built = {*job.days, *job.also}
         first = min(built) - timedelta(weeks=2 * self.table.anomalies.history)
-        found = standing(self._root, self.table.id, days_between(first, max(built)))
+        found = latest_records(self._root, self.table.id, days_between(first, max(built)))
         return {day: record.figures for day, record in found.items() if day not in built}
 
     def _sums(self, job: Job, result: BuildResult, day: date) -> dict[str, Decimal]:

@@ -24,7 +24,7 @@ from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.store import parquet
 
 WRONG = ("far_ahead", "too_old", "mixed_units", "number")  # rows by kind of impossible time
@@ -276,12 +276,14 @@ def producer_days(
     """
     wanted = None if days is None else sorted(set(days))
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = {day: each.figures.get("clocks", {}) for day, each in standing(root, table.id, wanted, ["clocks"]).items()}
+    own = {
+        day: each.figures.get("clocks", {}) for day, each in latest_records(root, table.id, wanted, ["clocks"]).items()
+    }
     own |= {day: m.clocks for day, m in (built or {}).items()}
     kept = [own]
     for each in table.upstream.values():
         if lake.table(each.table).landing:
-            found = standing(root, each.table, wanted, ["clocks"])
+            found = latest_records(root, each.table, wanted, ["clocks"])
             kept.append({day: record.figures.get("clocks", {}) for day, record in found.items()})
     for by_day in kept:
         for day, producers in by_day.items():

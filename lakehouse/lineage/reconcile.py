@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import Record, standing
+from lakehouse.records.history import Record, latest_records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
 from lakehouse.store import parquet
@@ -103,7 +103,7 @@ def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, la
 def _held(lake: Lake, table: Table) -> _Days:
     rows = lake.snapshot(table.id).rows_by_day(table.day_column)
     side = lake.snapshot(table.quarantine_id).rows_by_day(table.day_column) if table.rules else {}
-    return _Days(rows, side, standing(lake.settings.root, table.id))
+    return _Days(rows, side, latest_records(lake.settings.root, table.id))
 
 
 def _landed(lake: Lake, table: Table, held: _Days, first: date | None, last: date | None) -> Link:
@@ -144,7 +144,7 @@ def _conserved(lake: Lake, table: Table, held: _Days) -> Link:
 
 def _sums(lake: Lake, table: Table, held: _Days) -> Iterator[Link]:
     for own, (name, column) in table.reconciles.items():
-        source = standing(lake.settings.root, name)
+        source = latest_records(lake.settings.root, name)
         days: dict[date, Balance] = {}
         unknown: list[date] = []
         for day in sorted({*source, *held.records}):

@@ -31,7 +31,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sources.landing import content_of, landing_files, rewrite
 from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
 from lakehouse.store import parquet
@@ -233,7 +233,7 @@ def _figures(
     """The days' figures for the history: rows as they are now, the rest as it was."""
     if table is None or path != table_path(root, table.id):
         return {}
-    before = standing(root, table.id, _days(days))
+    before = latest_records(root, table.id, _days(days))
     now = measure(table, staged, _days(days))
     figures = {}
     for day, each in now.items():

@@ -171,7 +171,7 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
     return found
 
 
-def standing(
+def latest_records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
 ) -> dict[date, Record]:
     """The newest record of each day: what readers see now. The arguments are those of `records`.

@@ -19,7 +19,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records import ops
-from lakehouse.records.history import HISTORY, project_history, records, standing
+from lakehouse.records.history import HISTORY, latest_records, project_history, records
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import model, put, rows_of, stage_rows, table
@@ -82,11 +82,11 @@ def test_the_history_is_complete_whatever_was_folded(lake: LakeFactory) -> None:
     assert project_history(root, open_snapshot(target.path), "silver.sales") == 0
     assert [each[1:] for each in folded(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
     commit(shop, DAYS[0], 7)
-    now = standing(root, "silver.sales")
+    now = latest_records(root, "silver.sales")
     assert {day: (r.version, r.rows) for day, r in now.items()} == {DAYS[0]: (3, 7), DAYS[1]: (2, 6)}
     assert now[DAYS[0]].figures["nulls"] == now[DAYS[1]].figures["nulls"] == {"id": 1}
     assert now[DAYS[1]].inputs == {"bronze.raw": 3}
-    assert list(standing(root, "silver.sales", [DAYS[1]])) == [DAYS[1]]
+    assert list(latest_records(root, "silver.sales", [DAYS[1]])) == [DAYS[1]]
 
 
 def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
@@ -147,7 +147,7 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
     for n in range(2, 5):
         target = commit(shop, DAYS[n], n + 1)
         project_history(root, open_snapshot(target.path), "silver.sales")
-        assert len(standing(root, "silver.sales")) == n + 1
+        assert len(latest_records(root, "silver.sales")) == n + 1
     assert sorted(f.rows for f in open_snapshot(table_path(root, HISTORY)).files) == [1, 4], "four were merged"
     assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {
         DAYS[n]: (n + 1, {"id": 1}) for n in range(5)

@@ -14,7 +14,7 @@ from lakehouse.delta.maintenance import Layout, compact, vacuum
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import records, standing
+from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
@@ -66,7 +66,7 @@ def test_a_swap_is_in_both_histories(lake: Lake) -> None:
         "ann",
         "run 9",
     )
-    found = standing(lake.settings.root, TABLE)
+    found = latest_records(lake.settings.root, TABLE)
     assert {day: (each.rows, each.code_version) for day, each in found.items()} == {MON: (1, "v9"), TUE: (2, "v9")}
 
 

@@ -122,10 +122,10 @@ def apply(
 
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
     from lakehouse.checks.statistics import lateness, percentile
-    from lakehouse.records.history import standing
+    from lakehouse.records.history import latest_records
 
     together: Counter[int] = Counter()
-    for day, record in standing(lake.settings.root, contract.id).items():
+    for day, record in latest_records(lake.settings.root, contract.id).items():
         if _inside(day, first, last):
             kept = record.figures.get("event_days", {})
             together += lateness(day, {date.fromisoformat(text): rows for text, rows in kept.items()})
