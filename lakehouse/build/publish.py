@@ -39,7 +39,7 @@ from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.failures import Depth
-from lakehouse.records.history import JUDGE, JUDGED, Record, latest_records, project_history, records
+from lakehouse.records.history import JUDGE, JUDGED, DayRecord, latest_records, project_history, records
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 
@@ -122,7 +122,7 @@ class Publisher:
         self._lake = lake
         self._root = lake.settings.root
         self._facts = lake.facts
-        self._kept: dict[str, dict[date, Record]] = {}  # figures of inputs
+        self._kept: dict[str, dict[date, DayRecord]] = {}  # figures of inputs
 
     def is_current(self, day: date, fingerprint: int) -> bool:
         """Whether the day was published, quarantine included, from these very inputs and code."""
@@ -227,7 +227,7 @@ class Publisher:
         sums = {}
         for own, (source, column) in self.table.reconciles.items():
             if source not in self._kept:
-                kept: dict[date, Record] = {}
+                kept: dict[date, DayRecord] = {}
                 for each in records(self._root, source, {*job.days, *job.also}):
                     if each.version <= result.inputs.get(source, -1):
                         kept[each.day] = each

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.pieces import Piece
     from lakehouse.read.lake import Lake
     from lakehouse.records.estimate import Estimate
-    from lakehouse.records.history import Record
+    from lakehouse.records.history import DayRecord
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def plan_days(
     return plans
 
 
-def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimate:
+def _cost(kept: Sequence[DayRecord], builds: Sequence[Collection[date]]) -> Estimate:
     from lakehouse.records.estimate import Estimate, estimate
 
     costs = [estimate(kept, len(days)) for days in builds if days]

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import Record, latest_records
+from lakehouse.records.history import DayRecord, latest_records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
 from lakehouse.store import parquet
@@ -75,7 +75,7 @@ class _Days:
 
     rows: Mapping[date, int]
     quarantined: Mapping[date, int]
-    records: Mapping[date, Record] = field(default_factory=dict)
+    records: Mapping[date, DayRecord] = field(default_factory=dict)
 
 
 def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, last: date | None = None) -> list[Link]:

@@ -55,7 +55,7 @@ SCHEMA = T.StructType(
 
 
 @dataclass(frozen=True)
-class Record:
+class QuarantineRecord:
     """What one commit left in the quarantine of one day: rows by the rules they broke."""
 
     day: date
@@ -121,7 +121,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
         table: whose quarantine.
         days: only these; None: all.
     """
-    by_day: dict[date, list[Record]] = {}
+    by_day: dict[date, list[QuarantineRecord]] = {}
     for record in _records(root, table, days):
         by_day.setdefault(record.day, []).append(record)
     decided = discarded(root, table.id)
@@ -140,7 +140,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     return found
 
 
-def _add_past(standing: Mapping[int, Sequence[Failure]], record: Record) -> None:
+def _add_past(standing: Mapping[int, Sequence[Failure]], record: QuarantineRecord) -> None:
     """Take in an older record; the newest that judged comes first."""
     for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
         for each in standing[row]:
@@ -205,7 +205,7 @@ def project_failures(root: Path, table: Table) -> int:
     return 0  # others project all the time; the next build goes on
 
 
-def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[Record]:
+def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantineRecord]:
     projected = open_snapshot(table_path(root, FAILURES))
     known = [_record(row) for row in rows_about(projected, table.id, days)]
     side = open_snapshot(table_path(root, table.quarantine_id))
@@ -224,7 +224,7 @@ def unprojected_days(side: Snapshot, table: Table, done: int) -> set[date]:
     return {record.day for record in _newer(side, table, done)} if side.version > done else set()
 
 
-def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
+def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRecord]:
     """Records of the log's versions after `done`, the oldest first: one for each day whose files changed.
 
     What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
@@ -240,7 +240,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
     def files_of(day: date) -> dict[str, DataFile]:
         return known[day] if day in known else {file.path: file for file in now.get(day, ())}
 
-    found: list[list[Record]] = []
+    found: list[list[QuarantineRecord]] = []
     position = side.partition_by.index(table.day_column)
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
         by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
@@ -258,7 +258,9 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
     return [record for records in reversed(found) for record in records]
 
 
-def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]) -> list[Record]:
+def _of_entry(
+    table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]
+) -> list[QuarantineRecord]:
     """What an entry left of each day it changed."""
     run_id = str(entry.facts.get("lakehouse.run_id", ""))
     judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
@@ -269,7 +271,7 @@ def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, C
         except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
             continue
         code = str(entry.facts.get("lakehouse.code_version", ""))
-        found.append(Record(day, entry.version, entry.time, run_id, code, judged, rows))
+        found.append(QuarantineRecord(day, entry.version, entry.time, run_id, code, judged, rows))
     return found
 
 
@@ -323,13 +325,13 @@ def _number(kind: str, values: Sequence[Any]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: QuarantineRecord) -> dict[str, Any]:
     rows = [(",".join(rules), list(ids)) for rules, ids in record.rows.items()]
     return {**record.__dict__, "rows": rows}
 
 
-def _record(row: Mapping[str, Any]) -> Record:
+def _record(row: Mapping[str, Any]) -> QuarantineRecord:
     rows = {tuple(rules.split(",")) if rules else (): ids for rules, ids in row["rows"] or ()}
-    return Record(
+    return QuarantineRecord(
         row["day"], row["version"], row["at"].astimezone(UTC), row["run_id"], row["code_version"], row["judged"], rows
     )

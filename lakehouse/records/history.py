@@ -97,7 +97,7 @@ _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
 
 
 @dataclass(frozen=True)
-class Record:
+class DayRecord:
     """What one commit published for one day. `figures` are those of `DayMetrics.as_json`."""
 
     table: str
@@ -138,7 +138,7 @@ def plain(number: object) -> Decimal:
 
 def records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
-) -> list[Record]:
+) -> list[DayRecord]:
     """Every record of what a table published, oldest commit first: the projected ones, and the log for what came after.
 
     Args:
@@ -152,7 +152,7 @@ def records(
     return sorted(known, key=lambda each: (each.version, each.day))
 
 
-def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
+def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, DayRecord]:
     """The record of each day that says how its checks stand: the newest build, published or not.
 
     A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
@@ -163,7 +163,7 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
         days: only these; None: all.
     """
     projected, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
-    found: dict[date, Record] = {}
+    found: dict[date, DayRecord] = {}
     for each in sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version):
         before = found.get(each.day)
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
@@ -173,7 +173,7 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
 
 def latest_records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
-) -> dict[date, Record]:
+) -> dict[date, DayRecord]:
     """The newest record of each day: what readers see now. The arguments are those of `records`.
 
     Args:
@@ -208,7 +208,7 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
 
 def _kept(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
-) -> tuple[Iterable[dict[str, Any]], list[Record]]:
+) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     """What a table published: projected rows, with some columns or all, and the records that its log has beyond them."""
     projected, newer = _all(root, table, days, columns)
     return (row for row in projected if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
@@ -216,7 +216,7 @@ def _kept(
 
 def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
-) -> tuple[Iterable[dict[str, Any]], list[Record]]:
+) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
     newer = _newer(open_snapshot(table_path(root, table)), table, projected.transaction(table))
     return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
@@ -250,7 +250,7 @@ def _target(root: Path) -> Target:
     return ops_target(root, HISTORY, SCHEMA, "What each commit published, by day")
 
 
-def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
+def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     """Records of the log's versions after `done`, up to the snapshot's."""
     if not snapshot.exists:
         return []
@@ -261,12 +261,12 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
     return [record for entry in newer for record in _of_commit(table, entry)]
 
 
-def _of_commit(table: str, entry: Entry) -> Iterable[Record]:
+def _of_commit(table: str, entry: Entry) -> Iterable[DayRecord]:
     operation = str(entry.facts.get("lakehouse.operation", "publish"))
     told = [(day, operation, figures) for day, figures in entry.figures.items()]
     told += [(day, JUDGE, figures) for day, figures in _loaded(entry.facts.get(JUDGED)).items()]
     for day, kind, figures in told:
-        yield Record(
+        yield DayRecord(
             table,
             date.fromisoformat(day),
             entry.version,
@@ -284,7 +284,7 @@ def _loaded(value: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: DayRecord) -> dict[str, Any]:
     figures = record.figures
     profile = figures.get("profile", {})
     return {
@@ -307,14 +307,14 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def _record(table: str, row: Mapping[str, Any]) -> Record:
+def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
     figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row.get("profile") else {}
     figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
     figures |= {"checks": {name: dict(each) for name, each in row["checks"]}} if row.get("checks") else {}
-    return Record(
+    return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip

@@ -7,17 +7,17 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from lakehouse.records.estimate import estimate
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 
 DAY = date(2026, 3, 2)
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 
-def built(version: int, days: int, seconds: float, operation: str = "publish") -> list[Record]:
+def built(version: int, days: int, seconds: float, operation: str = "publish") -> list[DayRecord]:
     """One build of that many days, a hundred rows each."""
     figures = {"rows": 100, "seconds": seconds}
     return [
-        Record("silver.sales", DAY + timedelta(days=n), version, NOW, "run", "v1", operation, {}, figures)
+        DayRecord("silver.sales", DAY + timedelta(days=n), version, NOW, "run", "v1", operation, {}, figures)
         for n in range(days)
     ]
 

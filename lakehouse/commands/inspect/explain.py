@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lakehouse.contracts import Table
     from lakehouse.lineage.provenance import Step
-    from lakehouse.records.history import Record
+    from lakehouse.records.history import DayRecord
 
 MOST_MATCHES = 20
 
@@ -221,12 +221,12 @@ def shown(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
     return shown_row(row, step.table.pii)
 
 
-def _distinct(step: Step) -> list[Record]:
+def _distinct(step: Step) -> list[DayRecord]:
     found = {each.version: each for each in sorted(step.commits.values(), key=lambda record: record.day)}
     return [found[version] for version in sorted(found)]
 
 
-def _commit(record: Record, contract: Table) -> dict[str, Any]:
+def _commit(record: DayRecord, contract: Table) -> dict[str, Any]:
     return {
         "version": record.version,
         "time": record.at,
