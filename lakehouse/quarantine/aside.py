@@ -13,7 +13,7 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.read.lake import table_path
 from lakehouse.read.promote import RESCUED
-from lakehouse.records.failures import Failure, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures, identified
 from lakehouse.records.ledger import Wanted
 
 HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
@@ -70,7 +70,7 @@ def shown_rows(
     return rows
 
 
-def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
+def _shown(cells: Mapping[str, Any], each: QuarantinedRow) -> dict[str, Any]:
     return {
         **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
         **shown_row(cells, ()),

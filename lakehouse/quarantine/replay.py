@@ -19,7 +19,7 @@ from lakehouse.build.touched import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import Failure, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures, identified
 from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, Chosen, Entry, Rules, Wanted, open_replays, write
 
 PUBLISHED, QUARANTINED, GONE, HELD_BACK = "published", "quarantined", "gone", "held back"
@@ -39,7 +39,7 @@ class ReplayPlan:
 
     table: Table
     wanted: Wanted
-    chosen: Sequence[Failure]
+    chosen: Sequence[QuarantinedRow]
     build: Sequence[date]
     same: Sequence[date]
     gone: Sequence[date]
@@ -165,7 +165,7 @@ def discard(
     return write(root, Entry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))
 
 
-def by_rules(chosen: Sequence[Failure]) -> dict[date, dict[Rules, list[int]]]:
+def by_rules(chosen: Sequence[QuarantinedRow]) -> dict[date, dict[Rules, list[int]]]:
     """Rows by day and broken rules, as the ledger keeps them."""
     found: dict[date, dict[Rules, list[int]]] = {}
     for each in chosen:

@@ -17,7 +17,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import FAILURES, Depth, Failure, depth_of, failures, unprojected_days
+from lakehouse.records.failures import FAILURES, Depth, QuarantinedRow, depth_of, failures, unprojected_days
 from lakehouse.records.ledger import LEDGER
 from lakehouse.records.ops import rows_about
 
@@ -64,8 +64,8 @@ def _name(snapshot: Snapshot) -> str:
     return str(snapshot.metadata.id) if snapshot.metadata else "none"
 
 
-def _by_day(found: list[Failure]) -> dict[str, Mapping[str, Any]]:
-    by_day: dict[date, list[Failure]] = {}
+def _by_day(found: list[QuarantinedRow]) -> dict[str, Mapping[str, Any]]:
+    by_day: dict[date, list[QuarantinedRow]] = {}
     for each in found:
         by_day.setdefault(each.day, []).append(each)
     days: dict[str, Mapping[str, Any]] = {}

@@ -68,7 +68,7 @@ class QuarantineRecord:
 
 
 @dataclass
-class Failure:
+class QuarantinedRow:
     """One row in quarantine.
 
     Attributes:
@@ -113,7 +113,7 @@ class Depth:
         return self.at - self.oldest if self.oldest else timedelta(0)
 
 
-def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[Failure]:
+def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantinedRow]:
     """The rows in a table's quarantine, discarded ones included and marked, by day.
 
     Args:
@@ -125,13 +125,13 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     for record in _records(root, table, days):
         by_day.setdefault(record.day, []).append(record)
     decided = discarded(root, table.id)
-    found: list[Failure] = []
+    found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
-        standing: dict[int, list[Failure]] = {}  # rows that nothing tells apart share a number
+        standing: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
         newest = max(kept, key=lambda each: each.version)
         for rules, rows in newest.rows.items():
             for row in rows:
-                each = Failure(day, row, rules, newest.at, newest.at, 0, newest.code_version)
+                each = QuarantinedRow(day, row, rules, newest.at, newest.at, 0, newest.code_version)
                 each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
                 standing.setdefault(row, []).append(each)
         for record in sorted(kept, key=lambda each: each.version, reverse=True):
@@ -140,7 +140,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     return found
 
 
-def _add_past(standing: Mapping[int, Sequence[Failure]], record: QuarantineRecord) -> None:
+def _add_past(standing: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
     """Take in an older record; the newest that judged comes first."""
     for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
         for each in standing[row]:
@@ -151,7 +151,7 @@ def _add_past(standing: Mapping[int, Sequence[Failure]], record: QuarantineRecor
                 each.times += 1
 
 
-def depth_of(found: Iterable[Failure], at: datetime) -> Depth:
+def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
     """Rows, rules and age of a quarantine; discarded rows count apart."""
     depth = Depth(at)
     for each in found:

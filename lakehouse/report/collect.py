@@ -14,7 +14,7 @@ from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import Failure, failures
+from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.history import DayRecord, records
 from lakehouse.report.figures import (
     Cell,
@@ -158,9 +158,9 @@ def _states(
     return states
 
 
-def _quarantine(table: Table, aside: Sequence[Failure]) -> list[Waiting]:
+def _quarantine(table: Table, aside: Sequence[QuarantinedRow]) -> list[Waiting]:
     meaning = {rule.name: rule.describes for rule in table.rules}
-    by_rule: dict[str, list[Failure]] = {}
+    by_rule: dict[str, list[QuarantinedRow]] = {}
     for each in aside:
         for rule in each.rules if not each.discarded else ():
             by_rule.setdefault(rule, []).append(each)

@@ -17,7 +17,7 @@ from lakehouse.settings import Settings, get_settings
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
-    from lakehouse.records.failures import Failure
+    from lakehouse.records.failures import QuarantinedRow
 
 TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table.")]
 DiscardedOption = Annotated[bool, typer.Option("--discarded", help="Rows that were discarded, instead of the others.")]
@@ -70,7 +70,7 @@ def list_(
         wanted = wanted_rows(each if name else None, rule, day, code)
         rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
         total += len(rows)
-        groups: dict[tuple[date, str, str], list[Failure]] = {}
+        groups: dict[tuple[date, str, str], list[QuarantinedRow]] = {}
         for row in rows:
             for broken in row.rules:
                 groups.setdefault((row.day, broken, row.code_version), []).append(row)
