@@ -18,7 +18,7 @@ from lakehouse.errors import HistoryGoneError
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One commit.
 
     Attributes:
@@ -64,7 +64,7 @@ class Version:
     Rows are None where files without statistics, which alone could say, are gone.
     """
 
-    entry: Entry
+    entry: LogEntry
     days: Collection[date]
     rows_before: int | None
     rows: int | None
@@ -82,7 +82,7 @@ def oldest_entry(path: Path) -> int:
     return int(min(names)) if names else -1
 
 
-def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry:
+def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEntry:
     """One log entry.
 
     Args:
@@ -123,10 +123,10 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
                     changes_rows |= action["dataChange"]
     # Milliseconds; a writer that says none leaves the file's own time, which a copy of the table does not keep.
     moment = datetime.fromtimestamp(facts["timestamp"] / 1000 if "timestamp" in facts else _modified(log), UTC)
-    return Entry(version, moment, facts, added, removed, changes_rows, transactions)
+    return LogEntry(version, moment, facts, added, removed, changes_rows, transactions)
 
 
-def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
+def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[LogEntry]:
     """The log entries of some versions, in order.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import store
-from lakehouse.delta.log import Entry, entries, oldest_entry, read_entry, version_before
+from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.snapshot import open_snapshot
 
 QUARANTINE_VERSION = "lakehouse.quarantine_version"
@@ -34,7 +34,7 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
     newest = open_snapshot(side).version
     if newest < 0:
         return None
-    runs: Mapping[str, list[Entry]] | None = None
+    runs: Mapping[str, list[LogEntry]] | None = None
     found = []
     for number in range(version, max(oldest_entry(main), 0) - 1, -1):
         facts = _facts(main, number)
@@ -50,8 +50,8 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
     return version_before(side, read_entry(main, version, ()).time)
 
 
-def _by_run(side: Path, newest: int) -> Mapping[str, list[Entry]]:
-    found: dict[str, list[Entry]] = defaultdict(list)
+def _by_run(side: Path, newest: int) -> Mapping[str, list[LogEntry]]:
+    found: dict[str, list[LogEntry]] = defaultdict(list)
     for entry in entries(side, max(oldest_entry(side), 0), newest, ()):
         found[str(entry.facts.get("lakehouse.run_id", ""))].append(entry)
     return found

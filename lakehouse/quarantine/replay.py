@@ -20,7 +20,18 @@ from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import QuarantinedRow, failures, identified
-from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, Chosen, Entry, Rules, Wanted, open_replays, write
+from lakehouse.records.ledger import (
+    DISCARD,
+    KEEP,
+    REPLAY,
+    REPLAYED,
+    Chosen,
+    LedgerEntry,
+    Rules,
+    Wanted,
+    open_replays,
+    write,
+)
 
 PUBLISHED, QUARANTINED, GONE, HELD_BACK = "published", "quarantined", "gone", "held back"
 
@@ -43,7 +54,7 @@ class ReplayPlan:
     build: Sequence[date]
     same: Sequence[date]
     gone: Sequence[date]
-    unfinished: Sequence[Entry]
+    unfinished: Sequence[LedgerEntry]
 
     @property
     def nothing_to_do(self) -> bool:
@@ -79,7 +90,7 @@ def carry_out(
     *,
     who: str,
     now: Callable[[], datetime],
-) -> list[Entry]:
+) -> list[LedgerEntry]:
     """Build the days of a plan and what depends on them, and write down what became of the rows.
 
     Args:
@@ -97,7 +108,7 @@ def carry_out(
     if plan.build and plan.chosen:
         known = {(day, row) for each in begun for day, rows in each.chosen.items() for row in chain(*rows.values())}
         if {(each.day, each.row) for each in plan.chosen} - known:  # else these rows were begun before, and killed
-            entry = Entry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
+            entry = LedgerEntry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
             begun.append(write(root, entry))
     failpoint(plan.table.id, "after-replay-begun")
     runs = execute(plan.build)
@@ -147,7 +158,7 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
 
 def discard(
     root: Path, table: Table, wanted: Wanted, *, who: str, at: datetime, reason: str, undo: bool = False
-) -> Entry | None:
+) -> LedgerEntry | None:
     """Take rows out of every count, or take that back; None where no row is left to decide about.
 
     Args:
@@ -162,7 +173,7 @@ def discard(
     chosen = [each for each in failures(root, table) if each.fits(wanted) and each.discarded == undo]
     if not chosen:
         return None
-    return write(root, Entry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))
+    return write(root, LedgerEntry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))
 
 
 def by_rules(chosen: Sequence[QuarantinedRow]) -> dict[date, dict[Rules, list[int]]]:

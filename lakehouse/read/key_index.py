@@ -34,7 +34,7 @@ _ABOUT = "_files.json"  # Spark reads no file whose name begins so
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _IndexEntry:
     path: Path
     files: frozenset[str]
 
@@ -67,7 +67,7 @@ def days_of_keys(lake: Lake, table: Table, snapshot: Snapshot) -> DataFrame:
     return _rows(lake, table, snapshot, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
 
 
-def _choose(folder: Path, live: Collection[str]) -> tuple[list[_Entry], list[str]]:
+def _choose(folder: Path, live: Collection[str]) -> tuple[list[_IndexEntry], list[str]]:
     """Entries that are mostly about live files, as few as cover what they can, and the files that are in none."""
     left = set(live)
     chosen = []
@@ -79,12 +79,12 @@ def _choose(folder: Path, live: Collection[str]) -> tuple[list[_Entry], list[str
     return chosen, sorted(left)
 
 
-def _entries(folder: Path) -> list[_Entry]:
+def _entries(folder: Path) -> list[_IndexEntry]:
     """Every entry that is whole: it is renamed into its place with the list of its files."""
     found = []
     for path in store.listed(folder, "[!.]*"):
         try:
-            found.append(_Entry(path, frozenset(json.loads(store.read_text(path / _ABOUT)))))
+            found.append(_IndexEntry(path, frozenset(json.loads(store.read_text(path / _ABOUT)))))
         except (OSError, ValueError):  # taken away meanwhile, or damaged: its files are read themselves
             continue
     return found
@@ -94,7 +94,7 @@ def _rows(
     lake: Lake,
     table: Table,
     snapshot: Snapshot,
-    entries: Sequence[_Entry],
+    entries: Sequence[_IndexEntry],
     loose: Sequence[DataFile],
     live: Collection[str],
 ) -> DataFrame:

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.files import DataFile, as_date
-from lakehouse.delta.log import Entry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
@@ -259,7 +259,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
 
 
 def _of_entry(
-    table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]
+    table: Table, side: Snapshot, entry: LogEntry, after: Mapping[date, Collection[DataFile]]
 ) -> list[QuarantineRecord]:
     """What an entry left of each day it changed."""
     run_id = str(entry.facts.get("lakehouse.run_id", ""))

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.log import Entry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
@@ -261,7 +261,7 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     return [record for entry in newer for record in _of_commit(table, entry)]
 
 
-def _of_commit(table: str, entry: Entry) -> Iterable[DayRecord]:
+def _of_commit(table: str, entry: LogEntry) -> Iterable[DayRecord]:
     operation = str(entry.facts.get("lakehouse.operation", "publish"))
     told = [(day, operation, figures) for day, figures in entry.figures.items()]
     told += [(day, JUDGE, figures) for day, figures in _loaded(entry.facts.get(JUDGED)).items()]

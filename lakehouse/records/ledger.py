@@ -67,7 +67,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger; no personal data, rows are numbers."""
 
     table: str
@@ -99,13 +99,13 @@ class Entry:
         return counted
 
 
-def entries(root: Path, table: str) -> list[Entry]:
+def entries(root: Path, table: str) -> list[LedgerEntry]:
     """Every entry about a table, oldest first."""
     found = [_entry(table, row) for row in rows_about(open_snapshot(table_path(root, LEDGER)), table)]
     return sorted(found, key=lambda each: (each.number, each.at, each.action == REPLAYED))
 
 
-def write(root: Path, entry: Entry) -> Entry:
+def write(root: Path, entry: LedgerEntry) -> LedgerEntry:
     """Append an entry and return it with its number and id; the same decision made twice at once is one entry."""
     if not entry.id:
         number = len(entries(root, entry.table))
@@ -117,7 +117,7 @@ def write(root: Path, entry: Entry) -> Entry:
     return entry
 
 
-def open_replays(root: Path, table: str) -> list[Entry]:
+def open_replays(root: Path, table: str) -> list[LedgerEntry]:
     """Replays that were begun and whose end was never written: their process broke or was killed."""
     known = entries(root, table)
     ended = {each.id for each in known if each.action == REPLAYED}
@@ -140,7 +140,7 @@ def discarded(root: Path, table: str) -> dict[tuple[date, int], frozenset[str]]:
     return found
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "number": entry.number,
@@ -164,11 +164,11 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(table: str, row: Mapping[str, Any]) -> Entry:
+def _entry(table: str, row: Mapping[str, Any]) -> LedgerEntry:
     chosen: dict[date, dict[Rules, Sequence[int]]] = {}
     for each in row["chosen"] or ():
         chosen.setdefault(each["day"], {})[tuple(each["rules"])] = each["ids"]
-    return Entry(
+    return LedgerEntry(
         table,
         row["action"],
         row["who"],

@@ -19,7 +19,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import (
-    Entry,
+    LogEntry,
     days_of,
     entries,
     figures_of,
@@ -191,7 +191,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
 
 
 def _exchange(
-    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[Entry], days: Collection[date] | None
+    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[LogEntry], days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(base.files, days), of_days(wanted.files, days)
     # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
@@ -298,7 +298,7 @@ def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
         )
 
 
-def _refuse_torn(table: Table, between: Sequence[Entry], days: set[date]) -> None:
+def _refuse_torn(table: Table, between: Sequence[LogEntry], days: set[date]) -> None:
     """Rows of an upsert table move between days: what one commit replaced together goes back together."""
     for entry in between:
         touched = days_of([*entry.added.values(), *entry.removed.values()])

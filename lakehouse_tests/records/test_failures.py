@@ -27,7 +27,7 @@ from lakehouse.records import depth
 from lakehouse.records import failures as module
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import FAILURES, depth_of, failures, judge_depth, project_failures
-from lakehouse.records.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
+from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.making import Row, model, rows_of, stage_rows, table
 
@@ -199,7 +199,7 @@ def test_rows_without_key_or_origin_are_told_apart_by_their_columns(store: Lake,
     assert {each.row for each in failures(root, made)} < ids
 
 
-def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> Entry | None:
+def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> LedgerEntry | None:
     """Discard rows, or take it back."""
     made = store.table("silver.sales")
     return discard(store.settings.root, made, wanted, who="ann", at=NOW, reason="no sale", undo=undo)
@@ -323,7 +323,7 @@ def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetA
         project_failures(root, made)
         assert same() == (wanted, 0)
     chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
-    write(root, Entry(made.id, DISCARD, "somebody", NOW, chosen))
+    write(root, LedgerEntry(made.id, DISCARD, "somebody", NOW, chosen))
     assert same() == (1, 1)
     set_aside(TUESDAY, [])
     project_failures(root, made)

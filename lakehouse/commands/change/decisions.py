@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakehouse.contracts import Table
     from lakehouse.quarantine.replay import ReplayPlan
     from lakehouse.read.lake import Lake
-    from lakehouse.records.ledger import Entry
+    from lakehouse.records.ledger import LedgerEntry
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which rows and days are meant; write nothing.")]
 
@@ -149,14 +149,14 @@ def discard(
     """
     from lakehouse.quarantine.replay import by_rules, discard
     from lakehouse.records.failures import failures
-    from lakehouse.records.ledger import DISCARD, KEEP, Entry
+    from lakehouse.records.ledger import DISCARD, KEEP, LedgerEntry
 
     settings, contract = get_settings(), chosen_table(name)
     wanted = wanted_rows(contract, rule, day, code)
     now = datetime.now(UTC)
     if dry_run:
         rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
-        entry: Entry | None = Entry(
+        entry: LedgerEntry | None = LedgerEntry(
             contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason
         )
     else:
@@ -220,7 +220,9 @@ def _broke(report: Report) -> bool:
     )
 
 
-def _tell(plan: ReplayPlan, ended: Sequence[Entry], report: Report, as_json: bool, *, dry_run: bool = False) -> None:
+def _tell(
+    plan: ReplayPlan, ended: Sequence[LedgerEntry], report: Report, as_json: bool, *, dry_run: bool = False
+) -> None:
     if as_json:
         print_json(
             {
@@ -278,7 +280,7 @@ def _say_inputs_behind(lake: Lake, contract: Table) -> None:
             )
 
 
-def _filter(entry: Entry) -> str:
+def _filter(entry: LedgerEntry) -> str:
     wanted = entry.wanted
     named = {"rule": wanted.rule, "day": wanted.day, "code": wanted.code_version}
     return ", ".join(f"{key} {value}" for key, value in named.items() if value is not None) or "all"
@@ -288,7 +290,7 @@ def _counts(counted_by: Any) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in sorted(counted_by.items(), key=lambda kv: -kv[1]))
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "at": entry.at,
