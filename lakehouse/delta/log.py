@@ -58,7 +58,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True)
-class Version:
+class TableVersion:
     """A version and what its commit changed; `gone` counts those of its files that are not there any more.
 
     Rows are None where files without statistics, which alone could say, are gone.
@@ -206,7 +206,7 @@ def _modified(path: Path) -> float:
     return found.modified if found else 0.0
 
 
-def versions(path: Path, limit: int | None = None) -> list[Version]:
+def versions(path: Path, limit: int | None = None) -> list[TableVersion]:
     """The newest versions of a table, newest first, with what each changed and whether it can still be read.
 
     Args:
@@ -229,14 +229,14 @@ def versions(path: Path, limit: int | None = None) -> list[Version]:
                 there[file.path] = _size(path / file.path) == file.size
         return sum(not there[file.path] for file in files)
 
-    found: list[Version] = []
+    found: list[TableVersion] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
         before = _rows(live.values())
         touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
         live = {name: file for name, file in live.items() if name not in entry.removed}
         live.update(entry.added)
         after = _rows(live.values())
-        found.append(Version(entry, days_of(touched), before, after, gone(live.values())))
+        found.append(TableVersion(entry, days_of(touched), before, after, gone(live.values())))
     return found[::-1]
 
 

@@ -32,7 +32,7 @@ from lakehouse.users import operator
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakehouse.delta.log import Version
+    from lakehouse.delta.log import TableVersion
     from lakehouse.read.lake import Lake
     from lakehouse.versions.restore import Restore
 
@@ -101,7 +101,7 @@ def history(
         say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
 
 
-def _as_json(version: Version) -> dict[str, Any]:
+def _as_json(version: TableVersion) -> dict[str, Any]:
     entry, facts = version.entry, version.entry.facts
     restored = facts.get("lakehouse.restored_version")
     inputs = facts.get("lakehouse.inputs")
