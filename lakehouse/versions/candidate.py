@@ -28,7 +28,7 @@ from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
-from lakehouse.versions.restore import Exchange, carry_out, named_again, of_days
+from lakehouse.versions.restore import Exchange, commit_exchange, named_again, of_days
 
 _NAMED = 5  # days named in one message
 
@@ -209,12 +209,12 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(table.id, "before-quarantine-swap")
-            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            belongs[QUARANTINE_VERSION] = str(commit_exchange(side, facts))
             failpoint(table.id, "after-quarantine-swap")
     committed = None
     if not main.nothing:
         figures = figures_of(candidate.main, table.day_column, candidate.days)
-        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
+        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": figures})
         failpoint(table.id, "after-swap")
         project_history(lake.settings.root, lake.snapshot(table.id), table.id)
     before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))

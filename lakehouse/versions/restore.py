@@ -180,11 +180,11 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(name, "before-quarantine-restore")
-            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            belongs[QUARANTINE_VERSION] = str(commit_exchange(side, facts))
             failpoint(name, "after-quarantine-restore")
     committed = None
     if not main.nothing:
-        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
+        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
         project_history(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
@@ -238,7 +238,7 @@ def named_again(change: Exchange) -> Exchange:
     return replace(change, added=added)
 
 
-def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
     """Commit an exchange whose files are in the table's folder; returns its version.
 
     Raises:
