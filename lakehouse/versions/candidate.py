@@ -143,7 +143,7 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
 
 
-def changed_days(live: Snapshot, candidate: Candidate) -> list[date]:
+def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:
     """The candidate's days that have changed in the live table since they were built, in order.
 
     A live day that is as it was then, or holds the candidate's own files, has not; merging files is no change.
@@ -246,7 +246,7 @@ def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[d
         )
     if table.upsert and kept:
         raise UndoRefusedError(_torn(table, kept))
-    changed = changed_days(live, candidate)
+    changed = overtaken_days(live, candidate)
     if changed and not force:
         raise UndoRefusedError(
             f"{table.id}: {len(changed)} day(s) were published after the candidate's were built: {_listed(changed)}. "
