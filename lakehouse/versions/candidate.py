@@ -189,12 +189,12 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     days = candidate.days if kept else None
     if kept:
         live = ensure_table(target)  # columns that the candidate adds are nulls in the days that stay
-    main = _exchange(target, live, candidate.main, candidate, days)
+    main = _swapping(target, live, candidate.main, candidate, days)
     side = None
     if side_target is not None and candidate.side is not None and candidate.side.version >= 0:
         side_live = ensure_table(side_target) if days else lake.snapshot(table.quarantine_id)
         side_live = side_live if side_live.version >= 0 else ensure_table(side_target)
-        side = _exchange(side_target, side_live, candidate.side, candidate, days)
+        side = _swapping(side_target, side_live, candidate.side, candidate, days)
     main, side = named_again(main), None if side is None else named_again(side)
     facts = {
         **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
@@ -255,7 +255,7 @@ def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[d
         )
 
 
-def _exchange(
+def _swapping(
     target: Target, live: Snapshot, wanted: Snapshot, candidate: Candidate, days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(live.files, days), of_days(wanted.files, days)

@@ -135,14 +135,14 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
         _refuse_columns(table, base, wanted)
         if table.upsert:
             _refuse_torn(table, between, set(days))
-    main = _exchange(target, base, wanted, between, days)
+    main = _restoring(target, base, wanted, between, days)
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
         side_base = lake.snapshot(table.quarantine_id)
         before = quarantine_at(target.path, version, side_target.path)
         then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
         since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
-        side = _exchange(side_target, side_base, then, list(since), days)
+        side = _restoring(side_target, side_base, then, list(since), days)
     for each in (side, main):
         if each is not None and (gone := gone_files(each.target.path, each.added)):
             raise _gone(each, gone)
@@ -190,7 +190,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
     return replace(plan, committed=committed)
 
 
-def _exchange(
+def _restoring(
     target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[LogEntry], days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(base.files, days), of_days(wanted.files, days)
