@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.intake import take
-from lakehouse.build.laps import Clock
+from lakehouse.build.laps import Stopwatch
 from lakehouse.build.plan import Plan, make_plan, window
 from lakehouse.build.publish import UNCHANGED, BuildResult, DayResult, Job, Publisher
 from lakehouse.build.slices import FanOut, Slicing
@@ -74,7 +74,7 @@ def _build(
     lake: Lake, table: Table, asked: list[date], run_id: str, force: bool, slicing: Slicing | None
 ) -> BuildResult:
     seconds: dict[str, float] = {}
-    clock = Clock(seconds)
+    clock = Stopwatch(seconds)
     publisher = Publisher(lake, table)
     plan = make_plan(lake, table, asked)
     result = BuildResult(table, publisher.base.version, plan.versions, seconds=seconds)
@@ -91,7 +91,7 @@ def _build(
         clock.lap("read")
         publisher.publish(job, result, run_id)
     if table.rules:
-        clock = Clock(seconds)
+        clock = Stopwatch(seconds)
         project_failures(lake.settings.root, table)
         result.quarantine = depth_now(lake.settings.root, table, datetime.now(UTC))
         if table.clock:

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import store
-from lakehouse.build.laps import Clock
+from lakehouse.build.laps import Stopwatch
 from lakehouse.build.publish import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.space import said_when_full
 from lakehouse.build.stage import stage
@@ -133,7 +133,7 @@ class _Intake:
         self._result = BuildResult(table, self._base.version, {})
 
     def run(self, *, whole: bool) -> BuildResult:
-        result, clock = self._result, Clock(self._result.seconds)
+        result, clock = self._result, Stopwatch(self._result.seconds)
         held = self._base.rows_by_day(self._table.day_column)
         for day in self._asked:
             result.days[day] = DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0)))

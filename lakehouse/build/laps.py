@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-class Clock:
+class Stopwatch:
     """Adds seconds by phase to a mapping."""
 
     def __init__(self, seconds: dict[str, float]) -> None:

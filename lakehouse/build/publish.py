@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lakehouse.build.laps import Clock
+from lakehouse.build.laps import Stopwatch
 from lakehouse.build.late import rules_for
 from lakehouse.build.late_only import late_only
 from lakehouse.build.slices import FanOut, Slices
@@ -144,7 +144,7 @@ class Publisher:
             self._publish(job, result, run_id)
 
     def _publish(self, job: Job, result: BuildResult, run_id: str) -> None:
-        clock = Clock(result.seconds)
+        clock = Stopwatch(result.seconds)
         with ExitStack() as stack:
             files: list[StagedFile] = []
             if job.frame is not None or job.fan_out is not None:
