@@ -48,7 +48,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class Mark:
+class Watermark:
     """Where a batch ended.
 
     Attributes:
@@ -72,15 +72,15 @@ class Mark:
     since: int
 
     def transactions(self, extract: Extract) -> dict[str, int]:
-        """The mark as application transactions."""
+        """The watermark as application transactions."""
         return {f"intake/{extract.source}/{name}": value for name, value in vars(self).items()}
 
 
-def mark_of(snapshot: Snapshot, extract: Extract) -> Mark | None:
-    """The mark that a table's log has; None before the first batch."""
-    held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in Mark.__dataclass_fields__}
+def watermark_of(snapshot: Snapshot, extract: Extract) -> Watermark | None:
+    """The watermark that a table's log has; None before the first batch."""
+    held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in Watermark.__dataclass_fields__}
     known = {name: value for name, value in held.items() if value is not None}
-    return Mark(**known) if len(known) == len(held) else None
+    return Watermark(**known) if len(known) == len(held) else None
 
 
 def take(lake: Lake, table: Table, days: Iterable[date], *, run_id: str, whole: bool = False) -> BuildResult:
@@ -129,7 +129,7 @@ class _Intake:
         self._asked = asked
         self._target, _ = targets(lake, table)
         self._base = ensure_table(self._target)
-        self._mark = mark_of(self._base, self._extract)
+        self._reached = watermark_of(self._base, self._extract)
         self._result = BuildResult(table, self._base.version, {})
 
     def run(self, *, whole: bool) -> BuildResult:
@@ -146,13 +146,13 @@ class _Intake:
         moment = database.moment()
         apart = clock_apart(moment, asked, datetime.now(UTC))
         why = self._why_whole(moment)
-        mark = self._next_mark(moment, anew=bool(why))
-        why = why or self._why_again(mark) or ("asked for" if whole else "")
-        reading = self._reading(mark, whole=bool(why))
+        reached = self._next_watermark(moment, anew=bool(why))
+        why = why or self._why_again(reached) or ("asked for" if whole else "")
+        reading = self._reading(reached, whole=bool(why))
         clock.lap("plan")
         folder = self._target.path / "staged" / uuid.uuid4().hex
         try:
-            frame = self._frame(database.rows(reading), reading, moment, mark)
+            frame = self._frame(database.rows(reading), reading, moment, reached)
             failpoint(self._table.id, "before-stage")
             files = self._staged(frame, folder, database)
             failpoint(self._table.id, "after-stage")
@@ -164,7 +164,7 @@ class _Intake:
             clock.lap("audit")
             metrics.checks = failed_checks(outcomes)
             if files and not blocked:
-                self._commit(files, metrics, moment, mark, why)
+                self._commit(files, metrics, moment, reached, why)
             else:
                 self._judge(metrics, moment.day)
             clock.lap("commit")
@@ -175,7 +175,7 @@ class _Intake:
             added = metrics.rows if status == PUBLISHED and day == moment.day else 0
             result.days[day] = DayResult(status, DayMetrics(day, rows=held.get(day, 0) + added), outcomes)
         result.outcomes = outcomes
-        result.facts |= self._facts(files, metrics, moment, mark, why)
+        result.facts |= self._facts(files, metrics, moment, reached, why)
         return result
 
     def _staged(self, frame: DataFrame, folder: Path, database: Database) -> list[StagedFile]:
@@ -195,48 +195,48 @@ class _Intake:
             frame = frame.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
         return self._staged(frame, folder, database)  # the source is read again, and may name others by now
 
-    def _next_mark(self, moment: Moment, *, anew: bool) -> Mark:
-        batch = self._mark.batch + 1 if self._mark else 1
-        since = self._mark.since if self._mark and not anew else batch
+    def _next_watermark(self, moment: Moment, *, anew: bool) -> Watermark:
+        batch = self._reached.batch + 1 if self._reached else 1
+        since = self._reached.since if self._reached and not anew else batch
         watermark = moment.at - self._extract.lag // _MICROSECOND
-        if self._mark and not anew:  # the database's clock may have been put back
-            watermark = max(watermark, self._mark.watermark)
+        if self._reached and not anew:  # the database's clock may have been put back
+            watermark = max(watermark, self._reached.watermark)
         exact = int(self._extract.mode == EXACT)
         source = fingerprint([moment.identity])
-        return Mark(batch, moment.low, moment.high, watermark, moment.at, source, exact, since)
+        return Watermark(batch, moment.low, moment.high, watermark, moment.at, source, exact, since)
 
     def _why_whole(self, moment: Moment) -> str:
         """Why every row has to be read, and none is known to be here; empty where transactions can be compared."""
-        if self._mark is None:
+        if self._reached is None:
             return "first batch"
-        if self._mark.source != fingerprint([moment.identity]):
+        if self._reached.source != fingerprint([moment.identity]):
             return "another database, table or time line than that of the last batch"
-        if self._mark.high > moment.high:
+        if self._reached.high > moment.high:
             return "the database has been put back: it is behind the last batch"
         return ""
 
-    def _why_again(self, mark: Mark) -> str:
-        return "the mode has changed" if self._mark and self._mark.exact != mark.exact else ""
+    def _why_again(self, reached: Watermark) -> str:
+        return "the mode has changed" if self._reached and self._reached.exact != reached.exact else ""
 
-    def _reading(self, mark: Mark, *, whole: bool) -> Reading:
+    def _reading(self, reached: Watermark, *, whole: bool) -> Reading:
         exact = self._extract.mode == EXACT
-        if whole or self._mark is None:
-            return Reading() if exact else Reading(until=mark.watermark)
+        if whole or self._reached is None:
+            return Reading() if exact else Reading(until=reached.watermark)
         if exact:
-            return Reading(xid=self._mark.xid)
-        return Reading(since=self._mark.watermark - self._extract.overlap // _MICROSECOND, until=mark.watermark)
+            return Reading(xid=self._reached.xid)
+        return Reading(since=self._reached.watermark - self._extract.overlap // _MICROSECOND, until=reached.watermark)
 
-    def _frame(self, rows: DataFrame, reading: Reading, moment: Moment, mark: Mark) -> DataFrame:
+    def _frame(self, rows: DataFrame, reading: Reading, moment: Moment, reached: Watermark) -> DataFrame:
         version = [*self._extract.key, "_xid", "_tombstone"]
         files = self._overlapping(reading)
         if files:
-            known = self._lake.read_files(self._table, self._base, files).where(F.col("_batch") >= mark.since)
+            known = self._lake.read_files(self._table, self._base, files).where(F.col("_batch") >= reached.since)
             rows = rows.join(known.select(*version), version, "left_anti")
         ((parameter, _),) = self._table.inputs.items()
         taken = rows.withColumns(
             {
                 "_arrival_date": F.lit(moment.day),
-                "_batch": F.lit(mark.batch).cast("bigint"),
+                "_batch": F.lit(reached.batch).cast("bigint"),
                 "_ingested_run": F.lit(self._run_id),
                 "_code_version": F.lit(self._table.code_version),
             }
@@ -263,27 +263,29 @@ class _Intake:
         delays: dict[str, Value | None] = {"open_seconds": moment.open_seconds}
         if moment.open_seconds is None and not moment.sees_all:
             delays["open_transactions"] = HIDDEN
-        if compared and self._mark is not None:
-            before = iso(self._mark.watermark)
+        if compared and self._reached is not None:
+            before = iso(self._reached.watermark)
             column = self._extract.updated_at
             texts = [text for f in files for text in parquet.read(f.path, [column])[column].to_pylist()]
             late = [text for text in texts if text is not None and text < before]
             delays["late_rows"] = len(late)
-            delays["late_by_seconds"] = round((self._mark.at - micros(min(late))) / 1e6, 3) if late else 0.0
+            delays["late_by_seconds"] = round((self._reached.at - micros(min(late))) / 1e6, 3) if late else 0.0
         return delays
 
-    def _commit(self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str) -> None:
+    def _commit(
+        self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, reached: Watermark, why: str
+    ) -> None:
         day = moment.day
         before = self._base.rows_by_day(self._table.day_column).get(day, 0)
         seconds = round(sum(self._result.seconds.values()), 3)
         figures = {day.isoformat(): {**metrics.as_json(), "rows": before + metrics.rows, "seconds": seconds}}
         batch = {
-            "number": mark.batch,
+            "number": reached.batch,
             "mode": self._extract.mode,
             "whole": why,
             "rows": metrics.rows,
             "taken_at": iso(moment.at),
-            "watermark": iso(mark.watermark),
+            "watermark": iso(reached.watermark),
             "snapshot": moment.snapshot,
             "source": moment.identity,
             "event_days": _event_days(self._table, files),
@@ -297,7 +299,7 @@ class _Intake:
         }
         failpoint(self._table.id, "before-commit")
         rows = contents(self._table, files, self._base, added=True)
-        commit = Commit(mark.transactions(self._extract) | rows, facts)
+        commit = Commit(reached.transactions(self._extract) | rows, facts)
         self._result.version = append_batch(self._target, self._base, files, commit)
         failpoint(self._table.id, "after-commit")
         project_history(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
@@ -321,16 +323,16 @@ class _Intake:
         project_history(self._lake.settings.root, open_snapshot(self._target.path), self._table.id)
 
     def _facts(
-        self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, mark: Mark, why: str
+        self, files: Sequence[StagedFile], metrics: DayMetrics, moment: Moment, reached: Watermark, why: str
     ) -> dict[str, Any]:
         """The batch for people, as metadata of its materialization."""
         measured = {f"batch/{name}": value for name, value in metrics.source.items() if value is not None}
         return {
-            "batch/number": mark.batch if files else mark.batch - 1,
+            "batch/number": reached.batch if files else reached.batch - 1,
             "batch/rows": sum(file.rows for file in files),
             "batch/mode": self._extract.mode,
             "batch/taken_at": iso(moment.at),
-            "batch/watermark": iso(mark.watermark),
+            "batch/watermark": iso(reached.watermark),
             "batch/snapshot": moment.snapshot,
             "batch/event_days": ", ".join(_event_days(self._table, files)) or "none",
             "batch/lag_seconds": self._extract.lag.total_seconds(),

@@ -43,10 +43,10 @@ from lakehouse.privacy.erase import (
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
 from lakehouse.read.lake import table_path
-from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, marks_key, note
+from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, hmac_key, note
 from lakehouse.records.history import project_history
 from lakehouse.settings import Settings, token_of
-from lakehouse.sources.people import PERSON_FIELDS, Person, canonical_address, canonical_id, person_mark
+from lakehouse.sources.people import PERSON_FIELDS, Person, canonical_address, canonical_id, person_hmac
 
 Days = Mapping[str, Collection[date]]
 """Days by table."""
@@ -210,13 +210,13 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
 
 def _begun(settings: Settings, who: Subject) -> Erasure:
     """The entry of the ledger; the same for the same person until the erasure is done, so that a repeat goes on."""
-    key = marks_key(settings)
-    marks = [*([person_mark("user", who.user, key)] if who.user else [])]
-    marks += [person_mark("email", each, key) for each in who.emails]
+    key = hmac_key(settings)
+    marks = [*([person_hmac("user", who.user, key)] if who.user else [])]
+    marks += [person_hmac("email", each, key) for each in who.emails]
     name = hashlib.sha256("/".join(sorted(marks)).encode()).hexdigest()[:16]
     before = sum(1 for each in erasures(settings.root) if each.state == DONE and each.id.startswith(name))
     # An id that is an address comes from a database as its token.
-    marks += [person_mark("user", token, key) for token in _tokens(settings, who.person.emails)]
+    marks += [person_hmac("user", token, key) for token in _tokens(settings, who.person.emails)]
     return Erasure(f"{name}-{before}", BEGUN, tuple(marks))
 
 

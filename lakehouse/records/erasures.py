@@ -18,7 +18,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, content_of, rewrite
-from lakehouse.sources.people import Lines, Person, person_mark
+from lakehouse.sources.people import Lines, Person, person_hmac
 from lakehouse.store import parquet
 from lakehouse.users import operator
 
@@ -50,7 +50,7 @@ class Erasure:
     at: datetime | None = None
 
 
-def marks_key(settings: Settings) -> bytes:
+def hmac_key(settings: Settings) -> bytes:
     """The key of the HMACs of forgotten people."""
     return settings.kept_key(settings.pii_key_file.with_name("forgotten.key"))
 
@@ -95,12 +95,12 @@ def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dic
     marks = forgotten(settings.root)
     if not marks or not table.person:
         return {}
-    key, found = marks_key(settings), {column: set[str]() for column in table.person}
+    key, found = hmac_key(settings), {column: set[str]() for column in table.person}
     for path in files:
         read = parquet.read(path, list(found))
         for column, ids in found.items():
             texts = {text for text in read[column].to_pylist() if text is not None}
-            ids |= {text for text in texts if person_mark("user", text, key) in marks}
+            ids |= {text for text in texts if person_hmac("user", text, key) in marks}
     return found
 
 
@@ -120,7 +120,7 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
     marks = forgotten(settings.root)
     if not marks or table.landing is None:
         return 0
-    key, lines = marks_key(settings), Lines(table.landing, table.person)
+    key, lines = hmac_key(settings), Lines(table.landing, table.person)
     changed = 0
     for file in files:
         content = content_of(file.path)
@@ -128,7 +128,7 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
             continue
         left = content
         for kind, text in lines.people(content):
-            if person_mark(kind, text, key) in marks:
+            if person_hmac(kind, text, key) in marks:
                 person = Person(text) if kind == "user" else Person(None, frozenset({text}))
                 left, _, _ = lines.without(left, person)
         if left != content:
