@@ -70,17 +70,17 @@ def committed(
     Raises:
         PublishConflictError: where other writers won for so long.
     """
-    mark, refusals = uuid.uuid4().hex, 0
+    commit_id, refusals = uuid.uuid4().hex, 0
     for _ in attempts(patience):
         with _turn(path):
             current = open_snapshot(path)
             commit, own = begin(current), _entry(path, current.version + 1)
             try:
                 if commit is not None:
-                    write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: mark}))
+                    write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: commit_id}))
             except (CommitFailedError, DeltaError, OSError) as error:
                 # The commit may have failed, or its answer may have been lost: only the log can tell.
-                if store.exists(own) and mark.encode() not in store.read(own):
+                if store.exists(own) and commit_id.encode() not in store.read(own):
                     refusals = 0
                     continue
                 if not store.exists(own):

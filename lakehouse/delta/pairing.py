@@ -42,9 +42,9 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
             found.append(int(facts[QUARANTINE_VERSION]))
         elif "lakehouse.run_id" in facts:
             runs = _by_run(side, newest) if runs is None else runs
-            marks = read_entry(main, number, ()).transactions.items()
+            committed = read_entry(main, number, ()).transactions.items()
             own = runs.get(str(facts["lakehouse.run_id"]), [])
-            found += [each.version for each in own if marks <= each.transactions.items()][-1:]
+            found += [each.version for each in own if committed <= each.transactions.items()][-1:]
     if found:
         return min(max(found), newest)
     return version_before(side, read_entry(main, version, ()).time)

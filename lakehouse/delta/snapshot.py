@@ -171,16 +171,16 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
             found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
     kept.clear()
     if found.exists:
-        kept["last"] = _Kept(found, state, _mark(path, found.version))
+        kept["last"] = _Kept(found, state, _identity(path, found.version))
     return found
 
 
 class _Kept(NamedTuple):
-    """The last snapshot of a table, the state of the log's folder before it was read, and its newest entry's mark."""
+    """The last snapshot of a table, the state of the log's folder before it was read, and which its newest entry is."""
 
     snapshot: Snapshot
     state: tuple[int, int]
-    mark: tuple[int, int, int] | None
+    identity: tuple[int, int, int] | None
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +197,7 @@ def _entry(path: Path, version: int) -> Path:
     return path / _LOG / f"{version:020}.json"
 
 
-def _mark(path: Path, version: int) -> tuple[int, int, int] | None:
+def _identity(path: Path, version: int) -> tuple[int, int, int] | None:
     """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
     found = store.stat(_entry(path, version))
     return found.identity if found else None
@@ -210,7 +210,7 @@ def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
     and go: new columns, features, or an entry that cannot be understood.
     """
     snapshot = last.snapshot
-    if last.mark is None or _mark(path, snapshot.version) != last.mark or not _plain(snapshot):
+    if last.identity is None or _identity(path, snapshot.version) != last.identity or not _plain(snapshot):
         return None
     while True:
         try:

@@ -211,13 +211,13 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
 def _begun(settings: Settings, who: Subject) -> Erasure:
     """The entry of the ledger; the same for the same person until the erasure is done, so that a repeat goes on."""
     key = hmac_key(settings)
-    marks = [*([person_hmac("user", who.user, key)] if who.user else [])]
-    marks += [person_hmac("email", each, key) for each in who.emails]
-    name = hashlib.sha256("/".join(sorted(marks)).encode()).hexdigest()[:16]
+    hmacs = [*([person_hmac("user", who.user, key)] if who.user else [])]
+    hmacs += [person_hmac("email", each, key) for each in who.emails]
+    name = hashlib.sha256("/".join(sorted(hmacs)).encode()).hexdigest()[:16]
     before = sum(1 for each in erasures(settings.root) if each.state == DONE and each.id.startswith(name))
     # An id that is an address comes from a database as its token.
-    marks += [person_hmac("user", token, key) for token in _tokens(settings, who.person.emails)]
-    return Erasure(f"{name}-{before}", BEGUN, tuple(marks))
+    hmacs += [person_hmac("user", token, key) for token in _tokens(settings, who.person.emails)]
+    return Erasure(f"{name}-{before}", BEGUN, tuple(hmacs))
 
 
 def _erase_rows(root: Path, contracts: Mapping[str, Table], person: Person, erasure: str) -> int:

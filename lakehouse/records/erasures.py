@@ -81,7 +81,7 @@ def note(root: Path, entry: Erasure) -> None:
 
 def forgotten(root: Path) -> frozenset[str]:
     """The HMACs of everybody who was forgotten, or whose erasure has begun."""
-    return frozenset(mark for each in erasures(root) for mark in each.people)
+    return frozenset(each_hmac for each in erasures(root) for each_hmac in each.people)
 
 
 def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
@@ -92,15 +92,15 @@ def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dic
         table: the contract; its `person` says where ids are.
         files: paths of staged files.
     """
-    marks = forgotten(settings.root)
-    if not marks or not table.person:
+    hmacs = forgotten(settings.root)
+    if not hmacs or not table.person:
         return {}
     key, found = hmac_key(settings), {column: set[str]() for column in table.person}
     for path in files:
         read = parquet.read(path, list(found))
         for column, ids in found.items():
             texts = {text for text in read[column].to_pylist() if text is not None}
-            ids |= {text for text in texts if person_hmac("user", text, key) in marks}
+            ids |= {text for text in texts if person_hmac("user", text, key) in hmacs}
     return found
 
 
@@ -117,8 +117,8 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
     Raises:
         SourceError: a file was landed again meanwhile.
     """
-    marks = forgotten(settings.root)
-    if not marks or table.landing is None:
+    hmacs = forgotten(settings.root)
+    if not hmacs or table.landing is None:
         return 0
     key, lines = hmac_key(settings), Lines(table.landing, table.person)
     changed = 0
@@ -128,7 +128,7 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
             continue
         left = content
         for kind, text in lines.people(content):
-            if person_hmac(kind, text, key) in marks:
+            if person_hmac(kind, text, key) in hmacs:
                 person = Person(text) if kind == "user" else Person(None, frozenset({text}))
                 left, _, _ = lines.without(left, person)
         if left != content:

@@ -1,9 +1,9 @@
 """Which rows are in quarantine, since when and how often they failed: kept by row, told without reading the rows.
 
 A quarantine's day is replaced whole at each build, so its rows cannot carry their past. After each commit the numbers
-that identify its rows are therefore projected into `ops.quarantine_failures`, one record for each day the commit changed:
-no Spark job, a few columns of the files just written. The last projected version is the application transaction, so that a
-crash in between loses and doubles nothing, and what is not projected yet is read from the log.
+that identify its rows are therefore projected into `ops.quarantine_failures`, one record for each day that the commit
+changed: no Spark job, a few columns of the files just written. The last projected version is the application
+transaction, so that a crash in between loses and doubles nothing, and what is not projected yet is read from the log.
 """
 
 from __future__ import annotations

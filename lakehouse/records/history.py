@@ -209,7 +209,7 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
 def _kept(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
-    """What a table published: projected rows, with some columns or all, and the records that its log has beyond them."""
+    """What a table published: projected rows, with some columns or all, and the records that only its log has yet."""
     projected, newer = _all(root, table, days, columns)
     return (row for row in projected if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
 

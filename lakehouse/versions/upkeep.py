@@ -25,7 +25,7 @@ from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.failures import project_history as fold_failures
+from lakehouse.records.failures import project_failures
 from lakehouse.records.history import project_history
 from lakehouse.records.ops import ops_tables
 from lakehouse.store import parquet
@@ -214,7 +214,7 @@ def _sum_up(root: Path, path: Path, contract: Table | None, name: str, done: Tid
         if name == contract.id:
             project_history(root, snapshot, name)
         else:
-            fold_failures(root, contract)
+            project_failures(root, contract)
     done.log_entries_removed = clean_up_log(path, datetime.now(UTC) - timedelta(days=LOG_DAYS))
 
 

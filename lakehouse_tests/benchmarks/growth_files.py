@@ -1,6 +1,6 @@
 """What steps of a build cost in a table with few and with many files, on logs that are made up; one process a size.
 
-Table, quarantine and input have that many files each, ten a day, and the quarantine's past is folded. Only the days
+Table, quarantine and input have that many files each, ten a day, and the quarantine's past is projected. Only the days
 that are then built one by one hold rows: their seconds are what history adds to a day, beside the engine's own.
 """
 

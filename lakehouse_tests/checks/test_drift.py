@@ -148,7 +148,7 @@ def test_many_names_cost_neither_memory_nor_time(shop: Lake) -> None:
     assert spent < 5
 
 
-def test_a_table_of_tables_has_no_arrivals(shop: Lake) -> None:
+def test_a_table_of_tables_has_no_schema_drift(shop: Lake) -> None:
     """Without it, silver would warn of what bronze has said already."""
     made = table("silver.lines", Raw, lambda rows: rows, {"rows": Input("bronze.lines")}, partition_by="_arrival_date")
     files = staged(shop, {TODAY: [{"_rescued": {"a": "1"}}]})

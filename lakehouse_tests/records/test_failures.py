@@ -105,8 +105,8 @@ def test_a_row_keeps_its_first_failure_and_counts_its_retries(store: Lake, set_a
     assert found["b"].rules == ("amount_at_least_minimum", "id_present")
 
 
-def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: SetAside) -> None:
-    """Without it, a vacuum would take the past of rows away, or a fold that a crash repeated would double retries."""
+def test_projecting_changes_nothing_and_outlives_the_files(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a vacuum would take the past of rows away, or a projection that a crash repeated would double retries."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2"):
         set_aside(MONDAY, [bad("a"), bad(None, _source_file="f", _source_row=3, _raw="{}")], code)
@@ -123,7 +123,7 @@ def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: 
     assert [each.times for each in failures(root, made)] == [3]
 
 
-def test_two_processes_that_fold_at_once_write_a_version_once(
+def test_two_processes_that_project_at_once_write_a_version_once(
     store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, a version could be there twice, and its rows count as retried: reading takes every record as it is."""
@@ -151,7 +151,7 @@ def test_two_processes_that_fold_at_once_write_a_version_once(
     assert [each.times for each in failures(root, made)] == [2]
 
 
-def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lake, set_aside: SetAside) -> None:
+def test_old_files_that_are_gone_before_they_were_projected_are_no_error(store: Lake, set_aside: SetAside) -> None:
     """Without it, a lakehouse that was built before rows were kept one by one could not be looked at any more."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2"):
@@ -163,7 +163,7 @@ def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lak
 
 
 def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) -> None:
-    """Without it, no build would work any more once the log of versions that were not folded is erased."""
+    """Without it, no build would work any more once the log of versions that were not projected is erased."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2", "v3"):
         set_aside(MONDAY, [bad("a")], code)
@@ -317,7 +317,7 @@ def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetA
 
     assert same() == (0, 0)
     set_aside(MONDAY, [bad("a"), bad("b"), bad(None)])
-    assert same() == (3, 0)  # not folded yet
+    assert same() == (3, 0)  # not projected yet
     for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
         set_aside(day, [bad(each) for each in rows])
         project_failures(root, made)

@@ -54,7 +54,7 @@ def totals(wrong: str = "0") -> Table:
 
 
 def commit(lake: Lake, day: date, rows: int) -> Target:
-    """Publish a day with its figures, without an engine and without folding."""
+    """Publish a day with its figures, without an engine and without projecting."""
     made = lake.table("silver.sales")
     target = Target(lake.path(made.id), made.schema, made.partition_by)
     files = stage_rows(target, [{"id": str(n), "day": day, "amount": Decimal(1)} for n in range(rows)])
@@ -64,23 +64,23 @@ def commit(lake: Lake, day: date, rows: int) -> Target:
     return target
 
 
-def folded(lake: Lake) -> list[tuple[Any, ...]]:
+def projected(lake: Lake) -> list[tuple[Any, ...]]:
     """What the table of figures holds."""
     path = table_path(lake.settings.root, HISTORY)
     return [(r["table"], r["day"], r["version"], r["rows"]) for r in rows_of(path)] if path.exists() else []
 
 
-def test_the_history_is_complete_whatever_was_folded(lake: LakeFactory) -> None:
-    """Without it, a run killed between its commit and the fold would leave a hole for ever, or a record twice."""
+def test_the_history_is_complete_whatever_was_projected(lake: LakeFactory) -> None:
+    """Without it, a run killed between its commit and the projection would leave a hole for ever, or a record twice."""
     shop = lake(sales())
     root = shop.settings.root
     target = commit(shop, DAYS[0], 5)
     assert [(r.day, r.version, r.rows) for r in records(root, "silver.sales")] == [(DAYS[0], 1, 5)]
-    assert folded(shop) == []
+    assert projected(shop) == []
     commit(shop, DAYS[1], 6)
     assert project_history(root, open_snapshot(target.path), "silver.sales") == 2
     assert project_history(root, open_snapshot(target.path), "silver.sales") == 0
-    assert [each[1:] for each in folded(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+    assert [each[1:] for each in projected(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
     commit(shop, DAYS[0], 7)
     now = latest_records(root, "silver.sales")
     assert {day: (r.version, r.rows) for day, r in now.items()} == {DAYS[0]: (3, 7), DAYS[1]: (2, 6)}
@@ -89,7 +89,7 @@ def test_the_history_is_complete_whatever_was_folded(lake: LakeFactory) -> None:
     assert list(latest_records(root, "silver.sales", [DAYS[1]])) == [DAYS[1]]
 
 
-def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
+def test_a_projection_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
     """Without it, two runs of neighbouring days would both write what the first one's commit said."""
     shop = lake(sales())
     root = shop.settings.root
@@ -98,10 +98,10 @@ def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
     commit(shop, DAYS[1], 6)
     project_history(root, open_snapshot(target.path), "silver.sales")
     assert project_history(root, older, "silver.sales") == 0
-    assert len(folded(shop)) == 2
+    assert len(projected(shop)) == 2
 
 
-def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_project_at_once_double_nothing(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the one that knows more would write again what the other one wrote between its look and its commit."""
     shop = lake(sales())
     root = shop.settings.root
@@ -118,10 +118,10 @@ def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monke
 
     monkeypatch.setattr(module, "add_rows", slow)
     assert project_history(root, open_snapshot(target.path), "silver.sales") == 1
-    assert sorted(each[1:] for each in folded(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+    assert sorted(each[1:] for each in projected(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
 
 
-def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_projections_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, reading the figures of a day would slow down with every run."""
     monkeypatch.setattr(ops, "MOST_FILES", 4)
     shop = lake(sales())
@@ -129,7 +129,7 @@ def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatc
         target = commit(shop, DAYS[n], n + 1)
         project_history(shop.settings.root, open_snapshot(target.path), "silver.sales")
     assert len(open_snapshot(table_path(shop.settings.root, HISTORY)).files) <= 5
-    assert sorted(each[3] for each in folded(shop)) == list(range(1, 10))
+    assert sorted(each[3] for each in projected(shop)) == list(range(1, 10))
     assert [r.rows for r in records(shop.settings.root, "silver.sales")] == list(range(1, 10))
 
 

@@ -152,14 +152,14 @@ def test_merged_files_are_no_change(lake: Lake) -> None:
 
 def test_a_run_that_publishes_during_the_swap_wins_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the swap could take away what a run publishes at the same moment."""
-    whole = module.carry_out
+    whole = module.commit_exchange
 
     def racing(change: Exchange, facts: dict[str, object]) -> int:
         if change.target.path == lake.path(TABLE):
             publish(lake, {TUE: "n"}, mark=3)
         return whole(change, facts)
 
-    monkeypatch.setattr(module, "carry_out", racing)
+    monkeypatch.setattr(module, "commit_exchange", racing)
     with pytest.raises(PublishConflictError, match="another run published"):
         put_in_place(lake)
     assert ids(lake) == "abn"
