@@ -117,10 +117,8 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
         each = metrics.setdefault(day, DayMetrics(day))
         for file in staged:
             _add(each, file, table.columns)
-            content = file.partition[table.content_day_column]
-            if table.content_day_column != table.day_column and file.route == VALID and content is not None:
-                seen = date.fromisoformat(content)
-                each.event_days[seen] = each.event_days.get(seen, 0) + file.rows
+            if table.content_day_column != table.day_column:
+                _add_event_day(each, file, table.content_day_column)
     valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
     grouped = {(each.column, each.by) for each in table.figures.values() if isinstance(each, Sum) and each.by}
     read = profiles([file.path for _, file in valid], table.profiled, grouped)
@@ -146,6 +144,13 @@ def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
                 if rest := sums[MOST_CATEGORIES:]:
                     found[f"{name}/{OTHER}"] = sum((total for _, total in rest), Decimal(0))
     return found
+
+
+def _add_event_day(metrics: DayMetrics, file: StagedFile, column: str) -> None:
+    content = file.partition[column]
+    if file.route == VALID and content is not None:
+        day = date.fromisoformat(content)
+        metrics.event_days[day] = metrics.event_days.get(day, 0) + file.rows
 
 
 def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:

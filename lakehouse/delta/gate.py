@@ -47,22 +47,23 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
             "a day it was not asked for."
         )
     stored = [f for f in target.schema.fields if f.name not in target.partition_by]
-    wrong = [
-        f"{f.name} is {file.types.get(f.name, 'missing')}"
-        for f in stored
-        if not _fits(file.types.get(f.name), f.dataType)
-    ]
-    known = {f.name for f in stored} | set(target.extra_columns)
-    surplus = sorted(set(file.types) - known)
-    if wrong or surplus:
-        raise SchemaMismatchError(
-            f"{path} does not fit the table: {'; '.join(wrong + [f'{n} is not in the contract' for n in surplus])}."
-        )
+    if wrong := _misfits(target, file, stored):
+        raise SchemaMismatchError(f"{path} does not fit the table: {'; '.join(wrong)}.")
     if nulls := [f"{n} ({file.nulls[n]})" for n in sorted(target.required) if file.nulls.get(n, 0)]:
         raise StagedFileError(f"{path}: nulls in column(s) that must have none: {', '.join(nulls)}.")
     if any(file.partition[c] is None for c in target.partition_by if c in target.required):
         raise StagedFileError(f"{path}: a required partition column has no value.")
     return as_action(file, path, delta_statistics(file, [f.name for f in stored], tuple(target.pii)))
+
+
+def _misfits(target: Target, file: StagedFile, stored: Sequence[T.StructField]) -> list[str]:
+    wrong = [
+        f"{f.name} is {file.types.get(f.name, 'missing')}"
+        for f in stored
+        if not _fits(file.types.get(f.name), f.dataType)
+    ]
+    surplus = set(file.types) - {f.name for f in stored} - set(target.extra_columns)
+    return wrong + [f"{name} is not in the contract" for name in sorted(surplus)]
 
 
 def as_action(file: StagedFile, path: str, statistics: str, *, data_change: bool = True) -> AddAction:

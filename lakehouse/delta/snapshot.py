@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property, lru_cache
@@ -235,27 +235,41 @@ def _plain(snapshot: Snapshot) -> bool:
     return all(types.get(name) in _PLAIN for name in snapshot.partition_by)
 
 
+def _actions(entry: str) -> Iterator[tuple[str, Any]]:
+    """The actions of a log entry by kind: one a line."""
+    for line in entry.splitlines():
+        if line:
+            yield from json.loads(line).items()
+
+
+def _with_nulls(action: Mapping[str, Any]) -> set[str]:
+    counts = json.loads(action.get("stats") or "{}").get("nullCount") or {}
+    return {name for name, number in counts.items() if number}
+
+
+def _removed(action: Mapping[str, Any], snapshot: Snapshot) -> DataFile:
+    file = file_of(action, snapshot.partition_by, snapshot.uri)
+    if snapshot.partition_by and not action.get("partitionValues"):  # other writers need not repeat them
+        file = file._replace(partition=snapshot.live.partition_of(file.path) or file.partition)
+    return file
+
+
 def _after(snapshot: Snapshot, entry: str) -> Snapshot | None:
     """The next version; None where its entry has more to say than files, transactions and facts."""
     added: list[DataFile] = []
     removed: list[DataFile] = []
     transactions: dict[str, int] = {}
     nulls: set[str] = set()
-    for line in entry.splitlines():
-        for kind, action in json.loads(line).items() if line else ():
-            if kind == "add" and not action.get("deletionVector"):
-                added.append(file_of(action, snapshot.partition_by, snapshot.uri))
-                counts = json.loads(action.get("stats") or "{}").get("nullCount") or {}
-                nulls |= {name for name, number in counts.items() if number}
-            elif kind == "remove":
-                file = file_of(action, snapshot.partition_by, snapshot.uri)
-                if snapshot.partition_by and not action.get("partitionValues"):
-                    file = file._replace(partition=snapshot.live.partition_of(file.path) or file.partition)
-                removed.append(file)
-            elif kind == "txn":
-                transactions[action["appId"]] = int(action["version"])
-            elif kind != "commitInfo":
-                return None
+    for kind, action in _actions(entry):
+        if kind == "add" and not action.get("deletionVector"):
+            added.append(file_of(action, snapshot.partition_by, snapshot.uri))
+            nulls |= _with_nulls(action)
+        elif kind == "remove":
+            removed.append(_removed(action, snapshot))
+        elif kind == "txn":
+            transactions[action["appId"]] = int(action["version"])
+        elif kind != "commitInfo":
+            return None
     if {file.path for file in added} & {file.path for file in removed}:
         return None
     made = replace(

@@ -190,11 +190,8 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     if kept:
         live = ensure_table(target)  # columns that the candidate adds are nulls in the days that stay
     main = _swapping(target, live, candidate.main, candidate, days)
-    side = None
-    if side_target is not None and candidate.side is not None and candidate.side.version >= 0:
-        side_live = ensure_table(side_target) if days else lake.snapshot(table.quarantine_id)
-        side_live = side_live if side_live.version >= 0 else ensure_table(side_target)
-        side = _swapping(side_target, side_live, candidate.side, candidate, days)
+    side = None if side_target is None else _swapping_side(lake, side_target, candidate, days)
+    # Both have their files under second names before either commits: what fails up to here has changed nothing.
     main, side = named_again(main), None if side is None else named_again(side)
     facts = {
         **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
@@ -204,21 +201,43 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         "lakehouse.by": by,
         "lakehouse.reason": reason,
     }
-    belongs = {}
+    committed = _commit(lake, candidate, main, side, facts)
+    before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
+    return Swap(candidate.days, kept, before, after, main.base.version, committed)
+
+
+def _swapping_side(lake: Lake, target: Target, candidate: Candidate, days: Collection[date] | None) -> Exchange | None:
+    """The exchange of the quarantine; None where the candidate has none."""
+    if candidate.side is None or candidate.side.version < 0:
+        return None
+    live = lake.snapshot(candidate.table.quarantine_id)
+    if days or live.version < 0:
+        live = ensure_table(target)
+    return _swapping(target, live, candidate.side, candidate, days)
+
+
+def _commit(
+    lake: Lake, candidate: Candidate, main: Exchange, side: Exchange | None, facts: Mapping[str, Any]
+) -> int | None:
+    """Commit the exchanges; returns the live table's version, None where it holds the candidate's files already.
+
+    The quarantine goes first: killed in between, the table is what it was, with rows of the candidate in quarantine
+    that running it again takes for done. The table's commit names the quarantine's version that belongs to it.
+    """
+    table, belongs = candidate.table, {}
     if side is not None:
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(table.id, "before-quarantine-swap")
             belongs[QUARANTINE_VERSION] = str(commit_exchange(side, facts))
             failpoint(table.id, "after-quarantine-swap")
-    committed = None
-    if not main.nothing:
-        figures = figures_of(candidate.main, table.day_column, candidate.days)
-        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": figures})
-        failpoint(table.id, "after-swap")
-        project_history(lake.settings.root, lake.snapshot(table.id), table.id)
-    before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
-    return Swap(candidate.days, kept, before, after, main.base.version, committed)
+    if main.nothing:
+        return None
+    figures = figures_of(candidate.main, table.day_column, candidate.days)
+    committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": figures})
+    failpoint(table.id, "after-swap")
+    project_history(lake.settings.root, lake.snapshot(table.id), table.id)
+    return committed
 
 
 def drop_candidate(lake: Lake, table: Table) -> bool:
