@@ -151,6 +151,7 @@ def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, 
                 if pa.types.is_decimal(values.type) or pa.types.is_integer(values.type):
                     found.numbers.setdefault(name, Numbers()).add(_numbers(values))
                 elif pa.types.is_floating(values.type):
+                    # One NaN or infinity would make sum, mean and spread of the day unknown.
                     found.numbers.setdefault(name, Numbers()).add(_numbers(values.filter(pc.is_finite(values))))
                 else:
                     counted = pc.value_counts(values.cast(pa.string())).to_pylist()
@@ -175,6 +176,7 @@ def _numbers(values: pa.Array) -> Numbers:
     if not count:
         return Numbers()
     floats = values.cast(pa.float64())
+    # Signed log(1 + |x|): defined for refunds and zeros, and amounts are about normal in it.
     logs = pc.multiply(pc.sign(floats), pc.log1p(pc.abs(floats)))
     bounds = pc.min_max(values).as_py()  # of the values themselves: Arrow's cast of decimals is off by a bit
     total = Decimal(str(pc.sum(values).as_py()))
@@ -184,6 +186,7 @@ def _numbers(values: pa.Array) -> Numbers:
 
 
 def _moments(values: pa.Array, count: int) -> Moments:
+    # Mean and sum of squared deviations: what can be added up over files without losing digits.
     return Moments(float(pc.mean(values).as_py()), float(pc.variance(values).as_py()) * count)
 
 

@@ -18,6 +18,7 @@ def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:
 
 def percentile(counted: Mapping[int, int], share: float) -> int:
     """The smallest lateness that at least this share of the rows does not exceed (nearest rank)."""
+    # Nearest rank: always a lateness that occurred, never one between two.
     rank = math.ceil(share * sum(counted.values()))
     seen = 0
     for days in sorted(counted):
@@ -37,4 +38,5 @@ def exceeds(count: int, of: int, bound: float) -> bool:
         of: all of them.
         bound: the share that is allowed, 0 to 1.
     """
+    # Expected number plus three standard deviations, sqrt(n p (1 - p)): about one day in a thousand is above by chance.
     return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))

@@ -46,6 +46,7 @@ def ensure_table(target: Target) -> Snapshot:
     except (CommitFailedError, DeltaError):
         if open_snapshot(target.path).version < 0:  # nobody else created it either: the error is real
             raise
+    # The folders above too, as far as they are new: else a power cut takes the table, and all commits to come.
     store.fsync([target.path / "_delta_log" / f"{0:020}.json"], there)
     return open_snapshot(target.path)
 
@@ -83,6 +84,7 @@ def replace_days(
     def write(current: Snapshot, named: Commit) -> None:
         _write(target, current, files, actions, _of_days(target, current, days), named)
 
+    # Before the entry that names them: it must never name a file that a power cut can take.
     store.fsync([file.path for file in files], target.path)
     watched = None if read_whole else days
     return _land(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
@@ -181,6 +183,7 @@ def merge_files(
     left = list(merged)
 
     def begin(current: Snapshot) -> Commit | None:
+        # Asked at each try: a group that lost a file to another commit is left out, or its rows would come back.
         live = {file.path for file in current.files}
         left[:] = [(file, old) for file, old in merged if all(each.path in live for each in old)]
         return commit if left else None
@@ -265,8 +268,10 @@ def _land(
     def begin(current: Snapshot) -> Commit | None:
         if current.version == base.version:
             return commit
+        # Others have committed since. Theirs and ours can both stand only if none touched what ours was made from.
         if same_rows and transactions_hold(current, commit.transactions) and held != commit.transactions:
             return None  # another run's, from the same inputs and code
+        # Of a day that is empty before and after, the transactions alone tell that somebody published it.
         moved = any(current.transaction(name) != version for name, version in held.items())
         if moved or paths_of(current, target.day_column, watched) != before:
             raise conflict(base, current, texts)
@@ -296,6 +301,7 @@ def _write(  # noqa: PLR0913 - all that an entry says
         same_columns(target.path, target.schema, target.partition_by, current)
     check_on_disk(files)
     facts = {k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()}
+    # Put-if-absent is the one moment at which the commit happens; what fails after it changes nothing any more.
     version = put_entry(current, actions, removed, commit.transactions, facts, schema, data_change=data_change)
     checkpoint_when_due(current, version)
 

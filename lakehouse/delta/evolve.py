@@ -52,6 +52,7 @@ def evolve(
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
             return snapshot
+        # Delta-rs adds columns to the version it has opened, so it must be the one that was looked at.
         own = fresh_snapshot(path, snapshot.version).delta
         assert own is not None
         failed: Exception | None = None
@@ -134,6 +135,7 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
     """A column that must not be null cannot be promised over rows that have none, as far as the log tells."""
     rows = snapshot.live.rows
     wrong = [f"{n} is new and never null, but {rows} rows are without it" for n in missing if n in required and rows]
+    # A null that the log has ever seen may have gone since: the files of now decide.
     likely = sorted((set(required) - set(missing)) & snapshot.null_columns)
     nulls = {name: sum(each or 0 for each in snapshot.nulls(name).values()) for name in likely}
     wrong += [

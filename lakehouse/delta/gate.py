@@ -98,6 +98,7 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
     if stored is None:
         return False
     if isinstance(expected, T.TimestampType):
+        # An instant in microseconds; local times and other units would be read as other moments.
         return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
     if isinstance(expected, T.DecimalType):
         return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
@@ -109,7 +110,7 @@ def check_on_disk(files: Sequence[StagedFile]) -> None:
     for file in files:
         found = store.stat(file.path)
         size = found.size if found else -1
-        if size != file.size:
+        if size != file.size:  # as when it was staged: gone, or cut short by a full disk
             raise StagedFileError(
                 f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
                 "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "

@@ -229,6 +229,7 @@ def versions(path: Path, limit: int | None = None) -> list[TableVersion]:
                 there[file.path] = _size(path / file.path) == file.size
         return sum(not there[file.path] for file in files)
 
+    # Forwards from the first by what each entry adds and removes: to open a version costs what the table has of files.
     found: list[TableVersion] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
         before = _rows(live.values())
@@ -273,6 +274,7 @@ def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[
     found: dict[str, dict[str, Any]] = {
         str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(days)
     }
+    # Backwards from the newest, until every day has been spoken of: what a newer commit says holds.
     wanted = set(found)  # of an empty day too: why it is empty may be what its checks warn of
     for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
         if not wanted:

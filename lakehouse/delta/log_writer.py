@@ -54,7 +54,7 @@ def put_entry(
         CommitFailedError: there is such an entry already: another writer was first.
         OSError: the disk did not take it; nothing was committed.
     """
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000)  # milliseconds, as the protocol has them
     gone = list(removed)
     actions: list[dict[str, Any]] = [{"commitInfo": _commit_info(current, now, bool(gone), facts)}]
     if schema is not None and schema != current.schema:
@@ -62,7 +62,7 @@ def put_entry(
     actions += [{"add": _add(each)} for each in added]
     actions += [{"remove": _remove(each, current.partition_by, now, data_change=data_change)} for each in gone]
     actions += [{"txn": {"appId": name, "version": value}} for name, value in transactions.items()]
-    version = current.version + 1
+    version = current.version + 1  # the place that makes two writers of one snapshot exclude each other
     text = "\n".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
     _put(Path(current.uri) / "_delta_log" / f"{version:020}.json", text.encode())
     return version
@@ -125,6 +125,7 @@ def _remove(file: DataFile, partition_by: Sequence[str], now: int, *, data_chang
 
 def checkpoint_when_due(before: Snapshot, version: int) -> None:
     """Sum up the log in a checkpoint after some number of entries; what fails is left to the next one."""
+    # It holds all live files again: of many files, one for every 20 entries would write more than the entries do.
     every = CHECKPOINT_EVERY if before.live.number < MANY_FILES else CHECKPOINT_RARELY
     if version % every == 0:
         with suppress(DeltaError, OSError):

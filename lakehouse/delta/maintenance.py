@@ -111,6 +111,7 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     keep = _versions_in_danger(path, snapshot, hours, found)
     if keep:
         found = delta.vacuum(round(hours), True, False, full=True, keep_versions=keep)
+    # Delta-rs decides what goes; that nothing live is among it is asked again, for this cannot be undone.
     live = {file.path for file in snapshot.files}
     if wrong := [name for name in found if name in live]:
         raise LakehouseError(f"{path}: live files were about to be removed ({wrong[0]}, …); nothing was. Report this.")
@@ -164,7 +165,7 @@ def compact(layout: Layout, *, dry_run: bool = False, values: Collection[str] | 
         if not groups or dry_run:
             return _compacted(snapshot.version, groups, attempt - 1)
         target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
-        folder = layout.path / "staged" / uuid.uuid4().hex
+        folder = layout.path / "staged" / uuid.uuid4().hex  # where a vacuum finds it, should this be killed
         name = table_name(layout.path)
         failpoint(name, "before-merge")
         merged = [(merge(target, snapshot, group, folder), group) for group in groups]

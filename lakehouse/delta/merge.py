@@ -48,6 +48,7 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
         held: list[pa.RecordBatch] = []
         for batch in _batches(sources, schema):
             held.append(batch)
+            # Rows are held until they fill a row group: one batch a group would make many small ones to read.
             if sum(each.nbytes for each in held) >= _GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(held))
                 held.clear()

@@ -155,6 +155,8 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
         {"lakehouse.operation": "forget", "lakehouse.run_id": erasure, **_figures(root, path, table, staged, days)},
     )
     label = table_name(path)
+    # One commit for all days: no reader sees a table that names the person on some days and not on others. What it
+    # replaced is still on the disk, for old versions; `purge` takes it away.
     failpoint(label, "before-erase-commit")
     exchange_files(target, snapshot, staged, touched, commit, days=None)
     failpoint(label, "after-erase-commit")
@@ -177,6 +179,7 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
             continue
         ids = [cells[name][index] for name in own]
         raw = {name for name in hits if name.startswith("_")}
+        # A row is the person's by its id, by any column but the raw text, or by the raw text where it has no id.
         theirs = any(map(person.is_user, ids)) or bool(set(hits) - raw) or not any(ids)
         if layered and theirs:
             mask[index] = False
@@ -283,17 +286,19 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     name, snapshot = table_name(path), fresh_snapshot(path)
     if last < 0 or snapshot.delta is None:
         return 0
-    if last >= snapshot.version:
+    if last >= snapshot.version:  # the newest entry names the person: one that does not must come after it
         target = Target(path, stored_schema(snapshot), snapshot.partition_by)
         exchange_files(target, snapshot, [], [], Commit({}, {"lakehouse.operation": "forget"}), days=())
         failpoint(name, "after-clean-entry")
         snapshot = fresh_snapshot(path)
     assert snapshot.delta is not None
     assert snapshot.version > last
+    # What the entries sum up to must be readable without them before the first of them goes.
     snapshot.delta.create_checkpoint()
     failpoint(name, "after-clean-checkpoint")
     for file in store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet"):
         _forget_tombstones(file, person)
+    # The oldest first: a kill leaves no gap between the entries that are left.
     old = sorted((_version(file), file) for file in store.listed(path / LOG) if 0 <= _version(file) <= last)
     for _, file in old:
         store.delete(file)

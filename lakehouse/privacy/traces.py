@@ -156,6 +156,7 @@ def _in_database(path: Path, person: Person) -> bool:
 def _out_of_database(path: Path, person: Person) -> bool:
     try:
         with closing(_opened(path)) as database:
+            # Overwritten, not just marked as free; VACUUM and the checkpoint then leave no old page in file or log.
             database.execute("PRAGMA secure_delete = ON")
             for table, column, row, value in list(_cells(database, person)):
                 database.execute(

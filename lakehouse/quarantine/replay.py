@@ -110,6 +110,7 @@ def carry_out(
         if {(each.day, each.row) for each in plan.chosen} - known:  # else these rows were begun before, and killed
             entry = LedgerEntry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
             begun.append(write(root, entry))
+    # Killed from here on, the entry has no end: the next replay of the table, of whatever rows, goes on with it.
     failpoint(plan.table.id, "after-replay-begun")
     runs = execute(plan.build)
     failpoint(plan.table.id, "after-replay-built")

@@ -69,6 +69,7 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
         if name is None:
             continue
         before = found[name] if name in found else base.transaction(name) if name in there else 0
+        # A sum does not depend on order or files; modulo 2^63, as the log's transactions are positive longs.
         found[name] = None if number is None or before is None else (before + number) & _LARGEST
     return {
         name: WITHDRAWN if number is None else number

@@ -67,6 +67,7 @@ def erasures(root: Path) -> list[Erasure]:
 def note(root: Path, entry: Erasure) -> None:
     """Append an entry; the same one twice is one."""
     at = datetime.now(UTC)
+    # The transaction is the state of this erasure: a repeat after a kill writes no second entry.
     row = {
         "id": entry.id,
         "at": at,
@@ -126,7 +127,7 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
         content = content_of(file.path)
         if content is None:
             continue
-        left = content
+        left = content  # one person after the other: lines may name several
         for kind, text in lines.people(content):
             if person_hmac(kind, text, key) in hmacs:
                 person = Person(text) if kind == "user" else Person(None, frozenset({text}))

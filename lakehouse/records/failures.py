@@ -198,6 +198,7 @@ def project_failures(root: Path, table: Table) -> int:
         if not newer and side.version - (done or 0) < MOST_BEHIND:
             return 0
         try:
+            # One commit for rows and position; without rows too, or the same empty commits would be read each time.
             add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=projected)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
@@ -252,6 +253,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
         speaks_for_all = entry.version == first > wanted
         days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
         found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))
+        # One step back in time: what the entry added was not there yet, what it removed still was.
         for day, (added, removed) in by_day.items():
             before = {name: file for name, file in files_of(day).items() if name not in added}
             known[day] = before | removed

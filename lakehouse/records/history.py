@@ -239,6 +239,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
         if not newer:
             return 0
         try:
+            # Rows and the version they go up to are one commit: killed before it nothing is kept, after it all is.
             add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
@@ -300,6 +301,7 @@ def _row(record: DayRecord) -> dict[str, Any]:
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
         "figures": [(name, Decimal(str(number))) for name, number in figures.get("figures", {}).items()],
+        # Sums are text in the log: a float would lose pence of large ones.
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
         "checks": list(figures.get("checks", {}).items()),

@@ -108,6 +108,8 @@ def entries(root: Path, table: str) -> list[LedgerEntry]:
 def write(root: Path, entry: LedgerEntry) -> LedgerEntry:
     """Append an entry and return it with its number and id; the same decision made twice at once is one entry."""
     if not entry.id:
+        # Two who decide the same on the same ledger get the same id, and so the same transaction: one of them is a
+        # repeat. Whoever decides it again later finds a longer ledger, and gets another.
         number = len(entries(root, entry.table))
         rows = [f"{day}/{rules}/{sorted(ids)}" for day, each in entry.chosen.items() for rules, ids in each.items()]
         made = fingerprint([entry.table, entry.action, str(number), *sorted(rows)])
@@ -133,7 +135,7 @@ def discarded(root: Path, table: str) -> dict[tuple[date, int], frozenset[str]]:
         for day, by_rules in entry.chosen.items():
             for rules, ids in by_rules.items():
                 for each in ids:
-                    if entry.action == KEEP:
+                    if entry.action == KEEP:  # takes back all discards before it, for whatever rules
                         found.pop((day, each), None)
                     else:
                         found[day, each] = found.get((day, each), frozenset()) | frozenset(rules)

@@ -201,6 +201,7 @@ def _restoring(
     for name in sorted(n for n in set_since if texts is None or n.rpartition("/")[2] in texts):
         then = wanted.transaction(name)
         if then != base.transaction(name):
+            # A log cannot forget a transaction: what was not set then is set to what stands for none.
             transactions[name] = WITHDRAWN if then is None else then
     return Exchange(
         target,
@@ -227,7 +228,7 @@ def named_again(change: Exchange) -> Exchange:
     """
     name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
     for file in change.added:
-        path = folder + file.first_name
+        path = folder + file.first_name  # by which a later restore or swap knows it
         try:
             store.link(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
@@ -245,6 +246,8 @@ def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
         HistoryGoneError: a file was taken away during the commit; the table was put back to what it was.
     """
     version = _commit(change, facts)
+    # A file may have been taken away between its last check and the commit. An entry cannot be taken back, so another
+    # one puts the table back to what it was.
     if gone := gone_files(change.target.path, change.added):
         before = {name: change.base.transaction(name) for name in change.transactions}
         back = Exchange(
