@@ -6,6 +6,7 @@ A checkpoint only sums up entries, and an entry that was cut short belongs to a 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,19 +36,25 @@ def damage(path: Path) -> str | None:
     if not broken and (hinted is None or hinted in sound):
         return None
     what = ", ".join(each.name for each in broken) or f"version {hinted}, which {_HINT} names and which is not there"
-    entries = {_version(each) for each in store.listed(log, "*.json")}
-    newest = max(entries, default=-1)
-    start = max((version for version in sound if version <= newest), default=-1)
-    if missing := [n for n in range(start + 1, newest + 1) if n not in entries]:
+    missing = _first_missing(log, sound)
+    if missing is not None:
         return (
             f"The log of {path} cannot be read: its checkpoint is broken ({what}), and the entries it sums up are gone "
-            f"(version {missing[0]} is the first). Bring {log} back from a backup."
+            f"(version {missing} is the first). Bring {log} back from a backup."
         )
     files = " and ".join(str(log / name) for name in (*[each.name for each in broken], _HINT))
     return (
         f"The log of {path} cannot be read: its checkpoint is broken ({what}). No data is lost, the entries it sums up "
         f"are all there: remove {files}, and the next reader goes by the entries."
     )
+
+
+def _first_missing(log: Path, sound: Collection[int]) -> int | None:
+    """The first entry that is needed beside the newest sound checkpoint and is not there."""
+    entries = {_version(each) for each in store.listed(log, "*.json")}
+    newest = max(entries, default=-1)
+    start = max((version for version in sound if version <= newest), default=-1)
+    return next((version for version in range(start + 1, newest + 1) if version not in entries), None)
 
 
 def _version(file: Path) -> int:

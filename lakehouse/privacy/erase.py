@@ -172,16 +172,11 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
-        hits = [
-            name for name in columns if cells[name][index] is not None and person.in_value(cells[name][index], name)
-        ]
+        row = {name: values[index] for name, values in cells.items() if values[index] is not None}
+        hits = [name for name, value in row.items() if person.in_value(value, name)]
         if not hits:
             continue
-        ids = [cells[name][index] for name in own]
-        raw = {name for name in hits if name.startswith("_")}
-        # A row is the person's by its id, by any column but the raw text, or by the raw text where it has no id.
-        theirs = any(map(person.is_user, ids)) or bool(set(hits) - raw) or not any(ids)
-        if layered and theirs:
+        if layered and _theirs(person, hits, [row.get(name) for name in own]):
             mask[index] = False
             continue
         mended += 1
@@ -193,6 +188,15 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
             position, rows.schema.field(position), pa.array(values, rows.schema.field(position).type)
         )
     return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
+
+
+def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool:
+    """Whether a row that names the person is theirs, and not another's that only mentions them.
+
+    It is by its id, by any column but the raw text, or by the raw text where it has no id.
+    """
+    plain = [name for name in hits if not name.startswith("_")]
+    return any(map(person.is_user, ids)) or bool(plain) or not any(ids)
 
 
 def _textual(kind: pa.DataType) -> bool:
