@@ -15,6 +15,7 @@ from importlib.machinery import FileFinder
 from pathlib import Path
 from types import ModuleType
 
+from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
@@ -46,7 +47,11 @@ def tables() -> dict[str, Table]:
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract
-        if extract and settings.source_url(extract.source) is None and not table_path(settings.root, name).exists():
+        if (
+            extract
+            and settings.source_url(extract.source) is None
+            and not store.exists(table_path(settings.root, name))
+        ):
             continue
         if all(each.table in used for each in table.upstream.values()):
             used[name] = table

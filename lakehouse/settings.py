@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
+from lakehouse import store
 from lakehouse.errors import SettingsError
-from lakehouse.store.disk import sync
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 UPKEEP_CRON = "30 2 * * *"
@@ -245,7 +245,7 @@ class Settings(BaseSettings):
             os.link(path, aside)
         draft = _draft(path, secrets.token_hex(32))
         draft.replace(path)
-        sync(path.parent)
+        store.fsync([path.parent])
         return key_id(self.pii_key_bytes())
 
     def kept_key(self, path: Path) -> bytes:

@@ -26,7 +26,7 @@ LONGEST_FILE = {PACKAGE: 350, TESTS: 450}  # lines
 # From the ground up: a room imports from the rooms before its own, never from one that follows.
 ROOMS = (
     "errors", "days", "texts", "users", "store", "settings", "contracts", "transforms", "delta", "spark", "sources",
-    "read", "records", "checks", "privacy", "build", "versions", "lineage", "quarantine", *LAYERS, "catalog", "query",
+    "read", "records", "checks", "build", "privacy", "versions", "lineage", "quarantine", *LAYERS, "catalog", "query",
     "orchestration", "definitions", "report", "runs", "commands", "sample", "cli",
 )  # fmt: skip
 # What the order does not say.
@@ -187,6 +187,120 @@ def test_no_code_reaches_below_the_dataframe_interface() -> None:
         "f._jdf",
     ):
         assert below_the_interface(source), source
+
+
+# Where files at rest are touched without the store, each with its reason.
+NOT_AT_REST = {
+    "settings": "the keys and the settings' own file, which say where the lakehouse is",
+    "contracts": "the code of the package itself, and the lock of versions beside it",
+    "spark": "the engine's jars and its archive of classes, which are no data",
+    "orchestration.state": "Dagster's home",
+    "orchestration.instance": "what the system says of processes",
+    "orchestration.alerts": "the alerts' store and log in Dagster's home",
+    "report": "a page in the folder that its reader names",
+    "commands.console": "the log of the command line, which is written line by line",
+    "commands.daemon": "answers over HTTP are opened too",
+    "commands.build": "files that Dagster and the commands keep for one run",
+    "commands.change.keys": "the keys, which are the settings'",
+    "commands.inspect.checked_query": "parts of a parsed query are replaced",
+    "commands.inspect.report": "a page in the folder that its reader names",
+    "commands.inspect.status": "whether Dagster has a home",
+    "commands.operate": "what the doctor tries out, and the alerts' store",
+}
+OF_FILES = {
+    "write_text",
+    "write_bytes",
+    "unlink",
+    "rename",
+    "mkdir",
+    "rmdir",
+    "symlink_to",
+    "hardlink_to",
+    "touch",
+    "chmod",
+}
+OF_FILES |= {
+    "exists",
+    "is_file",
+    "is_dir",
+    "iterdir",
+    "glob",
+    "rglob",
+    "stat",
+    "lstat",
+    "open",
+    "read_text",
+    "read_bytes",
+}
+OF_SYSTEM = {
+    "link",
+    "replace",
+    "rename",
+    "unlink",
+    "open",
+    "fsync",
+    "fdopen",
+    "remove",
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "walk",
+}
+OF_SYSTEM |= {"scandir", "listdir", "stat", "utime", "chmod", "symlink", "truncate", "sync", "fstat"}
+FILE_MODULES = {"shutil", "tempfile", "fcntl", "pyarrow.parquet", "pyarrow.fs", "pyarrow.dataset"}
+
+
+def files_touched(source: str) -> list[str]:
+    """Names in a source text that touch files, but for those of the store."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="open")):
+                found.append("open")
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="os"), attr="path"), attr=name)):
+                found.append(f"os.path.{name}")
+            case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in OF_SYSTEM:
+                found.append(f"os.{name}")
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="store")), args=_):
+                pass
+            case ast.Call(func=ast.Attribute(attr=name)) if name in OF_FILES:
+                found.append(name)
+            case ast.Call(func=ast.Attribute(attr="replace"), args=[_], keywords=[]):  # of texts it has two
+                found.append("replace")
+            case ast.Import(names=aliases):
+                found += [alias.name for alias in aliases if alias.name in FILE_MODULES]
+            case ast.ImportFrom(module=origin, names=aliases):
+                found += [each for a in aliases for each in (origin, f"{origin}.{a.name}") if each in FILE_MODULES]
+    return found
+
+
+def test_only_the_store_touches_files_at_rest() -> None:
+    """Without it, a table could not be moved to object storage, and a write would come without its guarantees."""
+    found = {
+        module: files_touched(path.read_text(encoding="utf-8"))
+        for module, path in modules()
+        if module.split(".")[0] != "store" and not any(f"{module}.".startswith(f"{each}.") for each in NOT_AT_REST)
+    }
+    assert {module: names for module, names in found.items() if names} == {}
+    for source in (
+        "os.link(a, b)",
+        "Path(a).replace(b)",
+        "draft.write_text('')",
+        "open(path)",
+        "import shutil",
+        "import pyarrow.parquet as pq",
+        "from pyarrow import parquet",
+        "path.stat().st_size",
+    ):
+        assert files_touched(source), source
+    assert not files_touched("'a'.replace('b', 'c')")
+
+
+def test_exceptions_of_the_store_are_in_use() -> None:
+    """Without it, a module could go on being allowed what it does not need any more."""
+    texts = {module: files_touched(path.read_text(encoding="utf-8")) for module, path in modules()}
+    unused = [each for each in NOT_AT_REST if not any(t for m, t in texts.items() if f"{m}.".startswith(f"{each}."))]
+    assert not unused
 
 
 def test_every_table_has_contract_description_and_test() -> None:

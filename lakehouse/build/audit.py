@@ -20,7 +20,7 @@ from lakehouse.checks.drift import with_fields
 from lakehouse.checks.metrics import DayMetrics, Outcome, failed_checks, measure
 from lakehouse.days import days_between
 from lakehouse.delta.staged import VALID
-from lakehouse.records.history import Record, records, standing
+from lakehouse.records.history import DayRecord, latest_records, records
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ def _figures_before(work: Work) -> dict[date, Figures]:
         return {}
     # Baselines take same weekdays with rows: twice their number of weeks leaves room for as many without.
     first = min(work.replaced) - timedelta(weeks=2 * table.quality.anomalies.history)
-    found = standing(work.base.lake.settings.root, table.id, days_between(first, max(work.replaced)))
+    found = latest_records(work.base.lake.settings.root, table.id, days_between(first, max(work.replaced)))
     return {day: record.figures for day, record in found.items()}
 
 
 def _sums(work: Work) -> dict[date, dict[str, Decimal]]:
     """By day, what its columns must add up to, from the figures kept of the inputs at the versions read."""
     sums: dict[date, dict[str, Decimal]] = {day: {} for day in work.replaced}
-    kept: dict[str, dict[date, Record]] = {}
+    kept: dict[str, dict[date, DayRecord]] = {}
     for own, (source, column) in work.base.table.reconciles.items():
         if source not in kept:
             # Newer figures of the input are of rows that this build has not read.

@@ -13,7 +13,7 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
-from lakehouse.records.history import fold
+from lakehouse.records.history import project_history
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,4 @@ def open_base(lake: Lake, table: Table) -> Base:
 
 def keep_history(base: Base) -> None:
     """Bring the history up to the log of the base's table."""
-    fold(base.lake.settings.root, open_snapshot(base.main.target.path), base.table.id)
+    project_history(base.lake.settings.root, open_snapshot(base.main.target.path), base.table.id)

@@ -23,8 +23,8 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.erasures import keep_forgotten
-from lakehouse.records.failures import fold
-from lakehouse.records.history import standing
+from lakehouse.records.failures import project_failures
+from lakehouse.records.history import latest_records
 
 
 def build(
@@ -104,7 +104,7 @@ def _unchanged(base: Base, days: Collection[date]) -> dict[date, DayResult]:
     rows, quarantined = base.main.snapshot.rows_by_day(table.day_column), dict[date, int]()
     if base.side is not None:
         quarantined = base.side.snapshot.rows_by_day(table.day_column)
-    told = standing(base.lake.settings.root, table.id, days) if days and table.figures else {}
+    told = latest_records(base.lake.settings.root, table.id, days) if days and table.figures else {}
     found = {}
     for day in sorted(days):
         figures = told[day].business if day in told else {}
@@ -128,7 +128,7 @@ def _looked_at(lake: Lake, result: BuildResult, asked: Sequence[date]) -> BuildR
     """The result with how the quarantine and the clocks of producers stand afterwards."""
     table = result.table
     # Also where nothing was built: a killed run may have committed to the quarantine and come no further.
-    fold(lake.settings.root, table)
+    project_failures(lake.settings.root, table)
     depth = depth_now(lake.settings.root, table, datetime.now(UTC))
     if not table.clock:
         return replace(result, quarantine=depth)

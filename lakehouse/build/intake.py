@@ -9,7 +9,6 @@ The steps are those of any build (plan, stage, audit, publish); a batch is plann
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import store
 from lakehouse.build.audit import Judged
 from lakehouse.build.base import keep_history, open_base
 from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
@@ -40,6 +39,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, judgements
 from lakehouse.sources.postgres import Database, iso, micros
+from lakehouse.store import parquet
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
     if not any(people.values()):
         return files
-    shutil.rmtree(folder)
+    store.delete_tree(folder, strict=True)
     for column, texts in people.items():
         rows = rows.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
     return _written(batch, rows, folder)  # the source is read again, and may name others by now
@@ -185,7 +185,7 @@ def _delays(staged: StagedBatch) -> dict[str, Value | None]:
         delays["open_transactions"] = HIDDEN
     if before is not None and not batch.why_whole:
         known, column = iso(before.watermark), batch.extract.updated_at
-        texts = [text for f in staged.files for text in pq.read_table(f.path, columns=[column])[column].to_pylist()]
+        texts = [text for f in staged.files for text in parquet.read(f.path, [column])[column].to_pylist()]
         late = [text for text in texts if text is not None and text < known]
         delays["late_rows"] = len(late)
         delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0

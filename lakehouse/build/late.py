@@ -9,11 +9,8 @@ any other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from datetime import date
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.rules import NOT_TOO_LATE, lateness_rule
@@ -22,6 +19,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
+from lakehouse.store import parquet
 
 
 def accepted_through(table: Table, side: Snapshot, days: Iterable[date]) -> dict[date, date]:
@@ -65,8 +63,7 @@ def late_rows(lake: Lake, table: Table, days: Collection[date] | None = None) ->
         if days is not None and day not in days:
             continue
         for file in files:
-            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                rows = parquet.read([FAILED_RULES, "_arrival_date"]).to_pylist()
+            rows = parquet.read(Path(snapshot.uri) / file.path, [FAILED_RULES, "_arrival_date"]).to_pylist()
             late = [row["_arrival_date"] for row in rows if row[FAILED_RULES] == [NOT_TOO_LATE]]
             if late:
                 number, last = found.get(day, (0, date.min))

@@ -11,7 +11,7 @@ from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 
 READY, STALE, MISSING = "ready", "stale", "missing"
 
@@ -63,7 +63,7 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
         status = STALE if reason else READY
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
-    record = standing(lake.settings.root, table.id, [day]).get(day) if published else None
+    record = latest_records(lake.settings.root, table.id, [day]).get(day) if published else None
     return Readiness(
         table.id,
         day,

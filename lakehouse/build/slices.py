@@ -9,8 +9,6 @@ taken up again, and the files they tell of, are any vacuum's.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
@@ -23,6 +21,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from pyspark.sql import DataFrame
 
+from lakehouse import store
 from lakehouse.build.route import write_routed
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.failpoints import failpoint
@@ -81,14 +80,14 @@ class Slices:
 
     def __enter__(self) -> Self:
         assert self._notes is not None
-        self._notes.mkdir(parents=True, exist_ok=True)
+        store.make_folder(self._notes)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             self._notes = None  # another process is at it: this one keeps its slices to itself
             return self
-        for note in self._notes.glob("*.json") if self._fan_out.anew else ():
-            note.unlink()
+        for note in store.listed(self._notes, "*.json") if self._fan_out.anew else ():
+            store.delete(note)
         return self
 
     def __exit__(
@@ -96,7 +95,7 @@ class Slices:
     ) -> None:
         try:
             if kind is None and self._notes is not None:
-                shutil.rmtree(self._notes, ignore_errors=True)
+                store.delete_tree(self._notes)
             if kind is None or self._notes is None:
                 for folder in self._folders:
                     clear(folder)
@@ -149,15 +148,15 @@ class Slices:
             return
         # No hidden names: a vacuum passes over those.
         draft = self._notes / f"draft-{uuid.uuid4().hex}.json"
-        draft.write_text(json.dumps({"folder": folder.name, "files": _sizes(folder, files)}))
-        draft.replace(self._notes / f"{number}.json")
+        store.write(draft, json.dumps({"folder": folder.name, "files": _sizes(folder, files)}))
+        store.move(draft, self._notes / f"{number}.json")
 
     def _noted(self, number: int) -> list[StagedFile] | None:
         """A slice's files, if an earlier attempt has staged it and every one of them is still what it was."""
         if self._notes is None:
             return None
         try:
-            note = json.loads((self._notes / f"{number}.json").read_text())
+            note = json.loads(store.read_text(self._notes / f"{number}.json"))
             folder = self._path / "staged" / note["folder"]
             files = read_staged(folder, self._table.partition_by)
             whole = _sizes(folder, files) == note["files"]
@@ -173,10 +172,11 @@ class Slices:
         if self._notes is None:
             return
         old = time.time() - _YOUNG_SECONDS
-        for path in [*(file.path for file in files), *self._notes.iterdir()]:
-            with suppress(FileNotFoundError):  # the door refuses it by name
-                if path.stat().st_mtime < old:
-                    os.utime(path)
+        for path in [*(file.path for file in files), *store.listed(self._notes)]:
+            found = store.stat(path)
+            if found is not None and found.modified < old:
+                with suppress(FileNotFoundError):  # the door refuses it by name
+                    store.touch(path)
 
 
 def _sizes(folder: Path, files: Sequence[StagedFile]) -> dict[str, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.errors import DiskFullError
 
 # As the system, the JVM and delta-rs word ENOSPC, EDQUOT and EFBIG; they agree on the words, not on the classes.
@@ -29,8 +29,7 @@ def said_when_full(table: str, folder: Path) -> Iterator[None]:
     except Exception as error:
         if not _is_full(error):
             raise
-        there = next(each for each in (folder, *folder.parents) if each.exists())
-        free = shutil.disk_usage(there).free
+        free = store.free_bytes(folder)
         where = f"{folder} ({free >> 20} MiB free)"
         if free > _PLENTY:
             where += " or of the engine's scratch folder (spark.local.dir, else the system's temporary folder)"

@@ -15,7 +15,7 @@ from lakehouse.build.plan import make_plan, window
 from lakehouse.contracts import Table
 from lakehouse.delta.marks import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sources.landing import landing_files
 
 
@@ -59,7 +59,7 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
         days: the days to look at; None: all that have input or were published.
     """
     stale = stale_days(lake, table, days)
-    built = standing(lake.settings.root, table.id, stale) if stale else {}
+    built = latest_records(lake.settings.root, table.id, stale) if stale else {}
     by_code: dict[str, list[date]] = {}
     for day in stale:
         by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)

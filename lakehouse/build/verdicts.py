@@ -20,7 +20,7 @@ from lakehouse.delta.marks import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
-from lakehouse.records.history import JUDGE, Record, judgements
+from lakehouse.records.history import JUDGE, DayRecord, judgements
 
 NAMED = 3  # days in a sentence
 
@@ -72,7 +72,7 @@ def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> 
     ]
 
 
-def _over(lake: Lake, table: Table, refused: Mapping[date, Record]) -> set[date]:
+def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[date]:
     """Those of some days that nobody waits for any more, though their newest build did not publish them."""
     if not refused or table.extract is not None:
         return set()

@@ -43,7 +43,13 @@ def usual_count(values: Sequence[float], z: float) -> Band:
 
 
 def usual_share(shares: Sequence[float], rows: float, z: float) -> Band:
-    """What `null_drift` takes for usual after such shares, on a day of some rows."""
+    """What `null_drift` takes for usual after such shares, on a day of some rows.
+
+    Args:
+        shares: of earlier days, 0 to 1.
+        rows: of the day that is judged; the fewer, the wider the band.
+        z: robust standard deviations that are still usual.
+    """
     usual, sigma = _share_scale(shares, rows)
     return Band(max(0.0, usual - z * sigma), usual, min(1.0, usual + z * sigma))
 
@@ -69,7 +75,14 @@ def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
 
 
 def baseline(day: date, history: Mapping[date, Any], known: Mapping[date, str], most: int) -> list[date]:
-    """The newest `most` days before a day that are of its weekday and of no known event, oldest first."""
+    """The newest `most` days before a day that are of its weekday and of no known event, oldest first.
+
+    Args:
+        day: which is judged.
+        history: days with rows; the values do not matter.
+        known: days of events, as sales or holidays, which are no measure.
+        most: days, at most.
+    """
     same = sorted(each for each in history if each < day and each.weekday() == day.weekday() and each not in known)
     return same[-most:]
 
@@ -77,7 +90,14 @@ def baseline(day: date, history: Mapping[date, Any], known: Mapping[date, str], 
 def baselines(
     days: Iterable[date], history: Iterable[date], known: Mapping[date, str], most: int
 ) -> Iterator[tuple[date, list[date]]]:
-    """Each of many days with its `baseline`, in one pass over the history."""
+    """Each of many days with its `baseline`, in one pass over the history.
+
+    Args:
+        days: which are judged, in any order.
+        history: days with rows.
+        known: days of events.
+        most: days, at most, for each.
+    """
     past = sorted(each for each in history if each not in known)
     newest: dict[int, deque[date]] = defaultdict(lambda: deque(maxlen=most))
     position = 0
@@ -91,7 +111,14 @@ def baselines(
 def volume(
     bounds: Volume, m: DayMetrics, history: Mapping[date, int], known: Mapping[date, str] | None = None
 ) -> Outcome:
-    """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning)."""
+    """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning).
+
+    Args:
+        bounds: the contract's.
+        m: the day's figures.
+        history: rows by earlier day; those without rows do not count.
+        known: days of events, which are no measure.
+    """
     known = known or {}
     rows = {day: n for day, n in history.items() if n > 0}
     usual_days = baseline(m.day, rows, known, bounds.history)

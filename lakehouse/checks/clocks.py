@@ -12,21 +12,20 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
+from lakehouse.store import parquet
 
 WRONG = ("far_ahead", "too_old", "mixed_units", "number")  # rows by kind of impossible time
 _SOURCE = "_source_file"
@@ -198,8 +197,8 @@ def _kind_of(clock: Clock, rules: Sequence[str]) -> str:
 def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str], str, int | None]]:
     """The rows that arrived on a day and broke a rule on clocks: rules, file, and time in microseconds since 1970."""
     names = pa.array([rule.name for rule in clock.rules])
-    with closing(pq.ParquetFile(path)) as parquet:
-        for batch in parquet.iter_batches(columns=[FAILED_RULES, _SOURCE, "_arrival_date", clock.column]):
+    with parquet.opened(path) as data:
+        for batch in data.iter_batches(columns=[FAILED_RULES, _SOURCE, "_arrival_date", clock.column]):
             failed = batch.column(FAILED_RULES)
             hit = pc.is_in(pc.list_flatten(failed), names)
             rows = pc.unique(pc.filter(pc.list_parent_indices(failed), hit))
@@ -217,15 +216,15 @@ def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str]
 def _counted(path: Path) -> dict[str, int]:
     """Rows of a staged file by landed file."""
     counted: Counter[str] = Counter()
-    with closing(pq.ParquetFile(path)) as parquet:
-        for batch in parquet.iter_batches(columns=[_SOURCE]):
+    with parquet.opened(path) as data:
+        for batch in data.iter_batches(columns=[_SOURCE]):
             counted.update({each["values"]: each["counts"] for each in pc.value_counts(batch.column(0)).to_pylist()})
     return dict(counted)
 
 
 def _pairs(path: Path, column: str) -> Iterable[tuple[str, str]]:
-    with closing(pq.ParquetFile(path)) as parquet:
-        for batch in parquet.iter_batches(columns=[_SOURCE, column]):
+    with parquet.opened(path) as data:
+        for batch in data.iter_batches(columns=[_SOURCE, column]):
             yield from zip(batch.column(_SOURCE).to_pylist(), batch.column(column).to_pylist(), strict=True)
 
 
@@ -279,12 +278,14 @@ def producer_days(
     """
     wanted = None if days is None else sorted(set(days))
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = {day: each.figures.get("clocks", {}) for day, each in standing(root, table.id, wanted, ["clocks"]).items()}
+    own = {
+        day: each.figures.get("clocks", {}) for day, each in latest_records(root, table.id, wanted, ["clocks"]).items()
+    }
     own |= {day: m.clocks for day, m in (built or {}).items()}
     kept = [own]
     for each in table.upstream.values():
         if lake.table(each.table).landing:
-            found = standing(root, each.table, wanted, ["clocks"])
+            found = latest_records(root, each.table, wanted, ["clocks"])
             kept.append({day: record.figures.get("clocks", {}) for day, record in found.items()})
     for by_day in kept:
         for day, producers in by_day.items():

@@ -10,11 +10,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from datetime import date
-
-import pyarrow.parquet as pq
 
 from lakehouse.checks.metrics import DayMetrics, Outcome, Value
 from lakehouse.checks.profile import OTHER
@@ -22,6 +19,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.read.promote import RESCUED
+from lakehouse.store import parquet
 
 MOST_FIELDS = 30  # told by name for a day; the rest together
 MOST_COUNTED = 1000  # different names held while counting
@@ -98,8 +96,8 @@ def _named(rescued: str) -> list[str]:
 
 def _names(file: StagedFile) -> Iterator[set[str]]:
     """The unknown fields of each row that has any."""
-    with closing(pq.ParquetFile(file.path)) as parquet:
-        for batch in parquet.iter_batches(batch_size=_BATCH, columns=[RESCUED]):
+    with parquet.opened(file.path) as data:
+        for batch in data.iter_batches(batch_size=_BATCH, columns=[RESCUED]):
             for text in batch.column(0).drop_null().to_pylist():
                 yield set(_named(text))
 
@@ -131,15 +129,22 @@ def _missed(table: Table, base: Snapshot, metrics: Mapping[date, DayMetrics], da
     before = {d for d in by_day if d < day and d not in metrics} | {d for d in metrics if d < day and metrics[d].rows}
     found: dict[str, float] = {}
     for name in empty:
-        rows = filled = 0
         logged = base.nulls(name)
+        counts: list[tuple[int, int | None]] = []  # rows, and nulls where they are known, by file or day
         for each in sorted(before, reverse=True)[:DAYS_BEFORE]:
             if each in metrics:
-                counts = [(metrics[each].rows, metrics[each].nulls.get(name))]
+                counts.append((metrics[each].rows, metrics[each].nulls.get(name)))
             else:
-                counts = [(file.rows, logged.get(file.path)) for file in by_day[each]]
-            rows += sum(n for n, nulls in counts if nulls is not None)
-            filled += sum(n - nulls for n, nulls in counts if nulls is not None)
+                counts += [(file.rows, logged.get(file.path)) for file in by_day[each]]
+        rows, filled = _filled(counts)
+        # As if each row were filled by chance, as often as before: how likely is a day on which none is?
         if filled and (1 - filled / rows) ** m.rows < CHANCE:
             found[name] = filled / rows
     return found
+
+
+def _filled(counts: Iterable[tuple[int, int | None]]) -> tuple[int, int]:
+    """Rows whose nulls are known, and those of them that are filled."""
+    known = [(rows, nulls) for rows, nulls in counts if nulls is not None]
+    rows = sum(number for number, _ in known)
+    return rows, rows - sum(nulls for _, nulls in known)

@@ -16,7 +16,7 @@ from pathlib import Path
 from lakehouse.checks.anomalies import baselines
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
-from lakehouse.records.history import Record, records
+from lakehouse.records.history import DayRecord, records
 
 BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
@@ -91,7 +91,7 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
 
 
 def judge(
-    table: Table, kept: Sequence[Record], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
+    table: Table, kept: Sequence[DayRecord], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
 ) -> Freshness:
     """The freshness of a table.
 
@@ -105,7 +105,7 @@ def judge(
     if last_day is not None:
         now = min(now, _end(last_day) + table.freshness.within)
     due = _due(now, table.freshness.within)
-    by_day: dict[date, list[Record]] = {}
+    by_day: dict[date, list[DayRecord]] = {}
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
     rows = {day: by_day[day][-1].rows for day in by_day}
@@ -134,7 +134,7 @@ def judge(
     )
 
 
-def _day(day: date, versions: Sequence[Record], history: Sequence[int], known: bool) -> DayFreshness:
+def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known: bool) -> DayFreshness:
     usual = statistics.median(history) if len(history) >= LEAST_HISTORY else None
     now = versions[-1].rows if versions else 0
     # Without history, or on a day of a known event, a published day counts as complete.

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Profile, profiles
 from lakehouse.contracts import Count, Sum, Table
 from lakehouse.delta.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, VALID, StagedFile
+from lakehouse.store import parquet
 
 Value = int | float | str
 HIDDEN = "hidden"  # what a source does not show to the role that reads it
@@ -100,7 +100,13 @@ class DayMetrics:
 
 
 def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> dict[date, DayMetrics]:
-    """Metrics by day over the staged files; a day without files has zeros."""
+    """Metrics by day over the staged files; a day without files has zeros.
+
+    Args:
+        table: the contract.
+        files: staged files of any route.
+        days: days that are to be told of in any case.
+    """
     metrics = {day: DayMetrics(day) for day in days}
     by_day: dict[date, list[StagedFile]] = defaultdict(list)
     for file in files:
@@ -111,10 +117,8 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
         each = metrics.setdefault(day, DayMetrics(day))
         for file in staged:
             _add(each, file, table.columns)
-            content = file.partition[table.content_day_column]
-            if table.content_day_column != table.day_column and file.route == VALID and content is not None:
-                seen = date.fromisoformat(content)
-                each.event_days[seen] = each.event_days.get(seen, 0) + file.rows
+            if table.content_day_column != table.day_column:
+                _add_event_day(each, file, table.content_day_column)
     valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
     grouped = {(each.column, each.by) for each in table.figures.values() if isinstance(each, Sum) and each.by}
     read = profiles([file.path for _, file in valid], table.profiled, grouped)
@@ -142,6 +146,13 @@ def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
     return found
 
 
+def _add_event_day(metrics: DayMetrics, file: StagedFile, column: str) -> None:
+    content = file.partition[column]
+    if file.route == VALID and content is not None:
+        day = date.fromisoformat(content)
+        metrics.event_days[day] = metrics.event_days.get(day, 0) + file.rows
+
+
 def _add(metrics: DayMetrics, file: StagedFile, columns: Sequence[str]) -> None:
     metrics.duplicates += repeats(file)
     if file.route == QUARANTINED:
@@ -164,14 +175,16 @@ def repeats(file: StagedFile) -> int:
     """Rows that were dropped as repeats of the file's rows; one column is read, and only where there are any."""
     if file.high.get(COPIES, 1) == 1:
         return 0
-    counted = sum(pc.sum(batch.column(0)).as_py() for batch in pq.ParquetFile(file.path).iter_batches(columns=[COPIES]))
+    with parquet.opened(file.path) as data:
+        counted = sum(pc.sum(batch.column(0)).as_py() for batch in data.iter_batches(columns=[COPIES]))
     return int(counted) - file.rows
 
 
 def failed_rules(file: StagedFile) -> dict[str, int]:
     """How many rows of a quarantine file broke each rule; reads that one column in batches."""
     counted: Counter[str] = Counter()
-    for batch in pq.ParquetFile(file.path).iter_batches(columns=[FAILED_RULES]):
-        for pair in pc.value_counts(pc.list_flatten(batch.column(0))).to_pylist():
-            counted[pair["values"]] += pair["counts"]
+    with parquet.opened(file.path) as data:
+        for batch in data.iter_batches(columns=[FAILED_RULES]):
+            for pair in pc.value_counts(pc.list_flatten(batch.column(0))).to_pylist():
+                counted[pair["values"]] += pair["counts"]
     return dict(counted)

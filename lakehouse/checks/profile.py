@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -20,7 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from lakehouse.store import parquet
 
 MOST_CATEGORIES = 40
 OTHER = "(other)"
@@ -34,7 +34,13 @@ class Moments:
     squares: float = 0.0
 
     def merged(self, count: int, other: Moments, others: int) -> Moments:
-        """Both together (Chan, Golub & LeVeque 1979)."""
+        """Both together (Chan, Golub & LeVeque 1979).
+
+        Args:
+            count: values behind these moments.
+            other: the other moments.
+            others: values behind those.
+        """
         if not others:
             return self
         apart, both = other.mean - self.mean, count + others
@@ -110,7 +116,13 @@ class Profile:
 
 
 def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[tuple[str, str]] = ()) -> list[Profile]:
-    """A profile for each Parquet file, with the sums of some columns by the values of others."""
+    """A profile for each Parquet file, with the sums of some columns by the values of others.
+
+    Args:
+        paths: of the files.
+        columns: of numbers or of few values.
+        grouped: pairs of a numeric column and the column it is summed by.
+    """
     if not columns and not grouped:
         return [Profile() for _ in paths]
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
@@ -127,7 +139,7 @@ def merged(several: Iterable[Profile]) -> Profile:
 
 def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, str]]) -> Profile:
     found = Profile()
-    with closing(pq.ParquetFile(path)) as file:
+    with parquet.opened(path) as file:
         stored = set(file.schema_arrow.names)
         there = [name for name in columns if name in stored]
         pairs = [pair for pair in grouped if stored.issuperset(pair)]
@@ -139,6 +151,7 @@ def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, 
                 if pa.types.is_decimal(values.type) or pa.types.is_integer(values.type):
                     found.numbers.setdefault(name, Numbers()).add(_numbers(values))
                 elif pa.types.is_floating(values.type):
+                    # One NaN or infinity would make sum, mean and spread of the day unknown.
                     found.numbers.setdefault(name, Numbers()).add(_numbers(values.filter(pc.is_finite(values))))
                 else:
                     counted = pc.value_counts(values.cast(pa.string())).to_pylist()
@@ -163,6 +176,7 @@ def _numbers(values: pa.Array) -> Numbers:
     if not count:
         return Numbers()
     floats = values.cast(pa.float64())
+    # Signed log(1 + |x|): defined for refunds and zeros, and amounts are about normal in it.
     logs = pc.multiply(pc.sign(floats), pc.log1p(pc.abs(floats)))
     bounds = pc.min_max(values).as_py()  # of the values themselves: Arrow's cast of decimals is off by a bit
     total = Decimal(str(pc.sum(values).as_py()))
@@ -172,6 +186,7 @@ def _numbers(values: pa.Array) -> Numbers:
 
 
 def _moments(values: pa.Array, count: int) -> Moments:
+    # Mean and sum of squared deviations: what can be added up over files without losing digits.
     return Moments(float(pc.mean(values).as_py()), float(pc.variance(values).as_py()) * count)
 
 

@@ -18,6 +18,7 @@ def lateness(arrival: date, event_days: Mapping[date, int]) -> Counter[int]:
 
 def percentile(counted: Mapping[int, int], share: float) -> int:
     """The smallest lateness that at least this share of the rows does not exceed (nearest rank)."""
+    # Nearest rank: always a lateness that occurred, never one between two.
     rank = math.ceil(share * sum(counted.values()))
     seen = 0
     for days in sorted(counted):
@@ -31,5 +32,11 @@ def exceeds(count: int, of: int, bound: float) -> bool:
     """Whether a count is above its bound by more than chance: three standard deviations of a binomial.
 
     One guest on a day of one row is a null rate of 100 % and says nothing; a bound of 0 has no tolerance.
+
+    Args:
+        count: of rows, say, that are null.
+        of: all of them.
+        bound: the share that is allowed, 0 to 1.
     """
+    # Expected number plus three standard deviations, sqrt(n p (1 - p)): about one day in a thousand is above by chance.
     return count > bound * of + 3 * math.sqrt(of * bound * (1 - bound))

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import CommitFailedError, DeltaError
 from filelock import FileLock, Timeout
 
+from lakehouse import store
+from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
 from lakehouse.errors import PublishConflictError
-from lakehouse.store.durable import settle_entries
 
 if TYPE_CHECKING:
     from lakehouse.delta.target import Commit
@@ -69,27 +70,27 @@ def committed(
     Raises:
         PublishConflictError: where other writers won for so long.
     """
-    mark, refusals = uuid.uuid4().hex, 0
+    commit_id, refusals = uuid.uuid4().hex, 0
     for _ in attempts(patience):
         with _turn(path):
             current = open_snapshot(path)
             commit, own = begin(current), _entry(path, current.version + 1)
             try:
                 if commit is not None:
-                    write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: mark}))
+                    write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: commit_id}))
             except (CommitFailedError, DeltaError, OSError) as error:
                 # The commit may have failed, or its answer may have been lost: only the log can tell.
-                if own.exists() and mark.encode() not in own.read_bytes():
+                if store.exists(own) and commit_id.encode() not in store.read(own):
                     refusals = 0
                     continue
-                if not own.exists():
+                if not store.exists(own):
                     refusals += 1
                     if refusals == _REFUSALS or not isinstance(error, CommitFailedError):
                         raise
                     continue
         version = current.version + (commit is not None)
         # Once a power cut cannot take it, or one it stands on, away any more.
-        settle_entries(path, range(base.version + 1, version + 1))
+        fsync_entries(path, range(base.version + 1, version + 1))
         return version
     raise PublishConflictError(
         f"{table_name(path)}: other writers won every commit for {patience:g} s, and nothing of this run was "

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from lakehouse import store
 from lakehouse.delta.attempts import PATIENCE, committed
 from lakehouse.delta.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
 from lakehouse.delta.evolve import evolve, same_columns
@@ -22,7 +23,6 @@ from lakehouse.delta.log_writer import checkpoint_when_due, put_entry
 from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.delta.target import Commit, Target
-from lakehouse.store.durable import settle
 
 _CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 90 days"}
 
@@ -32,8 +32,8 @@ def ensure_table(target: Target) -> Snapshot:
     snapshot = open_snapshot(target.path)
     if snapshot.version >= 0:
         return evolve(target.path, target.schema, target.partition_by, target.required, snapshot)
-    there = next(folder for folder in target.path.parents if folder.exists())
-    target.path.mkdir(parents=True, exist_ok=True)
+    there = store.existing_above(target.path)
+    store.make_folder(target.path)
     try:
         DeltaTable.create(
             str(target.path),
@@ -46,7 +46,8 @@ def ensure_table(target: Target) -> Snapshot:
     except (CommitFailedError, DeltaError):
         if open_snapshot(target.path).version < 0:  # nobody else created it either: the error is real
             raise
-    settle([target.path / "_delta_log" / f"{0:020}.json"], there)
+    # The folders above too, as far as they are new: else a power cut takes the table, and all commits to come.
+    store.fsync([target.path / "_delta_log" / f"{0:020}.json"], there)
     return open_snapshot(target.path)
 
 
@@ -83,13 +84,20 @@ def replace_days(
     def write(current: Snapshot, named: Commit) -> None:
         _write(target, current, files, actions, _of_days(target, current, days), named)
 
-    settle([file.path for file in files], target.path)
+    # Before the entry that names them: it must never name a file that a power cut can take.
+    store.fsync([file.path for file in files], target.path)
     watched = None if read_whole else days
     return _land(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
 
 
 def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], commit: Commit) -> int:
     """Add the files of a batch that goes on where `base` ends; returns the version that holds them.
+
+    Args:
+        target: the table.
+        base: the snapshot that the batch was computed on.
+        files: staged files of any days.
+        commit: transactions, one of which numbers the batch, and facts for the history.
 
     Raises:
         PublishConflictError: where the batch's transactions are not what they are at `base` any more: another batch was
@@ -103,7 +111,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
         _write(target, current, files, actions, (), named)
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
-    settle([file.path for file in files], target.path)
+    store.fsync([file.path for file in files], target.path)
     return _land(target, base, [], texts, commit, write)
 
 
@@ -148,7 +156,7 @@ def exchange_files(
     def write(current: Snapshot, named: Commit) -> None:
         _write(target, current, added, actions, removed, named, schema, strict=False)
 
-    settle([file.path for file in added], target.path)
+    store.fsync([file.path for file in added], target.path)
     return _land(target, base, days, texts, commit, write)
 
 
@@ -171,10 +179,11 @@ def merge_files(
         StagedFileError: where a file is not there any more.
     """
     names = [f.name for f in target.schema.fields]
-    settle([file.path for file, _ in merged], target.path)
+    store.fsync([file.path for file, _ in merged], target.path)
     left = list(merged)
 
     def begin(current: Snapshot) -> Commit | None:
+        # Asked at each try: a group that lost a file to another commit is left out, or its rows would come back.
         live = {file.path for file in current.files}
         left[:] = [(file, old) for file, old in merged if all(each.path in live for each in old)]
         return commit if left else None
@@ -229,7 +238,7 @@ def append(
         if files and not actions:  # a repeat may come after its files were cleared away
             check_on_disk(files)
             actions.extend(add_action(target, file, None) for file in files)
-            settle([file.path for file in files], target.path)
+            store.fsync([file.path for file in files], target.path)
         return Commit(made.transactions, {**made.metadata, "isBlindAppend": True})
 
     def write(current: Snapshot, named: Commit) -> None:
@@ -259,8 +268,10 @@ def _land(
     def begin(current: Snapshot) -> Commit | None:
         if current.version == base.version:
             return commit
+        # Others have committed since. Theirs and ours can both stand only if none touched what ours was made from.
         if same_rows and transactions_hold(current, commit.transactions) and held != commit.transactions:
             return None  # another run's, from the same inputs and code
+        # Of a day that is empty before and after, the transactions alone tell that somebody published it.
         moved = any(current.transaction(name) != version for name, version in held.items())
         if moved or paths_of(current, target.day_column, watched) != before:
             raise conflict(base, current, texts)
@@ -290,6 +301,7 @@ def _write(  # noqa: PLR0913 - all that an entry says
         same_columns(target.path, target.schema, target.partition_by, current)
     check_on_disk(files)
     facts = {k: v if isinstance(v, bool) else _text(v) for k, v in commit.metadata.items()}
+    # Put-if-absent is the one moment at which the commit happens; what fails after it changes nothing any more.
     version = put_entry(current, actions, removed, commit.transactions, facts, schema, data_change=data_change)
     checkpoint_when_due(current, version)
 

@@ -23,7 +23,7 @@ def entries_since(base: Snapshot, current: Snapshot) -> list[dict[str, Any]]:
     for version in range(current.version, base.version, -1):
         try:
             found.append(dict(read_entry(path, version, ()).facts))
-        except HistoryGoneError:
+        except HistoryGoneError:  # cleaned up meanwhile; what is newer was told
             break
     return found
 
@@ -43,6 +43,7 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
     named = f"{days[0]} … {days[-1]}" if len(days) > 1 else "".join(days) or "a day"
     since = f"while this run was computing (version {base.version} → {current.version})"
     for entry in entries_since(base, current):
+        # The newest decision counts, whatever runs came after it.
         if (operation := entry.get("lakehouse.operation")) in _DECISIONS:
             return DecidedMeanwhileError(
                 f"{name}: {entry.get('lakehouse.by') or 'somebody'} ran `lakehouse {_DECISIONS[operation]}` {since}. "
@@ -56,7 +57,13 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
 
 
 def paths_of(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> set[str]:
-    """Live files of some days, or of the whole table."""
+    """Live files of some days, or of the whole table.
+
+    Args:
+        snapshot: whose files.
+        column: the partition column that says the day.
+        days: which days; None: all, and files of no day too.
+    """
     if days is None:
         return {file.path for file in snapshot.files}
     by_day = snapshot.by_day(column)

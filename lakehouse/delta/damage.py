@@ -6,10 +6,12 @@ A checkpoint only sums up entries, and an entry that was cut short belongs to a 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from lakehouse import store
+from lakehouse.store import parquet
 
 _HINT = "_last_checkpoint"
 
@@ -21,26 +23,24 @@ def damage(path: Path) -> str | None:
         path: folder of the table.
     """
     log = path / "_delta_log"
-    torn = max(log.glob("*.json"), default=None)
+    torn = max(store.listed(log, "*.json"), default=None)
     if torn is not None and not _is_whole(torn):
         return (
             f"The log of {path} cannot be read: its newest entry was cut short, as by a power cut before anybody was "
             f"told of the commit. Remove {torn}: the table is then what it was before. Run again what ran then."
         )
-    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
+    checkpoints = store.listed(log, "*.checkpoint*.parquet")
     broken = [each for each in checkpoints if not _readable(each)]
     sound = {_version(each) for each in checkpoints} - {_version(each) for each in broken}
     hinted = _hinted(log)
     if not broken and (hinted is None or hinted in sound):
         return None
     what = ", ".join(each.name for each in broken) or f"version {hinted}, which {_HINT} names and which is not there"
-    entries = {_version(each) for each in log.glob("*.json")}
-    newest = max(entries, default=-1)
-    start = max((version for version in sound if version <= newest), default=-1)
-    if missing := [n for n in range(start + 1, newest + 1) if n not in entries]:
+    missing = _first_missing(log, sound)
+    if missing is not None:
         return (
             f"The log of {path} cannot be read: its checkpoint is broken ({what}), and the entries it sums up are gone "
-            f"(version {missing[0]} is the first). Bring {log} back from a backup."
+            f"(version {missing} is the first). Bring {log} back from a backup."
         )
     files = " and ".join(str(log / name) for name in (*[each.name for each in broken], _HINT))
     return (
@@ -49,13 +49,21 @@ def damage(path: Path) -> str | None:
     )
 
 
+def _first_missing(log: Path, sound: Collection[int]) -> int | None:
+    """The first entry that is needed beside the newest sound checkpoint and is not there."""
+    entries = {_version(each) for each in store.listed(log, "*.json")}
+    newest = max(entries, default=-1)
+    start = max((version for version in sound if version <= newest), default=-1)
+    return next((version for version in range(start + 1, newest + 1) if version not in entries), None)
+
+
 def _version(file: Path) -> int:
     return int(file.name.split(".", 1)[0])
 
 
 def _is_whole(entry: Path) -> bool:
     try:
-        for line in entry.read_text(encoding="utf-8").splitlines():
+        for line in store.read_text(entry).splitlines():
             json.loads(line)
     except ValueError:
         return False
@@ -64,7 +72,7 @@ def _is_whole(entry: Path) -> bool:
 
 def _readable(file: Path) -> bool:
     try:
-        pq.read_metadata(file)
+        parquet.footer(file)
     except Exception:  # noqa: BLE001 - whatever is wrong with it
         return False
     return True
@@ -72,5 +80,5 @@ def _readable(file: Path) -> bool:
 
 def _hinted(log: Path) -> int | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return int(json.loads((log / _HINT).read_text())["version"])
+        return int(json.loads(store.read_text(log / _HINT))["version"])
     return None

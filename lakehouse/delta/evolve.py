@@ -15,9 +15,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import types as T
 
 from lakehouse.delta.attempts import PATIENCE, attempts
+from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
-from lakehouse.store.durable import settle_entries
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
@@ -52,6 +52,7 @@ def evolve(
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
             return snapshot
+        # Delta-rs adds columns to the version it has opened, so it must be the one that was looked at.
         own = fresh_snapshot(path, snapshot.version).delta
         assert own is not None
         failed: Exception | None = None
@@ -66,7 +67,7 @@ def evolve(
         except (CommitFailedError, DeltaError, OSError) as error:
             failed = error  # or its answer was lost: only the log can tell
         began, snapshot = snapshot.version, open_snapshot(path)
-        settle_entries(path, range(began + 1, snapshot.version + 1))
+        fsync_entries(path, range(began + 1, snapshot.version + 1))
         if not _missing(path, schema, partition_by, snapshot):
             return snapshot
         if failed is not None and (snapshot.version == began or not isinstance(failed, CommitFailedError)):
@@ -80,6 +81,12 @@ def evolve(
 def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> None:
     """Refuse a table whose columns are not exactly the contract's, in whatever order.
 
+    Args:
+        path: folder of the table, for the message.
+        schema: the contract's columns.
+        partition_by: the contract's partition columns, in their order.
+        snapshot: the table.
+
     Raises:
         SchemaMismatchError: with the columns that differ.
     """
@@ -89,6 +96,11 @@ def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...]
 
 def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
     """Refuse to read a table in which a column of the contract has another type; it may lack or have further ones.
+
+    Args:
+        path: folder of the table, for the message.
+        schema: the contract's columns.
+        snapshot: the table.
 
     Raises:
         SchemaMismatchError: with the columns and both types.
@@ -123,6 +135,7 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
     """A column that must not be null cannot be promised over rows that have none, as far as the log tells."""
     rows = snapshot.live.rows
     wrong = [f"{n} is new and never null, but {rows} rows are without it" for n in missing if n in required and rows]
+    # A null that the log has ever seen may have gone since: the files of now decide.
     likely = sorted((set(required) - set(missing)) & snapshot.null_columns)
     nulls = {name: sum(each or 0 for each in snapshot.nulls(name).values()) for name in likely}
     wrong += [

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse.errors import HistoryGoneError
+from lakehouse.store import parquet
 
 Partition = tuple[str | None, ...]
 
@@ -61,7 +61,7 @@ def rows_in(path: Path) -> int:
         HistoryGoneError: where it cannot be read.
     """
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(parquet.footer(path).num_rows)
     except (OSError, pa.ArrowException) as error:
         raise HistoryGoneError(
             f"The rows of {path} are not known: the log has no statistics of it, and it cannot be read ({error}). "
@@ -196,7 +196,13 @@ def _carried(
 
 
 def file_of(action: Mapping[str, Any], partition_by: Iterable[str], folder: str) -> DataFile:
-    """The file that an `add` or a `remove` of the log names; the rows of a removed one are not said."""
+    """The file that an `add` or a `remove` of the log names; the rows of a removed one are not said.
+
+    Args:
+        action: the action, as JSON.
+        partition_by: the table's partition columns.
+        folder: of the table.
+    """
     values = action.get("partitionValues") or {}
     rows = json.loads(action.get("stats") or "{}").get("numRecords")
     path = unquote(action["path"])

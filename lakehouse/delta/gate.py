@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from deltalake.transaction import AddAction
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.errors import SchemaMismatchError, StagedFileError
 
@@ -46,17 +47,8 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
             "a day it was not asked for."
         )
     stored = [f for f in target.schema.fields if f.name not in target.partition_by]
-    wrong = [
-        f"{f.name} is {file.types.get(f.name, 'missing')}"
-        for f in stored
-        if not _fits(file.types.get(f.name), f.dataType)
-    ]
-    known = {f.name for f in stored} | set(target.extra_columns)
-    surplus = sorted(set(file.types) - known)
-    if wrong or surplus:
-        raise SchemaMismatchError(
-            f"{path} does not fit the table: {'; '.join(wrong + [f'{n} is not in the contract' for n in surplus])}."
-        )
+    if wrong := _misfits(target, file, stored):
+        raise SchemaMismatchError(f"{path} does not fit the table: {'; '.join(wrong)}.")
     if nulls := [f"{n} ({file.nulls[n]})" for n in sorted(target.required) if file.nulls.get(n, 0)]:
         raise StagedFileError(f"{path}: nulls in column(s) that must have none: {', '.join(nulls)}.")
     if any(file.partition[c] is None for c in target.partition_by if c in target.required):
@@ -64,13 +56,36 @@ def add_action(target: Target, file: StagedFile, days: set[str] | None) -> AddAc
     return as_action(file, path, delta_statistics(file, [f.name for f in stored], tuple(target.pii)))
 
 
+def _misfits(target: Target, file: StagedFile, stored: Sequence[T.StructField]) -> list[str]:
+    wrong = [
+        f"{f.name} is {file.types.get(f.name, 'missing')}"
+        for f in stored
+        if not _fits(file.types.get(f.name), f.dataType)
+    ]
+    surplus = set(file.types) - {f.name for f in stored} - set(target.extra_columns)
+    return wrong + [f"{name} is not in the contract" for name in sorted(surplus)]
+
+
 def as_action(file: StagedFile, path: str, statistics: str, *, data_change: bool = True) -> AddAction:
-    """The log entry that makes a file live; without `data_change`, one that holds rows of others."""
+    """The log entry that makes a file live; without `data_change`, one that holds rows of others.
+
+    Args:
+        file: staged.
+        path: of the file inside the table's folder.
+        statistics: as `delta_statistics` gives them.
+        data_change: False where no row comes or goes, so that whoever follows the table sees nothing new.
+
+    Raises:
+        StagedFileError: where the file is gone.
+    """
+    found = store.stat(file.path)
+    if found is None:
+        raise StagedFileError(f"{path} is gone; nothing was committed. Run it again.")
     return AddAction(
         path=path,
         size=file.size,
         partition_values=dict(file.partition),
-        modification_time=int(file.path.stat().st_mtime * 1000),
+        modification_time=found.modified_ns // 1_000_000,  # milliseconds
         data_change=data_change,
         stats=statistics,
     )
@@ -83,6 +98,7 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
     if stored is None:
         return False
     if isinstance(expected, T.TimestampType):
+        # An instant in microseconds; local times and other units would be read as other moments.
         return stored.startswith("Timestamp(isAdjustedToUTC=true, timeUnit=microseconds")
     if isinstance(expected, T.DecimalType):
         return stored == f"Decimal(precision={expected.precision}, scale={expected.scale})"
@@ -92,11 +108,9 @@ def _fits(stored: str | None, expected: T.DataType) -> bool:
 def check_on_disk(files: Sequence[StagedFile]) -> None:
     """Refuse files that are gone or short."""
     for file in files:
-        try:
-            size = file.path.stat().st_size
-        except FileNotFoundError:
-            size = -1
-        if size != file.size:
+        found = store.stat(file.path)
+        size = found.size if found else -1
+        if size != file.size:  # as when it was staged: gone, or cut short by a full disk
             raise StagedFileError(
                 f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
                 "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "

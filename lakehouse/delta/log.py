@@ -11,13 +11,14 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from lakehouse import store
 from lakehouse.delta.files import DataFile, file_of
 from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
 from lakehouse.errors import HistoryGoneError
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One commit.
 
     Attributes:
@@ -57,13 +58,13 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Version:
+class TableVersion:
     """A version and what its commit changed; `gone` counts those of its files that are not there any more.
 
     Rows are None where files without statistics, which alone could say, are gone.
     """
 
-    entry: Entry
+    entry: LogEntry
     days: Collection[date]
     rows_before: int | None
     rows: int | None
@@ -77,19 +78,24 @@ class Version:
 
 def oldest_entry(path: Path) -> int:
     """The first version whose log entry is still there; -1 without any."""
-    names = [each.stem for each in (path / "_delta_log").glob("*.json") if each.stem.isdigit()]
+    names = [each.stem for each in store.listed(path / "_delta_log", "*.json") if each.stem.isdigit()]
     return int(min(names)) if names else -1
 
 
-def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry:
+def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEntry:
     """One log entry.
+
+    Args:
+        path: folder of the table.
+        version: which entry.
+        partition_by: the table's partition columns; without them files have no partition values.
 
     Raises:
         HistoryGoneError: where it is not there.
     """
     log = path / "_delta_log" / f"{version:020}.json"
     try:
-        lines = log.read_text(encoding="utf-8").splitlines()
+        lines = store.read_text(log).splitlines()
     except FileNotFoundError:
         raise HistoryGoneError(
             f"{table_name(path)}: the log entry of version {version} is gone ({log.name}); the oldest one "
@@ -115,12 +121,23 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> Entry
                     file = file_of(action, partition_by, str(path))
                     removed[file.path] = file
                     changes_rows |= action["dataChange"]
-    moment = datetime.fromtimestamp(facts.get("timestamp", log.stat().st_mtime * 1000) / 1000, UTC)
-    return Entry(version, moment, facts, added, removed, changes_rows, transactions)
+    # Milliseconds; a writer that says none leaves the file's own time, which a copy of the table does not keep.
+    moment = datetime.fromtimestamp(facts["timestamp"] / 1000 if "timestamp" in facts else _modified(log), UTC)
+    return LogEntry(version, moment, facts, added, removed, changes_rows, transactions)
 
 
-def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[Entry]:
-    """The log entries of some versions, in order."""
+def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[LogEntry]:
+    """The log entries of some versions, in order.
+
+    Args:
+        path: folder of the table.
+        first: version to begin with.
+        last: version to end with, inclusive.
+        partition_by: as for `read_entry`.
+
+    Raises:
+        HistoryGoneError: where one of them is not there.
+    """
     return (read_entry(path, version, partition_by) for version in range(first, last + 1))
 
 
@@ -180,13 +197,16 @@ def readable_at(path: Path, version: int) -> Snapshot:
 
 
 def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+    found = store.stat(path)
+    return found.size if found else -1
 
 
-def versions(path: Path, limit: int | None = None) -> list[Version]:
+def _modified(path: Path) -> float:
+    found = store.stat(path)
+    return found.modified if found else 0.0
+
+
+def versions(path: Path, limit: int | None = None) -> list[TableVersion]:
     """The newest versions of a table, newest first, with what each changed and whether it can still be read.
 
     Args:
@@ -209,14 +229,15 @@ def versions(path: Path, limit: int | None = None) -> list[Version]:
                 there[file.path] = _size(path / file.path) == file.size
         return sum(not there[file.path] for file in files)
 
-    found: list[Version] = []
+    # Forwards from the first by what each entry adds and removes: to open a version costs what the table has of files.
+    found: list[TableVersion] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
         before = _rows(live.values())
         touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
         live = {name: file for name, file in live.items() if name not in entry.removed}
         live.update(entry.added)
         after = _rows(live.values())
-        found.append(Version(entry, days_of(touched), before, after, gone(live.values())))
+        found.append(TableVersion(entry, days_of(touched), before, after, gone(live.values())))
     return found[::-1]
 
 
@@ -243,11 +264,17 @@ def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[
 
     Of a day that they do not speak of, its rows are given. A commit that brings the days back repeats all of it, so
     that the history of metrics says what readers see.
+
+    Args:
+        snapshot: the newest version that counts.
+        column: the table's day column.
+        days: whose figures.
     """
     path, rows = Path(snapshot.uri), snapshot.rows_by_day(column)
     found: dict[str, dict[str, Any]] = {
         str(day): {"rows": rows.get(day, 0), "code_version": ""} for day in sorted(days)
     }
+    # Backwards from the newest, until every day has been spoken of: what a newer commit says holds.
     wanted = set(found)  # of an empty day too: why it is empty may be what its checks warn of
     for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
         if not wanted:

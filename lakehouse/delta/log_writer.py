@@ -8,9 +8,7 @@ other, for both put the entry in its place by a hard link, which fails where som
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,11 +19,10 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from lakehouse import store
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.store.disk import sync
 
-DRAFT = ".tmp"
 CHECKPOINT_EVERY = 20
 MANY_FILES = 10_000  # a checkpoint says all files again: above this number it is written for every CHECKPOINT_RARELY
 CHECKPOINT_RARELY = 100
@@ -57,7 +54,7 @@ def put_entry(
         CommitFailedError: there is such an entry already: another writer was first.
         OSError: the disk did not take it; nothing was committed.
     """
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000)  # milliseconds, as the protocol has them
     gone = list(removed)
     actions: list[dict[str, Any]] = [{"commitInfo": _commit_info(current, now, bool(gone), facts)}]
     if schema is not None and schema != current.schema:
@@ -65,23 +62,17 @@ def put_entry(
     actions += [{"add": _add(each)} for each in added]
     actions += [{"remove": _remove(each, current.partition_by, now, data_change=data_change)} for each in gone]
     actions += [{"txn": {"appId": name, "version": value}} for name, value in transactions.items()]
-    version = current.version + 1
+    version = current.version + 1  # the place that makes two writers of one snapshot exclude each other
     text = "\n".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
     _put(Path(current.uri) / "_delta_log" / f"{version:020}.json", text.encode())
     return version
 
 
 def _put(entry: Path, text: bytes) -> None:
-    draft = entry.with_name(f".{entry.stem}.{uuid.uuid4().hex}{DRAFT}")
     try:
-        draft.write_bytes(text)
-        sync(draft)
-        os.link(draft, entry)
+        store.put_if_absent(entry, text)
     except FileExistsError:
         raise CommitFailedError(f"{entry.name} is there already: another writer was first.") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
 
 
 def _commit_info(current: Snapshot, now: int, replaces: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +125,31 @@ def _remove(file: DataFile, partition_by: Sequence[str], now: int, *, data_chang
 
 def checkpoint_when_due(before: Snapshot, version: int) -> None:
     """Sum up the log in a checkpoint after some number of entries; what fails is left to the next one."""
+    # It holds all live files again: of many files, one for every 20 entries would write more than the entries do.
     every = CHECKPOINT_EVERY if before.live.number < MANY_FILES else CHECKPOINT_RARELY
     if version % every == 0:
         with suppress(DeltaError, OSError):
             DeltaTable(before.uri, version=version).create_checkpoint()
+
+
+def fsync_entries(table: Path, versions: Iterable[int]) -> None:
+    """Wait until the log entries of some versions of a table, and checkpoints of them, are on the disk.
+
+    What a commit needs is on the disk before it, and the commit before anybody is told: both outlive a power cut. Where
+    the power is cut in between, the entry may be there, or a part of it, or nothing; nobody was told then.
+
+    An entry never changes, so a process asks for each once: many writers would ask for each other's again and again.
+    """
+    log = table / "_delta_log"
+    found = {each: store.stat(each) for version in versions for each in [log / f"{version:020}.json"]}
+    entries = {each: facts.identity for each, facts in found.items() if facts is not None}
+    new = [each for each, identity in entries.items() if _FLUSHED.get(each) != identity]
+    checkpoints = [each for entry in new if store.exists(each := entry.with_suffix(".checkpoint.parquet"))]
+    store.fsync([*new, *checkpoints, *([log / "_last_checkpoint"] if checkpoints else [])], log)
+    if len(_FLUSHED) > _MOST_FLUSHED:
+        _FLUSHED.clear()
+    _FLUSHED.update((each, entries[each]) for each in new)
+
+
+_FLUSHED: dict[Path, tuple[int, int, int]] = {}
+_MOST_FLUSHED = 10_000

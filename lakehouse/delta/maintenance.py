@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Collection, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.delta.commit import merge_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import entries, oldest_entry, version_before
@@ -111,6 +111,7 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     keep = _versions_in_danger(path, snapshot, hours, found)
     if keep:
         found = delta.vacuum(round(hours), True, False, full=True, keep_versions=keep)
+    # Delta-rs decides what goes; that nothing live is among it is asked again, for this cannot be undone.
     live = {file.path for file in snapshot.files}
     if wrong := [name for name in found if name in live]:
         raise LakehouseError(f"{path}: live files were about to be removed ({wrong[0]}, …); nothing was. Report this.")
@@ -164,7 +165,7 @@ def compact(layout: Layout, *, dry_run: bool = False, values: Collection[str] | 
         if not groups or dry_run:
             return _compacted(snapshot.version, groups, attempt - 1)
         target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
-        folder = layout.path / "staged" / uuid.uuid4().hex
+        folder = layout.path / "staged" / uuid.uuid4().hex  # where a vacuum finds it, should this be killed
         name = table_name(layout.path)
         failpoint(name, "before-merge")
         merged = [(merge(target, snapshot, group, folder), group) for group in groups]
@@ -201,21 +202,18 @@ def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[Dat
 
 
 def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
+    found = store.stat(path)
+    return found.size if found else 0
 
 
 def _remove_empty_folders(path: Path, removed: Sequence[str], older_than: float) -> int:
     """Remove stage folders that are empty: those just emptied, and old ones. A folder with a file in it stays."""
     emptied = {folder for name in removed for folder in (path / name).parents}
     number = 0
-    for top, _, _ in os.walk(path / _STAGED, topdown=False):
-        folder = Path(top)
-        if folder == path / _STAGED:
-            continue
-        with suppress(OSError):  # not empty, or gone already
-            if folder in emptied or folder.stat().st_mtime < older_than:
-                folder.rmdir()
+    for folder in store.folders_below(path / _STAGED):
+        found = store.stat(folder)
+        if found is not None and (folder in emptied or found.modified < older_than):
+            with suppress(OSError):  # not empty, or gone already
+                store.delete_empty_folder(folder)
                 number += 1
     return number

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import VALID, StagedFile, new_path, read_file
+from lakehouse.store import parquet
 
 if TYPE_CHECKING:
     from lakehouse.delta.target import Target
@@ -38,20 +37,18 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
     columns = [f for f in stored_schema(snapshot).fields if f.name not in snapshot.partition_by]
     schema = to_arrow_schema(T.StructType(columns), timezone="UTC")
     sources = [Path(snapshot.uri) / file.path for file in files]
-    shared = set(schema.names).intersection(*(pq.read_schema(each).names for each in sources))
+    shared = set(schema.names).intersection(*(parquet.columns_of(each) for each in sources))
     known = [
         f.name
         for f in columns
         if f.name in shared - set(target.pii) and not pa.types.is_nested(schema.field(f.name).type)
     ]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(
-        path, schema, compression="snappy", write_statistics=known or False, store_decimal_as_integer=True
-    ) as writer:
+    with parquet.writer(path, schema, statistics=known) as writer:
         held: list[pa.RecordBatch] = []
         for batch in _batches(sources, schema):
             held.append(batch)
+            # Rows are held until they fill a row group: one batch a group would make many small ones to read.
             if sum(each.nbytes for each in held) >= _GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(held))
                 held.clear()
@@ -63,9 +60,9 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
 def _batches(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of files in the columns of a schema; a column that a file lacks is null."""
     for source in sources:
-        with closing(pq.ParquetFile(source)) as parquet:
-            there = [name for name in schema.names if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=there):
+        with parquet.opened(source) as file:
+            there = [name for name in schema.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=there):
                 columns = [
                     batch.column(each.name).cast(each.type)
                     if each.name in there

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lakehouse.delta.log import Entry, entries, oldest_entry, read_entry, version_before
+from lakehouse import store
+from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.snapshot import open_snapshot
 
 QUARANTINE_VERSION = "lakehouse.quarantine_version"
@@ -33,7 +34,7 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
     newest = open_snapshot(side).version
     if newest < 0:
         return None
-    runs: Mapping[str, list[Entry]] | None = None
+    runs: Mapping[str, list[LogEntry]] | None = None
     found = []
     for number in range(version, max(oldest_entry(main), 0) - 1, -1):
         facts = _facts(main, number)
@@ -41,16 +42,16 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
             found.append(int(facts[QUARANTINE_VERSION]))
         elif "lakehouse.run_id" in facts:
             runs = _by_run(side, newest) if runs is None else runs
-            marks = read_entry(main, number, ()).transactions.items()
+            committed = read_entry(main, number, ()).transactions.items()
             own = runs.get(str(facts["lakehouse.run_id"]), [])
-            found += [each.version for each in own if marks <= each.transactions.items()][-1:]
+            found += [each.version for each in own if committed <= each.transactions.items()][-1:]
     if found:
         return min(max(found), newest)
     return version_before(side, read_entry(main, version, ()).time)
 
 
-def _by_run(side: Path, newest: int) -> Mapping[str, list[Entry]]:
-    found: dict[str, list[Entry]] = defaultdict(list)
+def _by_run(side: Path, newest: int) -> Mapping[str, list[LogEntry]]:
+    found: dict[str, list[LogEntry]] = defaultdict(list)
     for entry in entries(side, max(oldest_entry(side), 0), newest, ()):
         found[str(entry.facts.get("lakehouse.run_id", ""))].append(entry)
     return found
@@ -58,9 +59,9 @@ def _by_run(side: Path, newest: int) -> Mapping[str, list[Entry]]:
 
 def _facts(path: Path, version: int) -> Mapping[str, Any]:
     """What a commit says, without its files, of which there may be many."""
-    with (path / "_delta_log" / f"{version:020}.json").open(encoding="utf-8") as lines:
+    with store.opened(path / "_delta_log" / f"{version:020}.json") as lines:
         for line in lines:
-            if line.startswith('{"commitInfo"'):
+            if line.startswith(b'{"commitInfo"'):
                 facts: Mapping[str, Any] = json.loads(line)["commitInfo"]
                 return facts
     return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property, lru_cache
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Metadata, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from lakehouse import store
 from lakehouse.delta.damage import damage
 from lakehouse.delta.features import refuse_features
 from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
@@ -161,7 +162,7 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         return fresh_snapshot(path)
     last = kept.get("last")
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
-    if last is not None and last.state == state and not _entry(path, last.snapshot.version + 1).exists():
+    if last is not None and last.state == state and not store.exists(_entry(path, last.snapshot.version + 1)):
         return last.snapshot
     found = _carried_on(path, last) if last is not None and last.state[0] == state[0] else None
     if found is None:
@@ -170,16 +171,16 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
             found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
     kept.clear()
     if found.exists:
-        kept["last"] = _Kept(found, state, _mark(path, found.version))
+        kept["last"] = _Kept(found, state, _identity(path, found.version))
     return found
 
 
 class _Kept(NamedTuple):
-    """The last snapshot of a table, the state of the log's folder before it was read, and its newest entry's mark."""
+    """The last snapshot of a table, the state of the log's folder before it was read, and which its newest entry is."""
 
     snapshot: Snapshot
     state: tuple[int, int]
-    mark: tuple[int, int, int] | None
+    identity: tuple[int, int, int] | None
 
 
 @lru_cache(maxsize=64)
@@ -188,24 +189,18 @@ def _kept(_path: Path) -> dict[str, _Kept]:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    try:
-        log = (path / _LOG).stat()
-    except OSError:
-        return None
-    return log.st_ino, log.st_mtime_ns
+    log = store.stat(path / _LOG)
+    return (log.inode, log.modified_ns) if log else None
 
 
 def _entry(path: Path, version: int) -> Path:
     return path / _LOG / f"{version:020}.json"
 
 
-def _mark(path: Path, version: int) -> tuple[int, int, int] | None:
+def _identity(path: Path, version: int) -> tuple[int, int, int] | None:
     """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
-    try:
-        found = _entry(path, version).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    found = store.stat(_entry(path, version))
+    return found.identity if found else None
 
 
 def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
@@ -215,11 +210,11 @@ def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
     and go: new columns, features, or an entry that cannot be understood.
     """
     snapshot = last.snapshot
-    if last.mark is None or _mark(path, snapshot.version) != last.mark or not _plain(snapshot):
+    if last.identity is None or _identity(path, snapshot.version) != last.identity or not _plain(snapshot):
         return None
     while True:
         try:
-            text = _entry(path, snapshot.version + 1).read_text(encoding="utf-8")
+            text = store.read_text(_entry(path, snapshot.version + 1))
         except FileNotFoundError:
             return snapshot
         except (OSError, ValueError):
@@ -240,27 +235,41 @@ def _plain(snapshot: Snapshot) -> bool:
     return all(types.get(name) in _PLAIN for name in snapshot.partition_by)
 
 
+def _actions(entry: str) -> Iterator[tuple[str, Any]]:
+    """The actions of a log entry by kind: one a line."""
+    for line in entry.splitlines():
+        if line:
+            yield from json.loads(line).items()
+
+
+def _with_nulls(action: Mapping[str, Any]) -> set[str]:
+    counts = json.loads(action.get("stats") or "{}").get("nullCount") or {}
+    return {name for name, number in counts.items() if number}
+
+
+def _removed(action: Mapping[str, Any], snapshot: Snapshot) -> DataFile:
+    file = file_of(action, snapshot.partition_by, snapshot.uri)
+    if snapshot.partition_by and not action.get("partitionValues"):  # other writers need not repeat them
+        file = file._replace(partition=snapshot.live.partition_of(file.path) or file.partition)
+    return file
+
+
 def _after(snapshot: Snapshot, entry: str) -> Snapshot | None:
     """The next version; None where its entry has more to say than files, transactions and facts."""
     added: list[DataFile] = []
     removed: list[DataFile] = []
     transactions: dict[str, int] = {}
     nulls: set[str] = set()
-    for line in entry.splitlines():
-        for kind, action in json.loads(line).items() if line else ():
-            if kind == "add" and not action.get("deletionVector"):
-                added.append(file_of(action, snapshot.partition_by, snapshot.uri))
-                counts = json.loads(action.get("stats") or "{}").get("nullCount") or {}
-                nulls |= {name for name, number in counts.items() if number}
-            elif kind == "remove":
-                file = file_of(action, snapshot.partition_by, snapshot.uri)
-                if snapshot.partition_by and not action.get("partitionValues"):
-                    file = file._replace(partition=snapshot.live.partition_of(file.path) or file.partition)
-                removed.append(file)
-            elif kind == "txn":
-                transactions[action["appId"]] = int(action["version"])
-            elif kind != "commitInfo":
-                return None
+    for kind, action in _actions(entry):
+        if kind == "add" and not action.get("deletionVector"):
+            added.append(file_of(action, snapshot.partition_by, snapshot.uri))
+            nulls |= _with_nulls(action)
+        elif kind == "remove":
+            removed.append(_removed(action, snapshot))
+        elif kind == "txn":
+            transactions[action["appId"]] = int(action["version"])
+        elif kind != "commitInfo":
+            return None
     if {file.path for file in added} & {file.path for file in removed}:
         return None
     made = replace(

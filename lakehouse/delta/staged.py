@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-import pyarrow.parquet as pq
-
+from lakehouse import store
 from lakehouse.errors import StagedFileError
+from lakehouse.store import parquet
 
 ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
@@ -54,7 +52,7 @@ def read_staged(folder: Path, partition_by: Sequence[str]) -> list[StagedFile]:
         folder: the stage folder, partitioned by route and then by the table's partition columns.
         partition_by: the table's partition columns.
     """
-    paths = sorted(p for p in _walk(folder) if p.suffix == ".parquet")
+    paths = sorted(p for p in store.walk(folder) if p.suffix == ".parquet" and not p.name.startswith((".", "_")))
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         return list(pool.map(lambda path: _read(path, folder, partition_by), paths))
 
@@ -64,23 +62,11 @@ def clear(folder: Path) -> None:
 
     Files of days that failed stay until the next vacuum, like those of a crashed run: no reader sees them.
     """
-    if not folder.exists():
-        return
-    for child in folder.iterdir():
-        if child.is_dir() and child.name != f"route={VALID}":
-            shutil.rmtree(child, ignore_errors=True)
-        elif child.is_file():
-            child.unlink(missing_ok=True)
-
-
-def _walk(folder: Path) -> list[Path]:
-    found = os.walk(folder, onerror=_unlisted)
-    return [Path(top) / name for top, _, names in found for name in names if not name.startswith((".", "_"))]
-
-
-def _unlisted(error: OSError) -> None:
-    """A folder that cannot be listed must not pass for an empty one: its rows would be left out."""
-    raise error
+    for child in store.listed(folder):
+        if not store.is_folder(child):
+            store.delete(child)
+        elif child.name != f"route={VALID}":
+            store.delete_tree(child)
 
 
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
@@ -92,12 +78,16 @@ def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
 def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
     """One Parquet file by its footer.
 
+    Args:
+        path: of the file.
+        partition: its partition values as text, by column.
+        route: `valid`, `quarantined` or `repeated`.
+
     Raises:
         StagedFileError: where it is no whole Parquet file.
     """
-    size = path.stat().st_size
     try:
-        footer = pq.read_metadata(path)
+        footer = parquet.footer(path)
     except Exception as error:
         raise StagedFileError(f"The staged file {path} cannot be read ({error}); run the partition again.") from error
     nulls: dict[str, int] = {}
@@ -129,6 +119,8 @@ def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALI
         high.pop(name, None)
     for name in uncounted:
         nulls.pop(name, None)
+    found = store.stat(path)
+    size = found.size if found else -1  # -1: gone meanwhile, which the gate refuses
     return StagedFile(path, route, partition, footer.num_rows, size, nulls, low, high, types)
 
 
@@ -151,6 +143,11 @@ def delta_statistics(file: StagedFile, columns: Sequence[str], hidden: Sequence[
     Of columns that hold what arrived as it arrived, nulls are counted but there are no bounds.
 
     Timestamps are cut to milliseconds, as the log stores them, with the maximum rounded up so that it still bounds.
+
+    Args:
+        file: with null counts and bounds from its footer.
+        columns: those of the table.
+        hidden: columns of which nothing is said.
     """
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -190,7 +187,14 @@ def _bound(value: Any, up: bool) -> Any:
 
 
 def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequence[str | None]) -> Path:
-    """A path for a new file of a partition, below a stage folder, as an engine would name it."""
+    """A path for a new file of a partition, below a stage folder, as an engine would name it.
+
+    Args:
+        folder: the stage folder.
+        route: `valid`, `quarantined` or `repeated`.
+        partition_by: the table's partition columns.
+        values: the partition's, in the same order.
+    """
     parts = [
         f"{name}={_HIVE_NULL if value is None else quote(value, safe=' _.-')}"
         for name, value in zip(partition_by, values, strict=True)
@@ -199,31 +203,19 @@ def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequ
 
 
 def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
-    """The file in another stage folder; where it is to be kept, it stays where it was too."""
-    path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
-    if keep:
-        second_name(file.path, path)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file.path.rename(path)
-    return replace(file, path=path)
+    """The file in another stage folder; where it is to be kept, it stays where it was too.
 
-
-def second_name(old: Path, new: Path) -> None:
-    """Give a file a second name in another folder, and make it young; where a file cannot have two, it is copied.
+    Args:
+        file: a staged file.
+        folder: the other stage folder, of the same table or of its quarantine.
+        keep: it stays where it was too: the next attempt may need it there.
 
     Raises:
-        FileNotFoundError: where the file is not there any more.
+        FileNotFoundError: where it is not there any more.
     """
-    new.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(old)  # the age is the file's, not the name's: a vacuum must never see the new name and take it for old
-    try:
-        os.link(old, new)
-    except FileExistsError:
-        pass  # by an attempt that was killed
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-            raise
-        draft = new.with_name(f".{new.name}")
-        shutil.copyfile(old, draft)
-        draft.replace(new)
+    path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
+    if keep:
+        store.link(file.path, path)
+    else:
+        store.move(file.path, path)
+    return replace(file, path=path)

@@ -11,7 +11,9 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from lakehouse import store
+from lakehouse.store import parquet
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -26,13 +28,13 @@ def read_transactions(path: Path, version: int) -> dict[str, int] | None:
     log = path / "_delta_log"
     found: dict[str, int] = {}
     try:
-        checkpoints = [int(match[1]) for each in log.iterdir() if (match := _CHECKPOINT.fullmatch(each.name))]
+        checkpoints = [int(match[1]) for name in store.names(log) if (match := _CHECKPOINT.fullmatch(name))]
         begins = max((each for each in checkpoints if each <= version), default=-1)
         if begins >= 0:
-            kept = pq.read_table(log / f"{begins:020}.checkpoint.parquet", columns=["txn"])["txn"].to_pylist()
+            kept = parquet.read(log / f"{begins:020}.checkpoint.parquet", ["txn"])["txn"].to_pylist()
             found = {each["appId"]: each["version"] for each in kept if each is not None}
         for number in range(begins + 1, version + 1):
-            for line in (log / f"{number:020}.json").read_text(encoding="utf-8").splitlines():
+            for line in store.read_text(log / f"{number:020}.json").splitlines():
                 if '"txn"' in line and (each := json.loads(line).get("txn")):
                     found[each["appId"]] = each["version"]
     except (OSError, ValueError, KeyError, pa.ArrowException):  # an entry is gone, or another kind of checkpoint

@@ -61,6 +61,11 @@ def checks_of(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[s
     """The table checks whose outcome can depend on one column; those of whole rows (counts) are left out.
 
     A downstream table that must add up to the column names it with its own name: `gold.daily_revenue.reconciliation`.
+
+    Args:
+        table: whose checks.
+        column: of that table.
+        tables: all contracts by name, to find who must add up to it.
     """
     in_a_rule = any(column in each.columns for each in table.rules)
     speaks = {

@@ -30,7 +30,7 @@ from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.delta.log import days_of, oldest_entry, read_entry, snapshot_at
 from lakehouse.lineage.contributing import PLACES, Maker
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import Record, records
+from lakehouse.records.history import DayRecord, records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe, read_lines
 
@@ -58,7 +58,7 @@ class Step:
     name: str
     version: int
     rows: Sequence[Row]
-    commits: Mapping[date, Record]
+    commits: Mapping[date, DayRecord]
     inputs: list[Step] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     repeats: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Tracer:
             self._from_tables(step)
         return step
 
-    def _commits(self, table: Table, name: str, rows: Sequence[Row], version: int) -> dict[date, Record]:
+    def _commits(self, table: Table, name: str, rows: Sequence[Row], version: int) -> dict[date, DayRecord]:
         days = {row[table.day_column] for row in rows}
         if name != table.id:
             path = self._lake.path(name)
@@ -180,17 +180,23 @@ class Tracer:
         return tuple(dict.fromkeys(tried)) or ((),)
 
 
-def quarantine_record(path: Path, table: Table, day: date, version: int) -> Record | None:
+def quarantine_record(path: Path, table: Table, day: date, version: int) -> DayRecord | None:
     """The newest commit up to a version that put rows of a day into a table's quarantine; None where its log is gone.
 
     A quarantine keeps no figures, so the log entries themselves are looked through, the newest first.
+
+    Args:
+        path: folder of the quarantine.
+        table: the contract.
+        day: of the table's day column.
+        version: of the quarantine; the newest that counts.
     """
     for number in range(version, max(oldest_entry(path), 0) - 1, -1):
         entry = read_entry(path, number, table.partition_by)
         if entry.changes_rows and day in days_of(entry.added.values()):
             facts = entry.facts
             inputs = facts.get("lakehouse.inputs")
-            return Record(
+            return DayRecord(
                 table.quarantine_id,
                 day,
                 number,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -15,16 +14,16 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import Record, standing
+from lakehouse.records.history import DayRecord, latest_records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
+from lakehouse.store import parquet
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class _Days:
 
     rows: Mapping[date, int]
     quarantined: Mapping[date, int]
-    records: Mapping[date, Record] = field(default_factory=dict)
+    records: Mapping[date, DayRecord] = field(default_factory=dict)
 
 
 def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, last: date | None = None) -> list[Link]:
@@ -109,7 +108,7 @@ def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, la
 def _held(lake: Lake, table: Table) -> _Days:
     rows = lake.snapshot(table.id).rows_by_day(table.day_column)
     side = lake.snapshot(table.quarantine_id).rows_by_day(table.day_column) if table.rules else {}
-    return _Days(rows, side, standing(lake.settings.root, table.id))
+    return _Days(rows, side, latest_records(lake.settings.root, table.id))
 
 
 def _landed(lake: Lake, table: Table, held: _Days, first: date | None, last: date | None) -> Link:
@@ -150,7 +149,7 @@ def _conserved(lake: Lake, table: Table, held: _Days) -> Link:
 
 def _sums(lake: Lake, table: Table, held: _Days) -> Iterator[Link]:
     for own, (name, column) in table.reconciles.items():
-        source = standing(lake.settings.root, name)
+        source = latest_records(lake.settings.root, name)
         days: dict[date, Balance] = {}
         unknown: list[date] = []
         for day in sorted({*source, *held.records}):
@@ -186,6 +185,12 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
     """The rows that make a day of a conserving table differ: in words, with file and line, never other columns.
 
     Recomputes the day from its inputs of now; a row is accounted for where its key is published or in quarantine.
+
+    Args:
+        lake: where the tables are.
+        table: the conserving table.
+        day: of the table.
+        limit: rows told of, at most.
     """
     frames = {
         name: lake.read(lake.table(each.table), [day], lake.snapshot(each.table))
@@ -216,14 +221,20 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
 
 
 def differing_lines(lake: Lake, table: Table, day: date, limit: int = 20) -> list[str]:
-    """The landed lines of a day that are neither in the table nor in its quarantine, and those there twice."""
+    """The landed lines of a day that are neither in the table nor in its quarantine, and those there twice.
+
+    Args:
+        lake: where the tables are.
+        table: a landed table.
+        day: of arrival.
+        limit: lines told of, at most.
+    """
     assert table.landing is not None
     seen: Counter[tuple[str, int]] = Counter()
     for name in (table.id, table.quarantine_id):
         snapshot = lake.snapshot(name)
         for file in snapshot.by_day(table.day_column).get(day, []):
-            with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-                read = parquet.read(["_source_file", "_source_row"])
+            read = parquet.read(Path(snapshot.uri) / file.path, ["_source_file", "_source_row"])
             seen.update(zip(*(read[c].to_pylist() for c in ("_source_file", "_source_row")), strict=True))
     named = [f"{number} times: {file} line {row}" for (file, row), number in seen.items() if number > 1]
     header = 1 if table.landing.format == "csv" else 0

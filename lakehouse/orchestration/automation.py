@@ -30,6 +30,7 @@ from dagster import (
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from lakehouse import store
 from lakehouse.build.plan import make_plan
 from lakehouse.build.touched import changed_days
 from lakehouse.catalog import above, below, landings, tables
@@ -140,7 +141,8 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         last = daily_partitions().get_last_partition_key()
         close_abandoned_runs(context.instance)
         assert context.repository_def is not None
-        graph = context.repository_def.asset_graph
+        # Of the checks, the job has those of days only.
+        graph = context.repository_def.get_job(job.name).asset_layer.asset_graph
         made = decide(
             LakeOfNow(get_settings(), tables()),
             Cursor.of(context.cursor, now),
@@ -331,10 +333,9 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
         if table.landing is not None:
             files = landing_files(lake.settings.root, table.landing)
             parts += [f"{file.path}/{file.stat}" for file in files]
-        for store in (name, table.quarantine_id):
-            log = lake.path(store) / "_delta_log"
-            newest = max((p.name for p in log.glob("*.json")), default="") if log.is_dir() else ""
-            parts.append(f"{store}/{newest}")
+        for own in (name, table.quarantine_id):
+            newest = max((p.name for p in store.listed(lake.path(own) / "_delta_log", "*.json")), default="")
+            parts.append(f"{own}/{newest}")
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 

@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from dagster import (
     AssetKey,
     AssetObservation,
@@ -19,6 +18,7 @@ from dagster import (
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
 from lakehouse.sources.landing import landing_files
+from lakehouse.store import parquet
 
 PREVIEW_ROWS = 5
 LONGEST_CELL = 40
@@ -113,7 +113,7 @@ def preview(table: Table, each: DayResult) -> str:
     """The first five published rows as Markdown, without personal data and technical columns."""
     shown = [c for c in table.columns if c not in table.pii and not c.startswith("_") and c not in table.partition_by]
     assert each.sample is not None
-    with pq.ParquetFile(each.sample) as file:
+    with parquet.opened(each.sample) as file:
         batch = next(file.iter_batches(batch_size=PREVIEW_ROWS, columns=shown), None)
     rows = batch.to_pylist() if batch is not None else []
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]

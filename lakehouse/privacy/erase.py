@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from lakehouse import store
 from lakehouse.checks.metrics import measure
 from lakehouse.contracts import Table
 from lakehouse.contracts.table import LAYERS
@@ -32,9 +31,10 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sources.landing import content_of, landing_files, rewrite
 from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
+from lakehouse.store import parquet
 
 LOG = "_delta_log"
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[\w.-]+)?\.parquet(?:\.crc)?)")
@@ -51,7 +51,17 @@ class Landed:
 
 
 def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> Landed:
-    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is."""
+    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name.
+        person: who.
+        dry_run: only count.
+
+    Raises:
+        SourceError: a file was landed again meanwhile.
+    """
     files = gone = mended = 0
     days: dict[str, set[date]] = {}
     for name, table in tables.items():
@@ -76,11 +86,18 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
 
 def delta_tables(root: Path) -> list[Path]:
     """Every Delta table under the root, built by contract or not."""
-    return sorted(path.parent for path in (root / "tables").rglob(LOG))
+    found = store.walk(root / "tables", gone_ok=True)
+    return sorted({path.parent.parent for path in found if path.parent.name == LOG})
 
 
-def days_of(path: Path, table: Table | None, person: Person) -> dict[date, int]:
-    """Rows that are the person's or name them, by the day in the table's first partition column."""
+def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, int]:
+    """Rows that are the person's or name them, by the day in the table's first partition column.
+
+    Args:
+        path: folder of the table.
+        table: its contract; None: it has none.
+        person: who.
+    """
     snapshot = open_snapshot(path)
     found: dict[date, int] = {}
     for day, files in (snapshot.by_day(snapshot.partition_by[0]) if snapshot.files else {}).items():
@@ -88,7 +105,7 @@ def days_of(path: Path, table: Table | None, person: Person) -> dict[date, int]:
             len(mask) - sum(mask)
             for file in files
             if names_person(path / file.path, person)
-            for mask in [_kept(_read(path / file.path), table, person)[1]]
+            for mask in [_kept(parquet.read(path / file.path), table, person)[1]]
         )
         if rows or any(names_person(path / file.path, person) for file in files):
             found[day] = rows
@@ -100,6 +117,16 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
 
     Rows of the person go; where another person's row names them, only the mention does. Of tables that are not layers'
     (`ops.…`) no row goes. The days then count as stale, so that whatever can build them better does.
+
+    Args:
+        root: of the lakehouse.
+        path: folder of the table.
+        table: its contract; None: it has none.
+        person: who.
+        erasure: id of the erasure, for the history.
+
+    Raises:
+        PublishConflictError: a run committed to the table meanwhile.
     """
     snapshot = open_snapshot(path)
     named = [file for file in snapshot.files if names_person(path / file.path, person)]
@@ -111,12 +138,12 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     route = QUARANTINED if path.name.endswith("_quarantine") else VALID
     folder, rows = path / "staged" / uuid.uuid4().hex, 0
     for file in touched:
-        read = _read(path / file.path)
+        read = parquet.read(path / file.path)
         left, mask, mended = _kept(read, table, person)
         rows += len(mask) - sum(mask) + mended
         if left.num_rows:
             _write(left, folder, route, snapshot, file)
-    staged = read_staged(folder, snapshot.partition_by) if folder.exists() else []
+    staged = read_staged(folder, snapshot.partition_by) if store.exists(folder) else []
     pii = ("_raw", "_error", *(table.pii if table else ()))
     surplus = {name for file in staged for name in file.types} - set(schema.names)
     target = Target(path, schema, snapshot.partition_by, pii=pii, extra_columns=tuple(surplus))
@@ -128,15 +155,12 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
         {"lakehouse.operation": "forget", "lakehouse.run_id": erasure, **_figures(root, path, table, staged, days)},
     )
     label = table_name(path)
+    # One commit for all days: no reader sees a table that names the person on some days and not on others. What it
+    # replaced is still on the disk, for old versions; `purge` takes it away.
     failpoint(label, "before-erase-commit")
     exchange_files(target, snapshot, staged, touched, commit, days=None)
     failpoint(label, "after-erase-commit")
     return rows
-
-
-def _read(path: Path) -> pa.Table:
-    with closing(pq.ParquetFile(path)) as file:
-        return file.read()
 
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
@@ -148,15 +172,11 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
-        hits = [
-            name for name in columns if cells[name][index] is not None and person.in_value(cells[name][index], name)
-        ]
+        row = {name: values[index] for name, values in cells.items() if values[index] is not None}
+        hits = [name for name, value in row.items() if person.in_value(value, name)]
         if not hits:
             continue
-        ids = [cells[name][index] for name in own]
-        raw = {name for name in hits if name.startswith("_")}
-        theirs = any(map(person.is_user, ids)) or bool(set(hits) - raw) or not any(ids)
-        if layered and theirs:
+        if layered and _theirs(person, hits, [row.get(name) for name in own]):
             mask[index] = False
             continue
         mended += 1
@@ -170,6 +190,15 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
 
 
+def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool:
+    """Whether a row that names the person is theirs, and not another's that only mentions them.
+
+    It is by its id, by any column but the raw text, or by the raw text where it has no id.
+    """
+    plain = [name for name in hits if not name.startswith("_")]
+    return any(map(person.is_user, ids)) or bool(plain) or not any(ids)
+
+
 def _textual(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_textual(kind.field(n).type) for n in range(kind.num_fields)) and not pa.types.is_map(kind)
@@ -178,10 +207,9 @@ def _textual(kind: pa.DataType) -> bool:
 
 def _write(rows: pa.Table, folder: Path, route: str, snapshot: Snapshot, file: DataFile) -> None:
     path = new_path(folder, route, snapshot.partition_by, file.partition)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if CONTENT in rows.column_names:  # of the rows as they were
         rows = rows.drop_columns([CONTENT])
-    pq.write_table(rows, path, store_decimal_as_integer=True)
+    parquet.write(rows, path)
 
 
 def _days(texts: Collection[str | None]) -> list[date]:
@@ -212,7 +240,7 @@ def _figures(
     """The days' figures for the history: rows as they are now, the rest as it was."""
     if table is None or path != table_path(root, table.id):
         return {}
-    before = standing(root, table.id, _days(days))
+    before = latest_records(root, table.id, _days(days))
     now = measure(table, staged, _days(days))
     figures = {}
     for day, each in now.items():
@@ -227,6 +255,11 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     Data files younger than `older_than` (seconds since the epoch) may be a running job's. Where a log entry goes, those
     before it go too, after a fresh checkpoint: older versions can then no longer be read. May be killed anywhere and
     called again: at each moment the table can be read and written.
+
+    Args:
+        path: folder of the table.
+        person: who.
+        older_than: seconds since the epoch.
     """
     name = table_name(path)
     failpoint(name, "before-purge")
@@ -234,17 +267,22 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     removed = 0
     for file in files_under(path):
         inside = file.relative_to(path)
-        if inside.parts[0] == LOG or inside.as_posix() in live or file.stat().st_mtime >= older_than:
+        if inside.parts[0] == LOG or inside.as_posix() in live or not _older(file, older_than):
             continue
         if names_person(file, person):
-            file.unlink()
+            store.delete(file)
             removed += 1
-    told = [file for file in (path / LOG).iterdir() if file.is_file() and names_person(file, person)]
-    for draft in [file for file in told if _version(file) < 0 and file.stat().st_mtime < older_than]:
-        draft.unlink()  # of a writer that was killed
+    told = [file for file in store.listed(path / LOG) if not store.is_folder(file) and names_person(file, person)]
+    for draft in [file for file in told if _version(file) < 0 and _older(file, older_than)]:
+        store.delete(draft)  # of a writer that was killed
     entries = _forget_entries(path, person, max(map(_version, told), default=-1))
     failpoint(name, "after-purge")
     return removed, entries
+
+
+def _older(file: Path, moment: float) -> bool:
+    found = store.stat(file)
+    return found is not None and found.modified < moment
 
 
 def _forget_entries(path: Path, person: Person, last: int) -> int:
@@ -252,20 +290,22 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     name, snapshot = table_name(path), fresh_snapshot(path)
     if last < 0 or snapshot.delta is None:
         return 0
-    if last >= snapshot.version:
+    if last >= snapshot.version:  # the newest entry names the person: one that does not must come after it
         target = Target(path, stored_schema(snapshot), snapshot.partition_by)
         exchange_files(target, snapshot, [], [], Commit({}, {"lakehouse.operation": "forget"}), days=())
         failpoint(name, "after-clean-entry")
         snapshot = fresh_snapshot(path)
     assert snapshot.delta is not None
     assert snapshot.version > last
+    # What the entries sum up to must be readable without them before the first of them goes.
     snapshot.delta.create_checkpoint()
     failpoint(name, "after-clean-checkpoint")
-    for file in (path / LOG).glob(f"{snapshot.version:020}.checkpoint*.parquet"):
+    for file in store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet"):
         _forget_tombstones(file, person)
-    old = sorted((_version(file), file) for file in (path / LOG).iterdir() if 0 <= _version(file) <= last)
+    # The oldest first: a kill leaves no gap between the entries that are left.
+    old = sorted((_version(file), file) for file in store.listed(path / LOG) if 0 <= _version(file) <= last)
     for _, file in old:
-        file.unlink(missing_ok=True)
+        store.delete(file)
         failpoint(name, "after-log-removal")
     return len(old)
 
@@ -274,11 +314,11 @@ def _forget_tombstones(checkpoint: Path, person: Person) -> None:
     """Leave out removed files whose bounds, as other writers keep them, name the person."""
     if not names_person(checkpoint, person):
         return
-    rows = _read(checkpoint)
+    rows = parquet.read(checkpoint)
     named = [each is not None and person.in_value(each) for each in rows["remove"].to_pylist()]
     draft = checkpoint.with_name(f".{checkpoint.name}.{uuid.uuid4().hex}")
-    pq.write_table(rows.filter(pa.array([not each for each in named])), draft)
-    draft.replace(checkpoint)
+    parquet.write(rows.filter(pa.array([not each for each in named])), draft)
+    store.move(draft, checkpoint)
 
 
 def _version(file: Path) -> int:
@@ -295,7 +335,13 @@ def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
 
 
 def table_of(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
-    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others."""
+    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others.
+
+    Args:
+        root: of the lakehouse.
+        path: folder of the Delta table.
+        tables: contracts by name.
+    """
     inside = path.relative_to(root / "tables").parts
     if len(inside) != 2 or inside[0] not in LAYERS:  # noqa: PLR2004 - layer and name
         return None

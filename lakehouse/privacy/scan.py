@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.privacy.traces import files_under, names_person, without_person
 from lakehouse.sources.landing import landing_files
@@ -15,6 +16,11 @@ from lakehouse.sources.people import Lines, Person
 def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
     """Mend logs, Dagster's events and whatever else is no table and no landed file; returns how many files.
 
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name; they say which landed files there are.
+        person: who.
+
     Raises:
         TraceError: an event store is in use.
     """
@@ -22,12 +28,12 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
     mended = 0
     for path in files_under(root):
         top = path.relative_to(root).parts[0]
-        if top in ("tables", "keys") or path in landed or not path.is_file():
+        if top in ("tables", "keys") or path in landed or not _is_file(path):
             continue
         if top == "landing":
             # A killed landing leaves its draft; any other file there is not ours, and the scan names it.
             if path.name.startswith(".") and path.suffix == ".tmp" and names_person(path, person):
-                path.unlink()
+                store.delete(path)
                 mended += 1
         else:
             mended += without_person(path, person)
@@ -35,12 +41,26 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
 
 
 def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, list[str]]:
-    """Decode and search every file under the root; returns how many there are, and those that name the person."""
+    """Decode and search every file under the root; returns how many there are, and those that name the person.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts by name; they say how landed lines are read.
+        person: who.
+
+    Raises:
+        OSError: a folder cannot be listed, or a file not be read: nothing is taken for clean unseen.
+    """
     landed = _landed(root, tables)
-    paths = [path for path in files_under(root) if path.is_file()]
+    paths = [path for path in files_under(root) if _is_file(path)]
     with ThreadPoolExecutor(max_workers=4) as pool:
         found = pool.map(lambda path: names_person(path, person, landed.get(path)), paths)
         return len(paths), [str(p.relative_to(root)) for p, hit in zip(paths, found, strict=True) if hit]
+
+
+def _is_file(path: Path) -> bool:
+    found = store.stat(path)
+    return found is not None and found.is_file
 
 
 def _landed(root: Path, tables: Mapping[str, Table]) -> dict[Path, Lines]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -15,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from lakehouse import store
 from lakehouse.errors import LakehouseError
 from lakehouse.sources.people import Lines, Person
+from lakehouse.store import parquet
 
 _SQLITE = b"SQLite format 3\0"
 PATIENCE = 30.0  # seconds to wait for an event store
@@ -30,8 +29,7 @@ class TraceError(LakehouseError):
 
 def files_under(root: Path) -> Iterator[Path]:
     """Every file, hidden ones too."""
-    for top, _, names in os.walk(root):
-        yield from (Path(top) / name for name in sorted(names))
+    return store.walk(root, gone_ok=True)
 
 
 def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool:
@@ -45,7 +43,7 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
     try:
         if person.in_text(path.name, strict=True):
             return True
-        with path.open("rb") as file:
+        with store.opened(path) as file:
             head = file.read(len(_SQLITE))
         if head == _SQLITE:
             return _in_database(path, person)
@@ -63,15 +61,15 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
 def unpacked(path: Path) -> bytes:
     """A file's bytes, unpacked as far as they can be."""
     if path.suffix != ".gz":
-        return path.read_bytes()
+        return store.read(path)
     parts: list[bytes] = []
     try:
-        with gzip.open(path, "rb") as file:
+        with store.opened(path) as packed, gzip.GzipFile(fileobj=packed) as file:
             while chunk := file.read(1 << 16):
                 parts.append(chunk)
     except (EOFError, OSError, zlib.error):
         if not parts:
-            return path.read_bytes()
+            return store.read(path)
     return b"".join(parts)
 
 
@@ -84,10 +82,10 @@ def _parsed(line: str) -> Any:
 
 def _in_parquet(path: Path, person: Person) -> bool:
     try:
-        with closing(pq.ParquetFile(path)) as file:
+        with parquet.opened(path) as file:
             table = file.read([f.name for f in file.schema_arrow if pa.types.is_nested(f.type) or _is_text(f.type)])
     except pa.ArrowInvalid:  # cut short by a crash
-        return person.in_bytes(path.read_bytes())
+        return person.in_bytes(store.read(path))
     return any(
         person.in_value(text, name)
         for column in table.column_names
@@ -133,16 +131,13 @@ def without_person(path: Path, person: Person, patience: float = PATIENCE) -> bo
     """
     if not names_person(path, person):
         return False
-    with path.open("rb") as file:
+    with store.opened(path) as file:
         if file.read(len(_SQLITE)) == _SQLITE:
             return _out_of_database(path, person, patience)
-    content = path.read_bytes()
+    content = store.read(path)
     lines = content.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     left = "".join(_line_without(line, person) for line in lines).encode("utf-8", "surrogateescape")
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    draft.write_bytes(left)
-    draft.chmod(path.stat().st_mode & 0o777)
-    draft.replace(path)
+    store.put(path, left, keep_mode=True)
     return left != content
 
 
@@ -160,12 +155,13 @@ def _in_database(path: Path, person: Person) -> bool:
         if any(True for _ in _cells(database, person)):
             return True
     # Deleted rows stay in free pages.
-    return person.in_bytes(path.read_bytes())
+    return person.in_bytes(store.read(path))
 
 
 def _out_of_database(path: Path, person: Person, patience: float) -> bool:
     try:
         with closing(_opened(path, patience)) as database:
+            # Overwritten, not just marked as free; VACUUM and the checkpoint then leave no old page in file or log.
             database.execute("PRAGMA secure_delete = ON")
             for table, column, row, value in list(_cells(database, person)):
                 database.execute(

@@ -13,7 +13,7 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.read.lake import table_path
 from lakehouse.read.promote import RESCUED
-from lakehouse.records.failures import Failure, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures, identified
 from lakehouse.records.ledger import Wanted
 
 HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
@@ -35,7 +35,17 @@ def shown_rows(
     code: str | None = None,
     gone: bool = False,
 ) -> list[dict[str, Any]]:
-    """Quarantined rows as they may be shown: reasons first, history last, and no personal data."""
+    """Quarantined rows as they may be shown: reasons first, history last, and no personal data.
+
+    Args:
+        root: of the lakehouse.
+        contract: the table's.
+        days: only these; None: all.
+        rule: only rows that break it; None: any.
+        limit: rows, at most.
+        code: only rows that code of this version set aside; None: any.
+        gone: rows that are not in quarantine any more too.
+    """
     snapshot = open_snapshot(table_path(root, contract.quarantine_id))
     if snapshot.schema is None:
         return []
@@ -60,7 +70,7 @@ def shown_rows(
     return rows
 
 
-def _shown(cells: Mapping[str, Any], each: Failure) -> dict[str, Any]:
+def _shown(cells: Mapping[str, Any], each: QuarantinedRow) -> dict[str, Any]:
     return {
         **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
         **shown_row(cells, ()),

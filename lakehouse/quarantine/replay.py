@@ -19,8 +19,19 @@ from lakehouse.build.touched import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import Failure, failures, identified
-from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, Chosen, Entry, Rules, Wanted, open_replays, write
+from lakehouse.records.failures import QuarantinedRow, failures, identified
+from lakehouse.records.ledger import (
+    DISCARD,
+    KEEP,
+    REPLAY,
+    REPLAYED,
+    Chosen,
+    LedgerEntry,
+    Rules,
+    Wanted,
+    open_replays,
+    write,
+)
 
 PUBLISHED, QUARANTINED, GONE, HELD_BACK = "published", "quarantined", "gone", "held back"
 
@@ -39,11 +50,11 @@ class ReplayPlan:
 
     table: Table
     wanted: Wanted
-    chosen: Sequence[Failure]
+    chosen: Sequence[QuarantinedRow]
     build: Sequence[date]
     same: Sequence[date]
     gone: Sequence[date]
-    unfinished: Sequence[Entry]
+    unfinished: Sequence[LedgerEntry]
 
     @property
     def nothing_to_do(self) -> bool:
@@ -79,7 +90,7 @@ def carry_out(
     *,
     who: str,
     now: Callable[[], datetime],
-) -> list[Entry]:
+) -> list[LedgerEntry]:
     """Build the days of a plan and what depends on them, and write down what became of the rows.
 
     Args:
@@ -97,8 +108,9 @@ def carry_out(
     if plan.build and plan.chosen:
         known = {(day, row) for each in begun for day, rows in each.chosen.items() for row in chain(*rows.values())}
         if {(each.day, each.row) for each in plan.chosen} - known:  # else these rows were begun before, and killed
-            entry = Entry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
+            entry = LedgerEntry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
             begun.append(write(root, entry))
+    # Killed from here on, the entry has no end: the next replay of the table, of whatever rows, goes on with it.
     failpoint(plan.table.id, "after-replay-begun")
     runs = execute(plan.build)
     failpoint(plan.table.id, "after-replay-built")
@@ -119,6 +131,11 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
 
     Held back are rows whose day failed its audit; gone are those that their day no longer has, because its source
     changed.
+
+    Args:
+        lake: where the tables are.
+        table: the contract.
+        chosen: the rows that were replayed, by day.
     """
     standing = {each.row: each.rules for each in failures(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)
@@ -142,7 +159,7 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
 
 def discard(
     root: Path, table: Table, wanted: Wanted, *, who: str, at: datetime, reason: str, undo: bool = False
-) -> Entry | None:
+) -> LedgerEntry | None:
     """Take rows out of every count, or take that back; None where no row is left to decide about.
 
     Args:
@@ -157,10 +174,10 @@ def discard(
     chosen = [each for each in failures(root, table) if each.fits(wanted) and each.discarded == undo]
     if not chosen:
         return None
-    return write(root, Entry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))
+    return write(root, LedgerEntry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))
 
 
-def by_rules(chosen: Sequence[Failure]) -> dict[date, dict[Rules, list[int]]]:
+def by_rules(chosen: Sequence[QuarantinedRow]) -> dict[date, dict[Rules, list[int]]]:
     """Rows by day and broken rules, as the ledger keeps them."""
     found: dict[date, dict[Rules, list[int]]] = {}
     for each in chosen:

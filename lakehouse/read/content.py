@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 import numpy as np
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.staged import CONTENT, VALID, StagedFile
 from lakehouse.read.lake import quoted
+from lakehouse.store import parquet
 
 OF_THE_RUN = frozenset({"_ingested_run", "_code_version"})
 """Columns that say which run made a row: the same row has others after a rebuild."""
@@ -69,6 +69,7 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
         if name is None:
             continue
         before = found[name] if name in found else base.transaction(name) if name in there else 0
+        # A sum does not depend on order or files; modulo 2^63, as the log's transactions are positive longs.
         found[name] = None if number is None or before is None else (before + number) & _LARGEST
     return {
         name: WITHDRAWN if number is None else number
@@ -78,14 +79,26 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
 
 
 def content_names(table: Table, snapshot: Snapshot, days: Collection[date]) -> set[str]:
-    """The names under which a snapshot may keep the content of some days of the table."""
+    """The names under which a snapshot may keep the content of some days of the table.
+
+    Args:
+        table: the contract.
+        snapshot: the table at one version.
+        days: of the table's own day column.
+    """
     texts = {day.isoformat() for day in days}
     names = {content_name(table, _values(snapshot, file.partition)) for file in snapshot.files}
     return {name for name in names if name is not None and name.rpartition("/")[2] in texts}
 
 
 def content_by_name(table: Table, snapshot: Snapshot, files: Iterable[Sequence[str | None]]) -> set[str]:
-    """The names of the partitions with these values."""
+    """The names of the partitions with these values.
+
+    Args:
+        table: the contract.
+        snapshot: the table at one version; its partition columns.
+        files: the partition values of files.
+    """
     return {name for values in files if (name := content_name(table, _values(snapshot, values))) is not None}
 
 
@@ -97,6 +110,5 @@ def _sum(file: StagedFile) -> int | None:
     """Sum of the hashes of a file's rows; None where it has none, having been staged by something else."""
     if CONTENT not in file.types or file.nulls.get(CONTENT, 0):
         return None
-    with pq.ParquetFile(file.path) as opened:
-        column = opened.read(columns=[CONTENT])[CONTENT].to_numpy()
+    column = parquet.read(file.path, [CONTENT])[CONTENT].to_numpy()
     return int(np.add.reduce(column.astype(np.uint64))) & _LARGEST  # wraps around, as it should

@@ -8,7 +8,6 @@ It may be removed at any time.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Sequence
@@ -20,12 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.table import Table
 from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
 from lakehouse.read.lake import Lake
 from lakehouse.spark.session import literal_path
-from lakehouse.store.durable import settle
 
 MOST_FILES = 64  # read one by one; more are put into an entry first
 MOST_ENTRIES = 16
@@ -36,7 +35,7 @@ _ABOUT = "_files.json"  # Spark reads no file whose name begins so
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _IndexEntry:
     path: Path
     files: frozenset[str]
 
@@ -46,30 +45,30 @@ def index_folder(root: Path) -> Path:
     return root / "cache" / "keys"
 
 
-def days_of_keys(lake: Lake, table: Table, store: Snapshot) -> DataFrame:
+def days_of_keys(lake: Lake, table: Table, snapshot: Snapshot) -> DataFrame:
     """The key and the event days of every live row of an upsert table or its quarantine; a row may come twice.
 
     Args:
         lake: where the tables are.
         table: the contract.
-        store: the version of the table, or of its quarantine, that is meant.
+        snapshot: the version of the table, or of its quarantine, that is meant.
     """
     if set(table.key) & set(table.pii):  # what a person may ask to have removed is kept in tables alone
-        return _of_files(lake, table, store, store.files).drop(_FILE)
-    folder = index_folder(lake.settings.root) / table_name(Path(store.uri))
-    live = {file.path: file for file in store.files}
+        return _of_files(lake, table, snapshot, snapshot.files).drop(_FILE)
+    folder = index_folder(lake.settings.root) / table_name(Path(snapshot.uri))
+    live = {file.path: file for file in snapshot.files}
     chosen, loose = _choose(folder, live.keys())
     if len(loose) > MOST_FILES or len(chosen) > MOST_ENTRIES:
         merged = chosen if len(chosen) > MOST_ENTRIES else []
-        frame = _rows(lake, table, store, merged, [live[path] for path in loose], live.keys())
+        frame = _rows(lake, table, snapshot, merged, [live[path] for path in loose], live.keys())
         about = {*loose, *(path for each in merged for path in each.files if path in live)}
         _write(frame, folder, about, sum(live[path].rows for path in about))
         chosen, loose = _choose(folder, live.keys())
         _tidy(folder, {each.path for each in chosen})
-    return _rows(lake, table, store, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
+    return _rows(lake, table, snapshot, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
 
 
-def _choose(folder: Path, live: Collection[str]) -> tuple[list[_Entry], list[str]]:
+def _choose(folder: Path, live: Collection[str]) -> tuple[list[_IndexEntry], list[str]]:
     """Entries that are mostly about live files, as few as cover what they can, and the files that are in none."""
     left = set(live)
     chosen = []
@@ -81,12 +80,12 @@ def _choose(folder: Path, live: Collection[str]) -> tuple[list[_Entry], list[str
     return chosen, sorted(left)
 
 
-def _entries(folder: Path) -> list[_Entry]:
+def _entries(folder: Path) -> list[_IndexEntry]:
     """Every entry that is whole: it is renamed into its place with the list of its files."""
     found = []
-    for path in folder.glob(f"[!.]*/{_ABOUT}"):
+    for path in store.listed(folder, "[!.]*"):
         try:
-            found.append(_Entry(path.parent, frozenset(json.loads(path.read_text()))))
+            found.append(_IndexEntry(path, frozenset(json.loads(store.read_text(path / _ABOUT)))))
         except (OSError, ValueError):  # taken away meanwhile, or damaged: its files are read themselves
             continue
     return found
@@ -95,12 +94,12 @@ def _entries(folder: Path) -> list[_Entry]:
 def _rows(
     lake: Lake,
     table: Table,
-    store: Snapshot,
-    entries: Sequence[_Entry],
+    snapshot: Snapshot,
+    entries: Sequence[_IndexEntry],
     loose: Sequence[DataFile],
     live: Collection[str],
 ) -> DataFrame:
-    frames = [_of_files(lake, table, store, loose)] if loose else []
+    frames = [_of_files(lake, table, snapshot, loose)] if loose else []
     if entries:
         kept = lake.spark.read.schema(_schema(table)).parquet(*[literal_path(each.path) for each in entries])
         # A file that a restore has brought back has another path with the same end, and the same rows.
@@ -112,8 +111,8 @@ def _rows(
     return reduce(DataFrame.unionByName, frames)
 
 
-def _of_files(lake: Lake, table: Table, store: Snapshot, files: Sequence[DataFile]) -> DataFrame:
-    rows = lake.read_files(table, store, files)
+def _of_files(lake: Lake, table: Table, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
+    rows = lake.read_files(table, snapshot, files)
     name = F.substring_index(F.col("_metadata.file_path"), "/", -len(table.partition_by) - 1).alias(_FILE)
     return rows.select(*table.key, EVENT_DAYS, name)
 
@@ -132,13 +131,15 @@ def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) ->
     """Add an entry; killed anywhere, it is not there, and after a power cut it is not empty."""
     draft = folder / f".{uuid.uuid4()}"
     frame.coalesce(1 + rows // ROWS_A_FILE).write.parquet(str(draft))
-    (draft / _ABOUT).write_text(json.dumps(sorted(about)))
-    settle(draft.iterdir(), draft)
-    draft.rename(folder / draft.name[1:])
+    store.write(draft / _ABOUT, json.dumps(sorted(about)))
+    # Whole and on the disk before it has the name that readers look for.
+    store.fsync(store.listed(draft), draft)
+    store.move(draft, folder / draft.name[1:])
 
 
 def _tidy(folder: Path, used: Collection[Path]) -> None:
     """Remove entries that are of no use any more, and drafts of killed runs, once nobody can be reading them."""
-    for path in folder.iterdir():
-        if path not in used and time.time() - path.stat().st_mtime > KEPT_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+    for path in store.listed(folder):
+        found = store.stat(path)
+        if path not in used and found is not None and time.time() - found.modified > KEPT_SECONDS:
+            store.delete_tree(path)

@@ -62,6 +62,11 @@ class Lake:
         cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used. A
         column that the files do not have yet is null, or what `_rescued` has of it.
 
+        Args:
+            table: the contract, which says the columns.
+            days: of `content_day_column`; none: no rows.
+            snapshot: the version.
+
         Raises:
             SchemaMismatchError: for a column whose type in the table is not the contract's.
         """
@@ -88,7 +93,13 @@ class Lake:
         return only(with_promoted(rows, promoted), table.columns)
 
     def read_files(self, table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> DataFrame:
-        """The rows of some files of a snapshot, without partition columns."""
+        """The rows of some files of a snapshot, without partition columns.
+
+        Args:
+            table: the contract, which says the columns; one that a file lacks is null.
+            snapshot: whose files they are.
+            files: one at least.
+        """
         stored = T.StructType([f for f in table.schema.fields if f.name not in table.partition_by])
         paths = [literal_path(Path(snapshot.uri) / file.path) for file in files]
         return self.spark.read.schema(stored).parquet(*paths)

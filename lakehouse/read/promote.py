@@ -23,7 +23,13 @@ _KEPT = "_kept_fields"
 
 
 def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> tuple[str, ...]:
-    """The columns whose values some of the files may still have in `_rescued`: decided from contract and log."""
+    """The columns whose values some of the files may still have in `_rescued`: decided from contract and log.
+
+    Args:
+        table: the contract.
+        snapshot: the table at one version.
+        files: those that are to be read.
+    """
     if table.landing is None or RESCUED not in table.columns:
         return ()
     later = added_later(table, read_lock().get(table.id, ()))

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.store import parquet
 
 
 def read_file(snapshot: Snapshot, file: DataFile, columns: Sequence[str]) -> pa.Table:
     """Some columns of one file, partition columns included; a column the file does not have is null.
 
+    Args:
+        snapshot: whose file it is.
+        file: which.
+        columns: by name, in the order they are wanted.
+
     Raises:
         FileNotFoundError: for a file of an old version that a vacuum has removed.
     """
     values = dict(zip(snapshot.partition_by, file.partition, strict=True))
-    with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-        there = set(parquet.schema_arrow.names)
-        read = parquet.read([name for name in columns if name in there])
-        rows = parquet.metadata.num_rows
+    with parquet.opened(Path(snapshot.uri) / file.path) as data:
+        there = set(data.schema_arrow.names)
+        read = data.read([name for name in columns if name in there])
+        rows = data.metadata.num_rows
     arrays: list[pa.Array | pa.ChunkedArray] = [
         read[name] if name in there else pa.array([_partition_value(values.get(name))] * rows) for name in columns
     ]

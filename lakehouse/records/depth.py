@@ -6,7 +6,6 @@ A cache, not a part of the table: it says of which tables and versions it was ma
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import FAILURES, Depth, Failure, depth_of, failures, unfolded_days
+from lakehouse.records.failures import FAILURES, Depth, QuarantinedRow, depth_of, failures, unprojected_days
 from lakehouse.records.ledger import LEDGER
 from lakehouse.records.ops import rows_about
 
@@ -27,7 +27,7 @@ class _Kept:
     """Depth by day, as it was at a version of the quarantine and of what people decided."""
 
     made_of: list[str]
-    folded: int
+    projected: int
     days: Mapping[str, Mapping[str, Any]]
 
 
@@ -39,23 +39,23 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
         table: whose quarantine; it has row rules.
         at: the moment.
     """
-    folded = open_snapshot(table_path(root, FAILURES))
+    projected = open_snapshot(table_path(root, FAILURES))
     side = open_snapshot(table_path(root, table.quarantine_id))
     if not side.exists:
         return depth_of((), at)
-    made_of = [_name(side), _name(folded), str(open_snapshot(table_path(root, LEDGER)).version)]
-    done = folded.transaction(table.id) or 0
+    made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version)]
+    done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
-    waiting = unfolded_days(side, table, done)
-    if kept is None or kept.made_of != made_of or kept.folded > done:
+    waiting = unprojected_days(side, table, done)
+    if kept is None or kept.made_of != made_of or kept.projected > done:
         days = _by_day(failures(root, table))
     else:
-        known = rows_about(folded, table.id, columns=("day", "version")) if kept.folded < done else ()
-        changed = {row["day"] for row in known if row["version"] > kept.folded} | waiting
+        known = rows_about(projected, table.id, columns=("day", "version")) if kept.projected < done else ()
+        changed = {row["day"] for row in known if row["version"] > kept.projected} | waiting
         days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
         days |= _by_day(failures(root, table, changed)) if changed else {}
-    if not waiting and (kept is None or (kept.made_of, kept.folded) != (made_of, done)):
+    if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
         _write(path, _Kept(made_of, done, days))
     return _sum(days, at)
 
@@ -64,8 +64,8 @@ def _name(snapshot: Snapshot) -> str:
     return str(snapshot.metadata.id) if snapshot.metadata else "none"
 
 
-def _by_day(found: list[Failure]) -> dict[str, Mapping[str, Any]]:
-    by_day: dict[date, list[Failure]] = {}
+def _by_day(found: list[QuarantinedRow]) -> dict[str, Mapping[str, Any]]:
+    by_day: dict[date, list[QuarantinedRow]] = {}
     for each in found:
         by_day.setdefault(each.day, []).append(each)
     days: dict[str, Mapping[str, Any]] = {}
@@ -94,14 +94,11 @@ def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:
 
 def _read(path: Path) -> _Kept | None:
     try:
-        return _Kept(**json.loads(path.read_text(encoding="utf-8")))
+        return _Kept(**json.loads(store.read_text(path)))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def _write(path: Path, kept: _Kept) -> None:
     """Killed anywhere, or written by two at once, it is one of them or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    draft.write_text(json.dumps(kept.__dict__), encoding="utf-8")
-    draft.replace(path)
+    store.put(path, json.dumps(kept.__dict__))

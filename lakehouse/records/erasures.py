@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
@@ -19,7 +18,8 @@ from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, content_of, rewrite
-from lakehouse.sources.people import Lines, Person, person_mark
+from lakehouse.sources.people import Lines, Person, person_hmac
+from lakehouse.store import parquet
 from lakehouse.users import operator
 
 ERASURES = "ops.erasures"
@@ -50,7 +50,7 @@ class Erasure:
     at: datetime | None = None
 
 
-def marks_key(settings: Settings) -> bytes:
+def hmac_key(settings: Settings) -> bytes:
     """The key of the HMACs of forgotten people."""
     return settings.kept_key(settings.pii_key_file.with_name("forgotten.key"))
 
@@ -67,6 +67,7 @@ def erasures(root: Path) -> list[Erasure]:
 def note(root: Path, entry: Erasure) -> None:
     """Append an entry; the same one twice is one."""
     at = datetime.now(UTC)
+    # The transaction is the state of this erasure: a repeat after a kill writes no second entry.
     row = {
         "id": entry.id,
         "at": at,
@@ -81,20 +82,26 @@ def note(root: Path, entry: Erasure) -> None:
 
 def forgotten(root: Path) -> frozenset[str]:
     """The HMACs of everybody who was forgotten, or whose erasure has begun."""
-    return frozenset(mark for each in erasures(root) for mark in each.people)
+    return frozenset(each_hmac for each in erasures(root) for each_hmac in each.people)
 
 
 def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
-    """Ids of forgotten people in staged files, by column of a table's `person`."""
-    marks = forgotten(settings.root)
-    if not marks or not table.privacy.person:
+    """Ids of forgotten people in staged files, by column of a table's `person`.
+
+    Args:
+        settings: where the ledger and the key of its HMACs are.
+        table: the contract; its `person` says where ids are.
+        files: paths of staged files.
+    """
+    hmacs = forgotten(settings.root)
+    if not hmacs or not table.privacy.person:
         return {}
-    key, found = marks_key(settings), {column: set[str]() for column in table.privacy.person}
+    key, found = hmac_key(settings), {column: set[str]() for column in table.privacy.person}
     for path in files:
-        read = pq.read_table(path, columns=list(found))
+        read = parquet.read(path, list(found))
         for column, ids in found.items():
             texts = {text for text in read[column].to_pylist() if text is not None}
-            ids |= {text for text in texts if person_mark("user", text, key) in marks}
+            ids |= {text for text in texts if person_hmac("user", text, key) in hmacs}
     return found
 
 
@@ -102,19 +109,27 @@ def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile
     """Take forgotten people out of landed files before they are read; returns how many files that changed.
 
     Files may be put into the landing zone by anything, so this is where they are read, not where they are landed.
+
+    Args:
+        settings: where the ledger and the key of its HMACs are.
+        table: the contract; nothing happens to one that no files land for.
+        files: landed files of its source.
+
+    Raises:
+        SourceError: a file was landed again meanwhile.
     """
-    marks = forgotten(settings.root)
-    if not marks or table.landing is None:
+    hmacs = forgotten(settings.root)
+    if not hmacs or table.landing is None:
         return 0
-    key, lines = marks_key(settings), Lines(table.landing, table.privacy.person)
+    key, lines = hmac_key(settings), Lines(table.landing, table.privacy.person)
     changed = 0
     for file in files:
         content = content_of(file.path)
         if content is None:
             continue
-        left = content
+        left = content  # one person after the other: lines may name several
         for kind, text in lines.people(content):
-            if person_mark(kind, text, key) in marks:
+            if person_hmac(kind, text, key) in hmacs:
                 person = Person(text) if kind == "user" else Person(None, frozenset({text}))
                 left, _, _ = lines.without(left, person)
         if left != content:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 
 NEWEST = 50  # builds looked at: code and data of long ago say little
 
@@ -20,7 +20,7 @@ class Estimate:
     rows: int | None
 
 
-def estimate(kept: Sequence[Record], days: int) -> Estimate:
+def estimate(kept: Sequence[DayRecord], days: int) -> Estimate:
     """The cost of building that many days of a table in one run.
 
     A build costs something however small it is, and something a day: fitted by least squares where earlier builds

@@ -1,9 +1,9 @@
 """Which rows are in quarantine, since when and how often they failed: kept by row, told without reading the rows.
 
 A quarantine's day is replaced whole at each build, so its rows cannot carry their past. After each commit the numbers
-that identify its rows are therefore folded into `ops.quarantine_failures`, one record for each day the commit changed:
-no Spark job, a few columns of the files just written. The last folded version is the application transaction, so that a
-crash in between loses and doubles nothing, and what is not folded yet is read from the log.
+that identify its rows are therefore projected into `ops.quarantine_failures`, one record for each day that the commit
+changed: no Spark job, a few columns of the files just written. The last projected version is the application
+transaction, so that a crash in between loses and doubles nothing, and what is not projected yet is read from the log.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.files import DataFile, as_date
-from lakehouse.delta.log import Entry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
 from lakehouse.read.reading import read_file
 from lakehouse.records.ledger import Rules, Wanted, discarded
-from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
-MOST_BEHIND = 30  # commits without a row in quarantine, before the fold says that it has seen them
+MOST_BEHIND = 30  # commits without a row in quarantine, before the projection says that it has seen them
 ORIGIN = ("_source_file", "_source_row", "_raw")
 
 _TEXT, _LONG = T.StringType(), T.LongType()
@@ -55,7 +55,7 @@ SCHEMA = T.StructType(
 
 
 @dataclass(frozen=True)
-class Record:
+class QuarantineRecord:
     """What one commit left in the quarantine of one day: rows by the rules they broke."""
 
     day: date
@@ -68,7 +68,7 @@ class Record:
 
 
 @dataclass
-class Failure:
+class QuarantinedRow:
     """One row in quarantine.
 
     Attributes:
@@ -113,7 +113,7 @@ class Depth:
         return self.at - self.oldest if self.oldest else timedelta(0)
 
 
-def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[Failure]:
+def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantinedRow]:
     """The rows in a table's quarantine, discarded ones included and marked, by day.
 
     Args:
@@ -121,17 +121,17 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
         table: whose quarantine.
         days: only these; None: all.
     """
-    by_day: dict[date, list[Record]] = {}
+    by_day: dict[date, list[QuarantineRecord]] = {}
     for record in _records(root, table, days):
         by_day.setdefault(record.day, []).append(record)
     decided = discarded(root, table.id)
-    found: list[Failure] = []
+    found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
-        standing: dict[int, list[Failure]] = {}  # rows that nothing tells apart share a number
+        standing: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
         newest = max(kept, key=lambda each: each.version)
         for rules, rows in newest.rows.items():
             for row in rows:
-                each = Failure(day, row, rules, newest.at, newest.at, 0, newest.code_version)
+                each = QuarantinedRow(day, row, rules, newest.at, newest.at, 0, newest.code_version)
                 each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
                 standing.setdefault(row, []).append(each)
         for record in sorted(kept, key=lambda each: each.version, reverse=True):
@@ -140,7 +140,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     return found
 
 
-def _add_past(standing: Mapping[int, Sequence[Failure]], record: Record) -> None:
+def _add_past(standing: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
     """Take in an older record; the newest that judged comes first."""
     for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
         for each in standing[row]:
@@ -151,7 +151,7 @@ def _add_past(standing: Mapping[int, Sequence[Failure]], record: Record) -> None
                 each.times += 1
 
 
-def depth_of(found: Iterable[Failure], at: datetime) -> Depth:
+def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
     """Rows, rules and age of a quarantine; discarded rows count apart."""
     depth = Depth(at)
     for each in found:
@@ -184,41 +184,48 @@ def _days(age: timedelta) -> str:
     return f"{age / timedelta(days=1):.1f} days"
 
 
-def fold(root: Path, table: Table) -> int:
-    """Append what the quarantine's log says beyond the last fold; returns how many records that were.
+def project_failures(root: Path, table: Table) -> int:
+    """Append what the quarantine's log says beyond the last projection; returns how many records that were.
 
-    Safe at any time and from any process: the same versions are never folded twice.
+    Safe at any time and from any process: the same versions are never projected twice.
     """
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
-    for _ in range(MOST_FOLDS):
-        folded = ensure_table(target)
-        done = folded.transaction(table.id)
+    for _ in range(MOST_TRIES):
+        projected = ensure_table(target)
+        done = projected.transaction(table.id)
         newer = _newer(side, table, done)
         if not newer and side.version - (done or 0) < MOST_BEHIND:
             return 0
         try:
-            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=folded)
+            # One commit for rows and position; without rows too, or the same empty commits would be read each time.
+            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=projected)
         except PublishConflictError:
-            continue  # another process folded some of them meanwhile
+            continue  # another process projected some of them meanwhile
         return len(newer)
-    return 0  # others fold all the time; the next build goes on
+    return 0  # others project all the time; the next build goes on
 
 
-def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[Record]:
-    folded = open_snapshot(table_path(root, FAILURES))
-    known = [_record(row) for row in rows_about(folded, table.id, days)]
+def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantineRecord]:
+    projected = open_snapshot(table_path(root, FAILURES))
+    known = [_record(row) for row in rows_about(projected, table.id, days)]
     side = open_snapshot(table_path(root, table.quarantine_id))
-    newer = _newer(side, table, folded.transaction(table.id))
+    newer = _newer(side, table, projected.transaction(table.id))
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
 
-def unfolded_days(side: Snapshot, table: Table, done: int) -> set[date]:
-    """Days of a quarantine that changed after a version; as a rule everything is folded, and this is empty."""
+def unprojected_days(side: Snapshot, table: Table, done: int) -> set[date]:
+    """Days of a quarantine that changed after a version; as a rule everything is projected, and this is empty.
+
+    Args:
+        side: the quarantine.
+        table: its table's contract.
+        done: the last version that `ops.quarantine_failures` knows.
+    """
     return {record.day for record in _newer(side, table, done)} if side.version > done else set()
 
 
-def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
+def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRecord]:
     """Records of the log's versions after `done`, the oldest first: one for each day whose files changed.
 
     What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
@@ -234,7 +241,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
     def files_of(day: date) -> dict[str, DataFile]:
         return known[day] if day in known else {file.path: file for file in now.get(day, ())}
 
-    found: list[list[Record]] = []
+    found: list[list[QuarantineRecord]] = []
     position = side.partition_by.index(table.day_column)
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
         by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
@@ -242,17 +249,20 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[Record]:
             for name, file in files.items():
                 if (day := as_date(file.partition[position])) is not None:
                     by_day.setdefault(day, ({}, {}))[side_of][name] = file
-        # Where entries were cleaned up before anybody folded them, the first that is left speaks for them.
+        # Where entries were cleaned up before anybody projected them, the first that is left speaks for them.
         speaks_for_all = entry.version == first > wanted
         days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
         found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))
+        # One step back in time: what the entry added was not there yet, what it removed still was.
         for day, (added, removed) in by_day.items():
             before = {name: file for name, file in files_of(day).items() if name not in added}
             known[day] = before | removed
     return [record for records in reversed(found) for record in records]
 
 
-def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, Collection[DataFile]]) -> list[Record]:
+def _of_entry(
+    table: Table, side: Snapshot, entry: LogEntry, after: Mapping[date, Collection[DataFile]]
+) -> list[QuarantineRecord]:
     """What an entry left of each day it changed."""
     run_id = str(entry.facts.get("lakehouse.run_id", ""))
     judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
@@ -263,7 +273,7 @@ def _of_entry(table: Table, side: Snapshot, entry: Entry, after: Mapping[date, C
         except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
             continue
         code = str(entry.facts.get("lakehouse.code_version", ""))
-        found.append(Record(day, entry.version, entry.time, run_id, code, judged, rows))
+        found.append(QuarantineRecord(day, entry.version, entry.time, run_id, code, judged, rows))
     return found
 
 
@@ -283,6 +293,12 @@ def identified(
 
     The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
     text it came from; of a row without those from its columns, personal data left out.
+
+    Args:
+        table: the contract.
+        snapshot: the table, or its quarantine, at one version.
+        file: one of its files.
+        columns: what is wanted beside key and origin.
     """
     rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
     needed = [name for name in table.key if name in table.required or len(table.key) == 1]
@@ -311,13 +327,13 @@ def _number(kind: str, values: Sequence[Any]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: QuarantineRecord) -> dict[str, Any]:
     rows = [(",".join(rules), list(ids)) for rules, ids in record.rows.items()]
     return {**record.__dict__, "rows": rows}
 
 
-def _record(row: Mapping[str, Any]) -> Record:
+def _record(row: Mapping[str, Any]) -> QuarantineRecord:
     rows = {tuple(rules.split(",")) if rules else (): ids for rules, ids in row["rows"] or ()}
-    return Record(
+    return QuarantineRecord(
         row["day"], row["version"], row["at"].astimezone(UTC), row["run_id"], row["code_version"], row["judged"], rows
     )

@@ -1,8 +1,8 @@
 """The history of metrics: one record for each day that a commit published, keyed by table, day and Delta version.
 
-Figures are written into the commit that publishes them, so they are as true as the data. From there they are folded
+Figures are written into the commit that publishes them, so they are as true as the data. From there they are projected
 into one Delta table, `ops.partition_metrics`, that checks and people read without touching data: appended with the last
-folded version as its application transaction, so that a crash in between loses and doubles nothing.
+projected version as its application transaction, so that a crash in between loses and doubles nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from pyspark.sql import types as T
 
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.log import Entry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.records.ops import MOST_FOLDS, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
 JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
@@ -97,7 +97,7 @@ _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
 
 
 @dataclass(frozen=True)
-class Record:
+class DayRecord:
     """What one commit published for one day. `figures` are those of `DayMetrics.as_json`."""
 
     table: str
@@ -138,8 +138,8 @@ def plain(number: object) -> Decimal:
 
 def records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
-) -> list[Record]:
-    """Every record of what a table published, oldest commit first: the folded ones, and the log for what came after.
+) -> list[DayRecord]:
+    """Every record of what a table published, oldest commit first: the projected ones, and the log for what came after.
 
     Args:
         root: of the lakehouse.
@@ -147,37 +147,56 @@ def records(
         days: only these; None: all.
         figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    folded, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
-    known = [*(_record(table, row) for row in folded), *newer]
+    projected, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
+    known = [*(_record(table, row) for row in projected), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
 
-def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, Record]:
+def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, DayRecord]:
     """The record of each day that says how its checks stand: the newest build, published or not.
 
     A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        days: only these; None: all.
     """
-    folded, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
-    found: dict[date, Record] = {}
-    for each in sorted([*(_record(table, row) for row in folded), *newer], key=lambda each: each.version):
+    projected, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
+    found: dict[date, DayRecord] = {}
+    for each in sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version):
         before = found.get(each.day)
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
             found[each.day] = each
     return found
 
 
-def standing(
+def latest_records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
-) -> dict[date, Record]:
-    """The newest record of each day: what readers see now. The arguments are those of `records`."""
+) -> dict[date, DayRecord]:
+    """The newest record of each day: what readers see now. The arguments are those of `records`.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        days: only these; None: all.
+        figures: what is needed of the figures; None: all.
+    """
     return {each.day: each for each in records(root, table, days, figures)}
 
 
 def older_code(root: Path, table: str, current: str, days: Collection[date] | None = None) -> dict[str, list[date]]:
-    """The published days that code other than the current one built, by code version, the newest of them first."""
+    """The published days that code other than the current one built, by code version, the newest of them first.
+
+    Args:
+        root: of the lakehouse.
+        table: `layer.name`.
+        current: the code version that is not older.
+        days: only these; None: all.
+    """
     # Without the figures, which would be most of what there is to read.
-    folded, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
-    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in folded]
+    projected, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
+    built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in projected]
     built += [(each.version, each.day, each.code_version) for each in newer]
     newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
@@ -189,44 +208,50 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
 
 def _kept(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None = None
-) -> tuple[Iterable[dict[str, Any]], list[Record]]:
-    """What a table published: folded rows, with some columns or all, and the records that its log has beyond them."""
-    folded, newer = _all(root, table, days, columns)
-    return (row for row in folded if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
+) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
+    """What a table published: projected rows, with some columns or all, and the records that only its log has yet."""
+    projected, newer = _all(root, table, days, columns)
+    return (row for row in projected if row["operation"] != JUDGE), [each for each in newer if each.operation != JUDGE]
 
 
 def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
-) -> tuple[Iterable[dict[str, Any]], list[Record]]:
-    folded, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
-    newer = _newer(open_snapshot(table_path(root, table)), table, folded.transaction(table))
-    return rows_about(folded, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
+) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
+    projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
+    newer = _newer(open_snapshot(table_path(root, table)), table, projected.transaction(table))
+    return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
 
-def fold(root: Path, snapshot: Snapshot, table: str) -> int:
-    """Append what the table's log says beyond the last fold; returns how many records that were.
+def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
+    """Append what the table's log says beyond the last projection; returns how many records that were.
 
-    Safe at any time and from any process: the same versions are never folded twice.
+    Safe at any time and from any process: the same versions are never projected twice.
+
+    Args:
+        root: of the lakehouse.
+        snapshot: the table at the version up to which its log is read.
+        table: `layer.name`.
     """
     target = _target(root)
-    for _ in range(MOST_FOLDS):
+    for _ in range(MOST_TRIES):
         base = ensure_table(target)
         newer = _newer(snapshot, table, base.transaction(table))
         if not newer:
             return 0
         try:
+            # Rows and the version they go up to are one commit: killed before it nothing is kept, after it all is.
             add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
         except PublishConflictError:
-            continue  # another process folded some of them meanwhile
+            continue  # another process projected some of them meanwhile
         return len(newer)
-    return 0  # others fold all the time; what is left is read from the log
+    return 0  # others project all the time; what is left is read from the log
 
 
 def _target(root: Path) -> Target:
     return ops_target(root, HISTORY, SCHEMA, "What each commit published, by day")
 
 
-def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
+def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     """Records of the log's versions after `done`, up to the snapshot's."""
     if not snapshot.exists:
         return []
@@ -237,12 +262,12 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[Record]:
     return [record for entry in newer for record in _of_commit(table, entry)]
 
 
-def _of_commit(table: str, entry: Entry) -> Iterable[Record]:
+def _of_commit(table: str, entry: LogEntry) -> Iterable[DayRecord]:
     operation = str(entry.facts.get("lakehouse.operation", "publish"))
     told = [(day, operation, figures) for day, figures in entry.figures.items()]
     told += [(day, JUDGE, figures) for day, figures in _loaded(entry.facts.get(JUDGED)).items()]
     for day, kind, figures in told:
-        yield Record(
+        yield DayRecord(
             table,
             date.fromisoformat(day),
             entry.version,
@@ -260,7 +285,7 @@ def _loaded(value: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: DayRecord) -> dict[str, Any]:
     figures = record.figures
     profile = figures.get("profile", {})
     return {
@@ -276,6 +301,7 @@ def _row(record: Record) -> dict[str, Any]:
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
         "figures": [(name, Decimal(str(number))) for name, number in figures.get("figures", {}).items()],
+        # Sums are text in the log: a float would lose pence of large ones.
         "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
         "checks": list(figures.get("checks", {}).items()),
@@ -283,14 +309,14 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def _record(table: str, row: Mapping[str, Any]) -> Record:
+def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
     figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
     figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row.get("profile") else {}
     figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
     figures |= {"checks": {name: dict(each) for name, each in row["checks"]}} if row.get("checks") else {}
-    return Record(
+    return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip

@@ -67,7 +67,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger; no personal data, rows are numbers."""
 
     table: str
@@ -99,15 +99,17 @@ class Entry:
         return counted
 
 
-def entries(root: Path, table: str) -> list[Entry]:
+def entries(root: Path, table: str) -> list[LedgerEntry]:
     """Every entry about a table, oldest first."""
     found = [_entry(table, row) for row in rows_about(open_snapshot(table_path(root, LEDGER)), table)]
     return sorted(found, key=lambda each: (each.number, each.at, each.action == REPLAYED))
 
 
-def write(root: Path, entry: Entry) -> Entry:
+def write(root: Path, entry: LedgerEntry) -> LedgerEntry:
     """Append an entry and return it with its number and id; the same decision made twice at once is one entry."""
     if not entry.id:
+        # Two who decide the same on the same ledger get the same id, and so the same transaction: one of them is a
+        # repeat. Whoever decides it again later finds a longer ledger, and gets another.
         number = len(entries(root, entry.table))
         rows = [f"{day}/{rules}/{sorted(ids)}" for day, each in entry.chosen.items() for rules, ids in each.items()]
         made = fingerprint([entry.table, entry.action, str(number), *sorted(rows)])
@@ -117,7 +119,7 @@ def write(root: Path, entry: Entry) -> Entry:
     return entry
 
 
-def open_replays(root: Path, table: str) -> list[Entry]:
+def open_replays(root: Path, table: str) -> list[LedgerEntry]:
     """Replays that were begun and whose end was never written: their process broke or was killed."""
     known = entries(root, table)
     ended = {each.id for each in known if each.action == REPLAYED}
@@ -133,14 +135,14 @@ def discarded(root: Path, table: str) -> dict[tuple[date, int], frozenset[str]]:
         for day, by_rules in entry.chosen.items():
             for rules, ids in by_rules.items():
                 for each in ids:
-                    if entry.action == KEEP:
+                    if entry.action == KEEP:  # takes back all discards before it, for whatever rules
                         found.pop((day, each), None)
                     else:
                         found[day, each] = found.get((day, each), frozenset()) | frozenset(rules)
     return found
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "number": entry.number,
@@ -164,11 +166,11 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(table: str, row: Mapping[str, Any]) -> Entry:
+def _entry(table: str, row: Mapping[str, Any]) -> LedgerEntry:
     chosen: dict[date, dict[Rules, Sequence[int]]] = {}
     for each in row["chosen"] or ():
         chosen.setdefault(each["day"], {})[tuple(each["rules"])] = each["ids"]
-    return Entry(
+    return LedgerEntry(
         table,
         row["action"],
         row["who"],

@@ -7,37 +7,45 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import table_path
+from lakehouse.store import parquet
 
 OPS = "ops"
-MOST_FOLDS = 20  # tries of a fold, each of which sees what another process has folded meanwhile
+MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
 
 
 def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
-    """The table `ops.…` as the door sees it."""
+    """The table `ops.…` as the door sees it.
+
+    Args:
+        root: of the lakehouse.
+        name: `ops.…`.
+        schema: its columns; the first is the partition column.
+        description: one line for its log.
+    """
     return Target(table_path(root, name), schema, (schema.names[0],), description=description)
 
 
 def ops_tables(root: Path) -> list[str]:
     """Every table `ops.…` that there is, by name."""
-    return sorted(f"{OPS}.{log.parent.name}" for log in (root / "tables" / OPS).glob("*/_delta_log"))
+    folders = store.listed(root / "tables" / OPS)
+    return [f"{OPS}.{folder.name}" for folder in folders if store.exists(folder / "_delta_log")]
 
 
 def add_rows(
@@ -65,9 +73,8 @@ def add_rows(
     files: list[StagedFile] = []
     if rows:
         path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
-        path.parent.mkdir(parents=True)
         stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=stored), path)
+        parquet.write(pa.Table.from_pylist(list(rows), schema=stored), path)
         files = read_staged(folder, target.partition_by)
     if after is None:
         append(target, files, Commit(transactions))
@@ -92,8 +99,7 @@ def rows_about(
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
     """
     for file in snapshot.live if about is None else snapshot.of(about):
-        with closing(pq.ParquetFile(Path(snapshot.uri) / file.path)) as parquet:
-            read = parquet.read(None if columns is None else list(columns))
+        read = parquet.read(Path(snapshot.uri) / file.path, columns)
         if days is not None:
             read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
         yield from read.to_pylist()

@@ -14,8 +14,8 @@ from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import Failure, failures
-from lakehouse.records.history import Record, records
+from lakehouse.records.failures import QuarantinedRow, failures
+from lakehouse.records.history import DayRecord, records
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,
@@ -123,7 +123,7 @@ def _shown(several: Sequence[Series], within: Callable[[date], bool]) -> list[Se
     return [replace(each, points=[point for point in each.points if within(point.day)]) for each in several]
 
 
-def _late(lake: Lake, table: Table, everything: Sequence[Record], now: datetime) -> set[date]:
+def _late(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> set[date]:
     """The days since the table's first commit that were not complete in time."""
     if not everything:
         return set()
@@ -133,7 +133,7 @@ def _late(lake: Lake, table: Table, everything: Sequence[Record], now: datetime)
 
 def _states(
     known: Iterable[date],
-    standing: Mapping[date, Record],
+    standing: Mapping[date, DayRecord],
     broken: Collection[date],
     waits: Mapping[date, str],
     stale: Collection[date],
@@ -159,9 +159,9 @@ def _states(
     return states
 
 
-def _quarantine(table: Table, aside: Sequence[Failure]) -> list[Waiting]:
+def _quarantine(table: Table, aside: Sequence[QuarantinedRow]) -> list[Waiting]:
     meaning = {rule.name: rule.describes for rule in table.rules}
-    by_rule: dict[str, list[Failure]] = {}
+    by_rule: dict[str, list[QuarantinedRow]] = {}
     for each in aside:
         for rule in each.rules if not each.discarded else ():
             by_rule.setdefault(rule, []).append(each)

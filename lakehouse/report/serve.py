@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"
@@ -54,7 +55,9 @@ class Page:
             return self._made[2]
 
     def _state(self) -> tuple[int, ...]:
-        return tuple(sorted(log.stat().st_mtime_ns for log in (self._root / "tables").glob("*/*/_delta_log")))
+        tables = self._root / "tables"
+        logs = [store.stat(table / "_delta_log") for layer in store.listed(tables) for table in store.listed(layer)]
+        return tuple(sorted(log.modified_ns for log in logs if log))
 
     def _make(self) -> bytes | None:
         draft = self._root / f".report-{secrets.token_hex(4)}.html"

@@ -7,13 +7,13 @@ from datetime import date
 
 from lakehouse.checks.anomalies import Band, baselines, usual_count, usual_share, usual_sum
 from lakehouse.contracts import Anomalies, Table, Volume
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 from lakehouse.report.figures import Point, Series
 
 Bounds = Volume | Anomalies
 
 
-def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
+def rows_series(table: Table, kept: Mapping[date, DayRecord]) -> Series:
     """Published rows, against what the check `volume` would take for usual."""
     bounds = table.quality.volume or Volume()
     counts = {day: float(record.rows) for day, record in kept.items()}
@@ -21,7 +21,7 @@ def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
     return _judged("rows", "rows", table, counts, told, bounds, lambda _, past: usual_count(past, bounds.warn_z))
 
 
-def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Series]:
+def null_series(table: Table, kept: Mapping[date, DayRecord], most: int) -> list[Series]:
     """Null rates of the columns that have nulls and values, those that vary most first."""
     bounds = table.quality.anomalies or Anomalies()
     full = {day: record for day, record in kept.items() if record.rows}
@@ -44,7 +44,7 @@ def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Se
     ]
 
 
-def business_series(table: Table, kept: Mapping[date, Record]) -> list[Series]:
+def business_series(table: Table, kept: Mapping[date, DayRecord]) -> list[Series]:
     """The figures that the contract names, each against its own same weekdays before."""
     bounds = table.quality.anomalies or Anomalies()
     by_name: dict[str, dict[date, float]] = {}
@@ -57,7 +57,7 @@ def business_series(table: Table, kept: Mapping[date, Record]) -> list[Series]:
     ]
 
 
-def cost_series(kept: Mapping[date, Record]) -> list[Series]:
+def cost_series(kept: Mapping[date, DayRecord]) -> list[Series]:
     """Seconds and bytes of each day; a build's seconds are shared by the days it published."""
     shared: dict[int, int] = {}
     for record in kept.values():

@@ -9,12 +9,12 @@ from lakehouse.build.verdicts import Verdict as Failing
 from lakehouse.build.verdicts import by_check
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 from lakehouse.report.figures import Cell, Verdict
 
 
 def check_cells(
-    table: Table, kept: Mapping[date, Record], failing: Sequence[Failing], waits: Mapping[date, str]
+    table: Table, kept: Mapping[date, DayRecord], failing: Sequence[Failing], waits: Mapping[date, str]
 ) -> dict[str, tuple[str, dict[date, Cell]]]:
     """By check, its meaning and its verdict on each day; checks that speak of no day are left out.
 

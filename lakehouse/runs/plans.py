@@ -12,7 +12,7 @@ from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
 from lakehouse.records.estimate import Estimate, estimate
-from lakehouse.records.history import Record, older_code, records
+from lakehouse.records.history import DayRecord, older_code, records
 from lakehouse.runs.selection import last_partition
 from lakehouse.settings import Settings
 from lakehouse.texts import counted
@@ -69,7 +69,7 @@ def plan_days(
     return plans
 
 
-def _cost(kept: Sequence[Record], builds: Sequence[Collection[date]]) -> Estimate:
+def _cost(kept: Sequence[DayRecord], builds: Sequence[Collection[date]]) -> Estimate:
     costs = [estimate(kept, len(days)) for days in builds if days]
     seconds = [each.seconds for each in costs if each.seconds is not None]
     rows = [each.rows for each in costs if each.rows is not None]

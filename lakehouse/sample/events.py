@@ -8,6 +8,7 @@ from datetime import date
 from itertools import pairwise
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.errors import GeneratorError
 from lakehouse.sample.clocks import Producer, parse_producers, redated
 from lakehouse.sample.days import sample_days
@@ -87,9 +88,9 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
                 parts.add(name)
                 landed.append(put("events", day, folder / name, gzipped(content) if compress else content))
         ours = {"part", *(each.name for each in producers)}
-        for name in sorted(entry.name for entry in folder.iterdir()):
+        for name in store.names(folder):
             if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
-                (folder / name).unlink()
+                store.delete(folder / name)
                 landed.append(Landed("events", day, folder / name, 0, "removed"))
     return landed
 

@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.sources.landing import LandingFile
 from lakehouse.sources.reader import unfit
 
@@ -67,12 +67,12 @@ def _read(file: LandingFile) -> str | None:
         return None
     digest = hashlib.blake2b(digest_size=16)
     try:
-        with file.path.open("rb") as stream:
-            if LandingFile.state_of(os.fstat(stream.fileno())) != file.stat:
+        with store.opened(file.path) as stream:
+            if LandingFile.state_of(store.facts_of(stream)) != file.stat:
                 return None
             for chunk in iter(partial(stream.read, 1 << 20), b""):
                 digest.update(chunk)
-            same = LandingFile.state_of(os.fstat(stream.fileno())) == file.stat
+            same = LandingFile.state_of(store.facts_of(stream)) == file.stat
     except OSError:
         return None
     return digest.hexdigest() if same else None
@@ -80,7 +80,7 @@ def _read(file: LandingFile) -> str | None:
 
 def _kept(place: Path) -> Kept:
     try:
-        held = json.loads(place.read_text(encoding="utf-8"))
+        held = json.loads(store.read_text(place))
         return {name: entry for name, entry in held.items() if isinstance(entry, list) and entry}
     except (OSError, ValueError, AttributeError):  # none yet, or damaged
         return {}
@@ -88,8 +88,5 @@ def _kept(place: Path) -> Kept:
 
 def _keep(place: Path, entries: Kept) -> None:
     """Replace what is kept; of two processes one loses what it found, and reads those files once more."""
-    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
     with suppress(OSError):  # where nothing can be written, files are read each time
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(entries), encoding="utf-8")
-        draft.replace(place)
+        store.put(place, json.dumps(entries))

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-import secrets
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from lakehouse import store
 from lakehouse.contracts.landing import FileNames, Landing
 from lakehouse.errors import SourceError
-from lakehouse.store.disk import sync
 
 _TOLD = 5  # names of other files that a message has
 
@@ -55,14 +52,14 @@ class LandingFile:
         return self.inode, self.size, self.mtime_ns, self.ctime_ns
 
     @staticmethod
-    def state_of(found: os.stat_result) -> tuple[int, ...]:
+    def state_of(found: store.Facts) -> tuple[int, ...]:
         """The same of a file that was looked at just now."""
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return found.inode, found.size, found.modified_ns, found.changed_ns
 
     @staticmethod
-    def measures_of(found: os.stat_result) -> tuple[int, int, int, int]:
+    def measures_of(found: store.Facts) -> tuple[int, int, int, int]:
         """The attributes after the path, of a file that was looked at just now."""
-        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+        return found.size, found.modified_ns, found.changed_ns, found.inode
 
 
 @dataclass(frozen=True)
@@ -94,8 +91,8 @@ def landing_files(
     """
     _in_order(landing, start, end)
     return sorted(
-        LandingFile(landing.source, day, Path(entry.path), *LandingFile.measures_of(found))
-        for day, entry, found in _listed(root / "landing" / landing.source, landing, start, end)
+        LandingFile(landing.source, day, path, *LandingFile.measures_of(found))
+        for day, path, found in _listed(root / "landing" / landing.source, landing, start, end)
     )
 
 
@@ -116,9 +113,9 @@ def land(
     """
     _in_order(landing, start, end)
     wanted = " or ".join(each.pattern for each in landing.names)
-    if not folder.is_dir():
+    if not store.is_folder(folder):
         raise SourceError(f"{landing.source}: expected a folder of {wanted} files, got {folder}, which is none")
-    files = sorted((day, Path(entry.path)) for day, entry, _ in _listed(folder, landing, start, end))
+    files = sorted((day, path) for day, path, _ in _listed(folder, landing, start, end))
     if not files:
         between = f"from {start or 'any day'} to {end or 'any day'}"
         raise SourceError(
@@ -126,7 +123,7 @@ def land(
             "choose another range or folder"
         )
     zone = root / "landing" / landing.source
-    return [put(landing.source, day, zone / path.relative_to(folder), path.read_bytes()) for day, path in files]
+    return [put(landing.source, day, zone / path.relative_to(folder), store.read(path)) for day, path in files]
 
 
 def _found(folder: Path, landing: Landing) -> str:
@@ -140,29 +137,17 @@ def _found(folder: Path, landing: Landing) -> str:
 
 
 def _names(folder: Path) -> Iterator[str]:
-    for path, folders, files in os.walk(folder):
-        folders.sort()
-        yield from (os.path.relpath(os.path.join(path, name), folder) for name in sorted(files))  # noqa: PTH118
+    return (path.relative_to(folder).as_posix() for path in sorted(store.walk(folder)))
 
 
 def put(source: str, day: date, path: Path, content: bytes) -> Landed:
     """Put one file in its place in one step, unless the same content is there already."""
-    existed = path.exists()
-    if existed and path.stat().st_size == len(content) and path.read_bytes() == content:
+    there = store.stat(path)
+    if there is not None and there.size == len(content) and store.read(path) == content:
         return Landed(source, day, path, len(content), "unchanged")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    for folder in (path.parent, path.parent.parent):  # a new day is also an entry in the folder above
-        sync(folder)
-    return Landed(source, day, path, len(content), "replaced" if existed else "new")
+    store.put(path, content, flush=True)
+    store.fsync([path.parent, path.parent.parent])  # a new day is also an entry in the folder above
+    return Landed(source, day, path, len(content), "new" if there is None else "replaced")
 
 
 def gzipped(content: bytes) -> bytes:
@@ -180,57 +165,41 @@ def _in_order(landing: Landing, start: date | None, end: date | None) -> None:
 
 def _listed(
     folder: Path, landing: Landing, start: date | None, end: date | None
-) -> Iterator[tuple[date, os.DirEntry[str], os.stat_result]]:
+) -> Iterator[tuple[date, Path, store.Facts]]:
     """The folder's complete files in the range, in any order, each once."""
-    seen: set[str] = set()
+    seen: set[Path] = set()
     for names in landing.names:
-        for day, entry in _matching(folder, names, 0, None, (start or date.min, end or date.max)):
-            if entry.path not in seen and _is_file(entry):
-                seen.add(entry.path)
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    yield day, entry, entry.stat()
+        for day, path in _matching(folder, names, 0, None, (start or date.min, end or date.max)):
+            found = store.stat(path) if path not in seen else None
+            if found is not None and found.is_file:  # it may have been removed since it was listed
+                seen.add(path)
+                yield day, path, found
 
 
 def _matching(
-    folder: Path | str, names: FileNames, depth: int, told: date | None, between: tuple[date, date]
-) -> Iterator[tuple[date, os.DirEntry[str]]]:
+    folder: Path, names: FileNames, depth: int, told: date | None, between: tuple[date, date]
+) -> Iterator[tuple[date, Path]]:
     """What is called as the files are, at the last depth of the pattern; folders of other days are not opened."""
-    for entry in _scan(folder):
-        fits, found = names.day_of(entry.name, depth)
+    for name in store.names(folder):
+        fits, found = names.day_of(name, depth)
         day = told or found
         if not fits or (day and not between[0] <= day <= between[1]):
             continue
         if depth + 1 < len(names.parts):
-            yield from _matching(entry.path, names, depth + 1, day, between)
+            yield from _matching(folder / name, names, depth + 1, day, between)
         elif day:
-            yield day, entry
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
-        if entry.is_symlink():  # in a circle, or to where nothing can be read
-            return False
-        raise
-
-
-def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+            yield day, folder / name
 
 
 def content_of(path: Path) -> bytes | None:
     """A landed file's content, unpacked; None where it cannot be read to its end."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content: bytes = file.read()
+        if path.suffix != ".gz":
+            return store.read(path)
+        with store.opened(path) as packed, gzip.GzipFile(fileobj=packed) as file:
+            return file.read()
     except (EOFError, OSError, zlib.error):
         return None
-    return content
 
 
 def rewrite(file: LandingFile, content: bytes) -> None:
@@ -239,7 +208,7 @@ def rewrite(file: LandingFile, content: bytes) -> None:
     Raises:
         SourceError: the file has changed since it was listed; it stays as it is.
     """
-    found = file.path.stat()
-    if file.state_of(found) != file.stat:
+    found = store.stat(file.path)
+    if found is None or file.state_of(found) != file.stat:
         raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
     put(file.source, file.arrival_date, file.path, gzipped(content) if file.path.suffix == ".gz" else content)

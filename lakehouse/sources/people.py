@@ -36,7 +36,7 @@ def canonical_address(text: str) -> str:
     return text.strip().lower()
 
 
-def person_mark(kind: str, text: str, key: bytes) -> str:
+def person_hmac(kind: str, text: str, key: bytes) -> str:
     """What is kept of a forgotten person: an HMAC of the id (`user`) or the address (`email`)."""
     known = canonical_id(text) if kind == "user" else canonical_address(text)
     return hmac.new(key, f"{kind}:{known}".encode(), hashlib.sha256).hexdigest()

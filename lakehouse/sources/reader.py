@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse import store
 from lakehouse.contracts import Landing
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
@@ -142,7 +143,7 @@ def unfit(file: LandingFile) -> str | None:
         why = "is not UTF-8, which the engine cannot open" if "\ufffd" in name else "holds an e-mail address"
         return f"{name} has a name that {why}; rename it"
     zone = next(folder for folder in file.path.parents if folder.name == file.source)
-    if not Path(os.path.realpath(file.path)).is_relative_to(os.path.realpath(zone)):
+    if not store.is_inside(file.path, zone):
         return f"{name} is reached by a link that leads out of the landing zone; land a copy of the file"
     return None
 

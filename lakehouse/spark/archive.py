@@ -17,9 +17,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from lakehouse import store
 from lakehouse.errors import EngineError, LakehouseError
 from lakehouse.spark.options import QUIETLY, archive_path
-from lakehouse.store.disk import sync
 
 _SECONDS = 600
 _ONCE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # hardly anything it does is done often enough to be compiled well
@@ -56,7 +56,7 @@ def make_archive(archive: Path | None = None) -> Path:
         if failed or said:
             made.unlink(missing_ok=True)
             raise EngineError(f"No archive of the engine's classes was made:\n{said[-2000:]}")
-        sync(made)
+        store.fsync([made])
         made.replace(archive)
     return archive
 

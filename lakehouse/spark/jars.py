@@ -76,7 +76,13 @@ def default_jars_dir() -> Path:
 
 
 def jar_problems(jars_dir: Path, *, verify: bool = True, lock: Path = LOCK_FILE) -> list[str]:
-    """One sentence for each locked jar that is missing from the folder or is not the locked file."""
+    """One sentence for each locked jar that is missing from the folder or is not the locked file.
+
+    Args:
+        jars_dir: the folder.
+        verify: compare the content too, not the size alone.
+        lock: the list of jars.
+    """
     return [problem for jar in locked_jars(lock) if (problem := jar.problem(jars_dir, verify=verify))]
 
 

@@ -6,13 +6,13 @@ reader knows by name. It serves for whatever is too risky to do in place: change
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
@@ -27,8 +27,8 @@ from lakehouse.errors import UndoRefusedError
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import fold
-from lakehouse.versions.restore import Exchange, carry_out, named_again, of_days
+from lakehouse.records.history import project_history
+from lakehouse.versions.restore import Exchange, commit_exchange, named_again, of_days
 
 _NAMED = 5  # days named in one message
 
@@ -143,7 +143,7 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
 
 
-def changed_days(live: Snapshot, candidate: Candidate) -> list[date]:
+def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:
     """The candidate's days that have changed in the live table since they were built, in order.
 
     A live day that is as it was then, or holds the candidate's own files, has not; merging files is no change.
@@ -189,12 +189,9 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     days = candidate.days if kept else None
     if kept:
         live = ensure_table(target)  # columns that the candidate adds are nulls in the days that stay
-    main = _exchange(target, live, candidate.main, candidate, days)
-    side = None
-    if side_target is not None and candidate.side is not None and candidate.side.version >= 0:
-        side_live = ensure_table(side_target) if days else lake.snapshot(table.quarantine_id)
-        side_live = side_live if side_live.version >= 0 else ensure_table(side_target)
-        side = _exchange(side_target, side_live, candidate.side, candidate, days)
+    main = _swapping(target, live, candidate.main, candidate, days)
+    side = None if side_target is None else _swapping_side(lake, side_target, candidate, days)
+    # Both have their files under second names before either commits: what fails up to here has changed nothing.
     main, side = named_again(main), None if side is None else named_again(side)
     facts = {
         **{k: candidate.facts[k] for k in ("lakehouse.run_id", "lakehouse.code_version") if k in candidate.facts},
@@ -204,21 +201,43 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
         "lakehouse.by": by,
         "lakehouse.reason": reason,
     }
-    belongs = {}
+    committed = _commit(lake, candidate, main, side, facts)
+    before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
+    return Swap(candidate.days, kept, before, after, main.base.version, committed)
+
+
+def _swapping_side(lake: Lake, target: Target, candidate: Candidate, days: Collection[date] | None) -> Exchange | None:
+    """The exchange of the quarantine; None where the candidate has none."""
+    if candidate.side is None or candidate.side.version < 0:
+        return None
+    live = lake.snapshot(candidate.table.quarantine_id)
+    if days or live.version < 0:
+        live = ensure_table(target)
+    return _swapping(target, live, candidate.side, candidate, days)
+
+
+def _commit(
+    lake: Lake, candidate: Candidate, main: Exchange, side: Exchange | None, facts: Mapping[str, Any]
+) -> int | None:
+    """Commit the exchanges; returns the live table's version, None where it holds the candidate's files already.
+
+    The quarantine goes first: killed in between, the table is what it was, with rows of the candidate in quarantine
+    that running it again takes for done. The table's commit names the quarantine's version that belongs to it.
+    """
+    table, belongs = candidate.table, {}
     if side is not None:
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(table.id, "before-quarantine-swap")
-            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            belongs[QUARANTINE_VERSION] = str(commit_exchange(side, facts))
             failpoint(table.id, "after-quarantine-swap")
-    committed = None
-    if not main.nothing:
-        figures = figures_of(candidate.main, table.day_column, candidate.days)
-        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": figures})
-        failpoint(table.id, "after-swap")
-        fold(lake.settings.root, lake.snapshot(table.id), table.id)
-    before, after = (sum(f.rows for f in files) for files in (main.removed, main.added))
-    return Swap(candidate.days, kept, before, after, main.base.version, committed)
+    if main.nothing:
+        return None
+    figures = figures_of(candidate.main, table.day_column, candidate.days)
+    committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": figures})
+    failpoint(table.id, "after-swap")
+    project_history(lake.settings.root, lake.snapshot(table.id), table.id)
+    return committed
 
 
 def drop_candidate(lake: Lake, table: Table) -> bool:
@@ -228,11 +247,11 @@ def drop_candidate(lake: Lake, table: Table) -> bool:
     for name in (table.quarantine_id, table.id):
         path = beside.path(name)
         doomed = path.with_name(f"{path.name}__dropped")
-        found |= path.exists() or doomed.exists()
-        shutil.rmtree(doomed, ignore_errors=True)  # what a killed drop has left
-        if path.exists():
-            path.rename(doomed)  # at once, so that a half-removed candidate is never taken for one
-            shutil.rmtree(doomed)
+        found |= store.exists(path) or store.exists(doomed)
+        store.delete_tree(doomed)  # what a killed drop has left
+        if store.exists(path):
+            store.move(path, doomed)  # at once, so that a half-removed candidate is never taken for one
+            store.delete_tree(doomed, strict=True)
     return found
 
 
@@ -246,7 +265,7 @@ def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[d
         )
     if table.upsert and kept:
         raise UndoRefusedError(_torn(table, kept))
-    changed = changed_days(live, candidate)
+    changed = overtaken_days(live, candidate)
     if changed and not force:
         raise UndoRefusedError(
             f"{table.id}: {len(changed)} day(s) were published after the candidate's were built: {_listed(changed)}. "
@@ -255,7 +274,7 @@ def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[d
         )
 
 
-def _exchange(
+def _swapping(
     target: Target, live: Snapshot, wanted: Snapshot, candidate: Candidate, days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(live.files, days), of_days(wanted.files, days)

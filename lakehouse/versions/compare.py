@@ -82,14 +82,9 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     key = _key(table, names)
     others = [name for name in names if name not in key]
     numbers = [name for name in names if isinstance(types[1][name], T.NumericType)]
+    # Groups a day, rounded up, so that there are enough of them for the sample wanted: each gives one row.
     found = _grouped(frames, table, key, others, numbers, max(1, -(-sample // max(1, len(candidate.days)))))
     sums = {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
-    by_day: dict[date, tuple[int, int, int]] = {}
-    for row in found:
-        counts = (row["live"] - row["both"], row["candidate"] - row["both"], row["changed"])
-        if any(counts):
-            before = by_day.get(row["day"], (0, 0, 0))
-            by_day[row["day"]] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
     return Comparison(
         days=candidate.days,
         rows=(sums["live"], sums["candidate"]),
@@ -97,7 +92,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         only_candidate=sums["candidate"] - sums["both"],
         changed=sums["changed"],
         columns={n: total for n in others if (total := sum(row[f"differs_{n}"] for row in found))},
-        by_day=dict(sorted(by_day.items())),
+        by_day=_by_day(found),
         metrics={n: _metrics(found, n, n in numbers) for n in names},
         added=[n for n in types[1] if n not in types[0]],
         removed=[n for n in types[0] if n not in types[1]],
@@ -105,6 +100,16 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         quarantined=_quarantined(lake, candidate),
         sample=[_shown(row["sample"]) for row in found if row["sample"] is not None][:sample],
     )
+
+
+def _by_day(found: Sequence[Row]) -> dict[date, tuple[int, int, int]]:
+    by_day: dict[date, tuple[int, int, int]] = {}
+    for row in found:
+        counts = (row["live"] - row["both"], row["candidate"] - row["both"], row["changed"])
+        if any(counts):
+            before = by_day.get(row["day"], (0, 0, 0))
+            by_day[row["day"]] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
+    return dict(sorted(by_day.items()))
 
 
 def _frame(lake: Lake, snapshot: Snapshot, table: Table, days: Sequence[date]) -> DataFrame:
@@ -144,6 +149,7 @@ def _grouped(
     def value(side: str, name: str) -> Column:
         return F.when(F.col(f"_n_{side}") > 0, F.col(name)) if name in key else F.col(f"_of_{side}")[name]
 
+    # Of a key that stands twice on one side and once on the other, one pair is compared, and one row is only there.
     both = F.least("_n_live", "_n_candidate")
     differs = {n: (both > 0) & ~value("live", n).eqNullSafe(value("candidate", n)) for n in others}
     changed = reduce(or_, differs.values(), F.lit(False))
@@ -162,6 +168,7 @@ def _grouped(
             there, each = F.col(f"_n_{side}"), value(side, name)
             figures.append(F.sum(F.when(each.isNull(), there)).alias(f"nulls_{side}_{name}"))
             if name in numbers:
+                # A key's value counts for each of its rows; of other columns there is one value a group.
                 total = each * there if name in key else each
                 figures.append(F.sum(total).alias(f"sum_{side}_{name}"))
     day = F.coalesce(value("candidate", table.day_column), value("live", table.day_column)).alias("day")

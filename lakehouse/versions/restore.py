@@ -14,11 +14,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import (
-    Entry,
+    LogEntry,
     days_of,
     entries,
     figures_of,
@@ -29,12 +30,12 @@ from lakehouse.delta.log import (
 from lakehouse.delta.marks import days_of_transactions
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
-from lakehouse.delta.staged import read_file, second_name
+from lakehouse.delta.staged import read_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import fold
+from lakehouse.records.history import project_history
 
 _NAMED = 5  # days named in one message
 
@@ -134,14 +135,14 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
         _refuse_columns(table, base, wanted)
         if table.upsert:
             _refuse_torn(table, between, set(days))
-    main = _exchange(target, base, wanted, between, days)
+    main = _restoring(target, base, wanted, between, days)
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
         side_base = lake.snapshot(table.quarantine_id)
         before = quarantine_at(target.path, version, side_target.path)
         then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
         since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
-        side = _exchange(side_target, side_base, then, list(since), days)
+        side = _restoring(side_target, side_base, then, list(since), days)
     for each in (side, main):
         if each is not None and (gone := gone_files(each.target.path, each.added)):
             raise _gone(each, gone)
@@ -179,18 +180,18 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(name, "before-quarantine-restore")
-            belongs[QUARANTINE_VERSION] = str(carry_out(side, facts))
+            belongs[QUARANTINE_VERSION] = str(commit_exchange(side, facts))
             failpoint(name, "after-quarantine-restore")
     committed = None
     if not main.nothing:
-        committed = carry_out(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
+        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
         failpoint(name, "after-restore")
-        fold(lake.settings.root, lake.snapshot(name), name)
+        project_history(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
 
 
-def _exchange(
-    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[Entry], days: Collection[date] | None
+def _restoring(
+    target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[LogEntry], days: Collection[date] | None
 ) -> Exchange:
     have, want = of_days(base.files, days), of_days(wanted.files, days)
     # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
@@ -200,6 +201,7 @@ def _exchange(
     for name in sorted(n for n in set_since if texts is None or n.rpartition("/")[2] in texts):
         then = wanted.transaction(name)
         if then != base.transaction(name):
+            # A log cannot forget a transaction: what was not set then is set to what stands for none.
             transactions[name] = WITHDRAWN if then is None else then
     return Exchange(
         target,
@@ -226,9 +228,9 @@ def named_again(change: Exchange) -> Exchange:
     """
     name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
     for file in change.added:
-        path = folder + file.first_name
+        path = folder + file.first_name  # by which a later restore or swap knows it
         try:
-            second_name(Path(change.wanted.uri) / file.path, change.target.path / path)
+            store.link(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
             raise _gone(change, [file]) from None
         added.append(file._replace(path=path, logged=None, folder=str(change.target.path)))
@@ -237,13 +239,15 @@ def named_again(change: Exchange) -> Exchange:
     return replace(change, added=added)
 
 
-def carry_out(change: Exchange, facts: Mapping[str, Any]) -> int:
+def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
     """Commit an exchange whose files are in the table's folder; returns its version.
 
     Raises:
         HistoryGoneError: a file was taken away during the commit; the table was put back to what it was.
     """
     version = _commit(change, facts)
+    # A file may have been taken away between its last check and the commit. An entry cannot be taken back, so another
+    # one puts the table back to what it was.
     if gone := gone_files(change.target.path, change.added):
         before = {name: change.base.transaction(name) for name in change.transactions}
         back = Exchange(
@@ -297,7 +301,7 @@ def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
         )
 
 
-def _refuse_torn(table: Table, between: Sequence[Entry], days: set[date]) -> None:
+def _refuse_torn(table: Table, between: Sequence[LogEntry], days: set[date]) -> None:
     """Rows of an upsert table move between days: what one commit replaced together goes back together."""
     for entry in between:
         touched = days_of([*entry.added.values(), *entry.removed.values()])

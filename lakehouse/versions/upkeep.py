@@ -13,23 +13,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
+from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.log_writer import DRAFT
 from lakehouse.delta.maintenance import TARGET_BYTES, Layout, compact, vacuum
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.failures import fold as fold_failures
-from lakehouse.records.history import fold
+from lakehouse.records.failures import project_failures
+from lakehouse.records.history import project_history
 from lakehouse.records.ops import ops_tables
-from lakehouse.store.durable import settle
+from lakehouse.store import parquet
 
 SMALL_BYTES = TARGET_BYTES // 4
 MANY_SMALL = 4  # small files of one partition that are worth a merge
@@ -99,7 +98,13 @@ class Tidied:
 
 
 def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Layout]:
-    """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too."""
+    """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too.
+
+    Args:
+        root: of the lakehouse.
+        tables: contracts.
+        ops: the tables of the lakehouse about itself too.
+    """
     found: dict[str, Layout] = {}
     for contract in tables:
         found[contract.id] = Layout(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
@@ -111,7 +116,7 @@ def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, La
     for name in ops_tables(root) if ops else ():
         path = table_path(root, name)
         found[name] = Layout(path, stored_schema(open_snapshot(path)))
-    return {name: layout for name, layout in found.items() if (layout.path / "_delta_log").exists()}
+    return {name: layout for name, layout in found.items() if store.exists(layout.path / "_delta_log")}
 
 
 def untidy(path: Path) -> Untidy:
@@ -155,8 +160,7 @@ def tidy(
     for name in _from(list(all_of), marker):
         if time.monotonic() >= ends:
             return
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.write_text(name, encoding="utf-8")
+        store.put(marker, name)
         done = Tidied(name)
 
         def held(name: str = name) -> bool:
@@ -174,13 +178,13 @@ def tidy(
         except (LakehouseError, DeltaError, OSError) as error:  # the other tables are tidied all the same
             done.problem = f"{type(error).__name__}: {error}"
         yield done
-    marker.unlink(missing_ok=True)
+    store.delete(marker)
 
 
 def _from(names: list[str], marker: Path) -> list[str]:
     """The tables, beginning with the one where the last night stopped."""
     with suppress(OSError, ValueError):
-        first = names.index(marker.read_text(encoding="utf-8"))
+        first = names.index(store.read_text(marker))
         return names[first:] + names[:first]
     return names
 
@@ -213,13 +217,13 @@ def _sum_up(root: Path, path: Path, contract: Table | None, name: str, most_entr
     if snapshot.delta is not None and snapshot.version - newest >= most_entries:
         snapshot.delta.create_checkpoint()
         log = path / "_delta_log"
-        settle([log / f"{snapshot.version:020}.checkpoint.parquet", log / "_last_checkpoint"], log)
+        store.fsync([log / f"{snapshot.version:020}.checkpoint.parquet", log / "_last_checkpoint"], log)
         done.checkpoint = True
     if contract is not None:  # what the entries say of days and rows is kept elsewhere before they go
         if name == contract.id:
-            fold(root, snapshot, name)
+            project_history(root, snapshot, name)
         else:
-            fold_failures(root, contract)
+            project_failures(root, contract)
     done.log_entries_removed = clean_up_log(path, datetime.now(UTC) - timedelta(days=LOG_DAYS))
 
 
@@ -233,16 +237,17 @@ def clean_up_log(path: Path, before: datetime) -> int:
         before: the moment.
     """
     log = path / "_delta_log"
-    for draft in log.glob(f".*{DRAFT}"):  # of commits that were killed
-        with suppress(OSError):
-            if time.time() - draft.stat().st_mtime > DRAFT_SECONDS:
-                draft.unlink()
+    for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
+        found = store.stat(draft)
+        if found is not None and time.time() - found.modified > DRAFT_SECONDS:
+            with suppress(OSError):
+                store.delete(draft)
     keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
         return 0
-    numbered = [each for each in log.iterdir() if each.name[:20].isdigit() and int(each.name[:20]) < keep]
+    numbered = [each for each in store.listed(log) if each.name[:20].isdigit() and int(each.name[:20]) < keep]
     for each in sorted(numbered):  # the oldest first: a kill leaves no gap between what is left
-        each.unlink(missing_ok=True)
+        store.delete(each)
     return len(numbered)
 
 
@@ -254,12 +259,12 @@ def _older(path: Path, version: int, before: datetime) -> bool:
 
 def _sound(checkpoint: Path) -> bool:
     try:
-        pq.read_metadata(checkpoint)
+        parquet.footer(checkpoint)
     except Exception:  # noqa: BLE001 - whatever is wrong with it: the entries are needed then
         return False
     return True
 
 
 def _checkpoints(path: Path) -> Sequence[int]:
-    names = [each.name for each in (path / "_delta_log").glob("*.checkpoint.parquet")]
+    names = [each.name for each in store.listed(path / "_delta_log", "*.checkpoint.parquet")]
     return [int(name[:20]) for name in names if name[:20].isdigit()]

@@ -1,6 +1,6 @@
 """What steps of a build cost in a table with few and with many files, on logs that are made up; one process a size.
 
-Table, quarantine and input have that many files each, ten a day, and the quarantine's past is folded. Only the days
+Table, quarantine and input have that many files each, ten a day, and the quarantine's past is projected. Only the days
 that are then built one by one hold rows: their seconds are what history adds to a day, beside the engine's own.
 """
 
@@ -138,12 +138,12 @@ def _history(lake: Lake, lines: Table, sales: Table, files: int) -> None:
     root, now = lake.settings.root, datetime.now(UTC)
     rules = ("amount_at_least_minimum",)
     set_aside = [
-        failures.Record(day, 1, now, "r", "v1", True, {rules: range(n * 1000, n * 1000 + QUARANTINED_A_DAY)})
+        failures.QuarantineRecord(day, 1, now, "r", "v1", True, {rules: range(n * 1000, n * 1000 + QUARANTINED_A_DAY)})
         for n, day in enumerate(days)
     ]
     rows = [failures._row(each) for each in set_aside]
     add_rows(ops_target(root, FAILURES, failures.SCHEMA, ""), sales.id, rows, {sales.id: 1})
-    kept = [history.Record(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
+    kept = [history.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
     rows = [history._row(each) for each in kept]
     add_rows(ops_target(root, HISTORY, history.SCHEMA, ""), sales.id, rows, {sales.id: 1})
 

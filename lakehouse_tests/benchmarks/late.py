@@ -22,7 +22,7 @@ from lakehouse.build.lookback import look_back, versions, written_since
 from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import content_of, landing_files
@@ -102,7 +102,7 @@ def arrivals(
         _build_stale(lake, day, str(day))
         found = written_since(lake, before, {str(day)})
         exact.update(table_days=found.days, bytes=found.bytes)
-        kept = standing(root, LANDED, [day])[day].figures["event_days"]
+        kept = latest_records(root, LANDED, [day])[day].figures["event_days"]
         late = {date.fromisoformat(on): rows for on, rows in kept.items() if date.fromisoformat(on) < day}
         late_rows, late_days = late_rows + sum(late.values()), late_days + len(late)
         for n in look_backs:

@@ -28,8 +28,8 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.targets import targets
-from lakehouse.records.erasures import Erasure, marks_key, note
-from lakehouse.sources.people import person_mark
+from lakehouse.records.erasures import Erasure, hmac_key, note
+from lakehouse.sources.people import person_hmac
 from lakehouse.sources.postgres import Database, Moment, micros
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
@@ -351,7 +351,7 @@ def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
 def test_a_forgotten_person_does_not_come_back(taking: Taking) -> None:
     """Without it, the next change of an order would bring back whom the lake has forgotten."""
     settings = taking.lake.settings
-    note(settings.root, Erasure("e1", "done", (person_mark("user", "ua", marks_key(settings)),)))
+    note(settings.root, Erasure("e1", "done", (person_hmac("user", "ua", hmac_key(settings)),)))
     taking.shop.run("SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
     assert taking.take().facts["batch/rows"] == 1
     folder = taking.lake.path("bronze.orders")

@@ -14,7 +14,7 @@ from lakehouse.build.touched import stale_days
 from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
 from lakehouse.lineage.reconcile import reconcile
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors, sums
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
@@ -99,7 +99,7 @@ def test_how_late_rows_come_is_kept_with_each_arrival_day(lake: LakeFactory) -> 
     late = [(f"a{n}", DAYS[7 - n], 1) for n in range(5)]
     land(shop, DAYS[7], [*late, ("ahead", DAYS[8], 1)])
     build(shop, shop.table("bronze.readings"), [DAYS[7]], run_id="r")
-    kept = standing(shop.settings.root, "bronze.readings")[DAYS[7]].figures["event_days"]
+    kept = latest_records(shop.settings.root, "bronze.readings")[DAYS[7]].figures["event_days"]
     assert kept == {str(day): 1 for day in DAYS[3:9]}
     assert percentile(Counter({-1: 1, 0: 1, 1: 1, 2: 1, 3: 1, 4: 1}), 0.5) == 1
     assert [percentile(Counter({0: 98, 5: 1, 30: 1}), share) for share in (0.5, 0.95, 0.99, 1.0)] == [0, 0, 5, 30]

@@ -25,7 +25,7 @@ from lakehouse.build.unique import with_marks
 from lakehouse.contracts import Table
 from lakehouse.lineage.reconcile import differing_rows, reconcile
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults import crashing
 from lakehouse_tests.fixtures.making import having, rows_of
@@ -214,7 +214,7 @@ def bronze(lake: Lake, days: Iterable[date]) -> None:
 def held(lake: Lake) -> dict[date, tuple[dict[str, int], dict[str, int], int]]:
     """By day: published and quarantined values by key, and the duplicates that its commit counted."""
     found: dict[date, tuple[dict[str, int], dict[str, int], int]] = {}
-    kept = standing(lake.settings.root, "silver.readings", DAYS)
+    kept = latest_records(lake.settings.root, "silver.readings", DAYS)
     sides = [rows_of(lake.path(name)) for name in ("silver.readings", "silver.readings_quarantine")]
     for day in DAYS[:4]:
         parts = [{r["id"]: r["value"] for r in rows if r["day"] == day} for rows in sides]

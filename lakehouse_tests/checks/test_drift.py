@@ -14,7 +14,6 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.checks import drift as arrivals
 from lakehouse.checks.drift import MOST_FIELDS, schema_drift, with_fields
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.checks.profile import OTHER
@@ -24,6 +23,7 @@ from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
+from lakehouse.store import parquet
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import having, stage_rows, table
 
@@ -125,7 +125,7 @@ def test_what_is_no_object_is_counted_and_does_not_fail_the_day(shop: Lake, text
 def test_files_without_rescued_rows_are_not_read(shop: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, each day would be read once more for what its footers already say."""
     files = staged(shop, {TODAY: [{}, {}]})
-    monkeypatch.setattr(arrivals.pq, "ParquetFile", lambda path: pytest.fail("a file was read"))
+    monkeypatch.setattr(parquet, "opened", lambda path: pytest.fail("a file was read"))
     assert noted(shop, *files)[TODAY].unknown_fields == {}
     assert schema_drift(noted(shop, *files)[TODAY]).message == "the fields are those of the contract"
     assert schema_drift(DayMetrics(TODAY)).passed
@@ -147,7 +147,7 @@ def test_many_names_cost_neither_memory_nor_time(shop: Lake) -> None:
     assert spent < 5
 
 
-def test_a_table_of_tables_has_no_arrivals(shop: Lake) -> None:
+def test_a_table_of_tables_has_no_schema_drift(shop: Lake) -> None:
     """Without it, silver would warn of what bronze has said already."""
     made = table("silver.lines", Raw, lambda rows: rows, {"rows": Input("bronze.lines")}, partition_by="_arrival_date")
     files = staged(shop, {TODAY: [{"_rescued": {"a": "1"}}]})

@@ -16,7 +16,7 @@ from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Numbers, Profile
 from lakehouse.contracts import Count, Input, Sum, Table
 from lakehouse.orchestration.report import day_metadata
 from lakehouse.read.lake import Lake, table_path
-from lakehouse.records.history import HISTORY, standing
+from lakehouse.records.history import HISTORY, latest_records
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
@@ -86,7 +86,7 @@ def test_figures_are_kept_and_shown_the_same_for_one_day_and_many(shop: Lake) ->
     assert again.days[DAYS[0]].status == "unchanged"
     shown = day_metadata(made, again, DAYS[0], "u", 5)
     assert {k: shown[k] for k in EXPECTED[DAYS[0]]} == {k: float(v) for k, v in EXPECTED[DAYS[0]].items()}
-    kept = standing(shop.settings.root, made.id)
+    kept = latest_records(shop.settings.root, made.id)
     assert {day: {k: f"{v:f}" for k, v in kept[day].business.items()} for day in kept} == {
         day: {k: f"{Decimal(v):.2f}" for k, v in each.items()} for day, each in EXPECTED.items()
     }

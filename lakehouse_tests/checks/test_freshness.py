@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from lakehouse.checks import freshness as module
 from lakehouse.checks.freshness import Freshness, freshness
 from lakehouse.contracts import Input, Table
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 from lakehouse_tests.fixtures.making import model, table
 
 TODAY = date(2026, 3, 30)  # a Monday
@@ -28,19 +28,19 @@ def sales(**policy: Any) -> Table:
     return table("silver.sales", model(**columns), lambda rows: rows, {"rows": Input("bronze.rows")}, **given)
 
 
-def usual(days: int = 60, last: date = YESTERDAY) -> list[Record]:
+def usual(days: int = 60, last: date = YESTERDAY) -> list[DayRecord]:
     """A thousand rows a day, each published three hours after its end."""
     first = last - timedelta(days=days - 1)
     return [record(first + timedelta(days=n), hours=3, version=n + 1) for n in range(days)]
 
 
-def record(day: date, *, hours: float, rows: int = 1000, version: int = 1000) -> Record:
+def record(day: date, *, hours: float, rows: int = 1000, version: int = 1000) -> DayRecord:
     """One publication, some hours after the end of its day."""
     at = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1, hours=hours)
-    return Record("silver.sales", day, version, at, "run", "v1", "publish", {}, {"rows": rows})
+    return DayRecord("silver.sales", day, version, at, "run", "v1", "publish", {}, {"rows": rows})
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, kept: list[Record], now: datetime = NOON, **policy: Any) -> Freshness:
+def judged(monkeypatch: pytest.MonkeyPatch, kept: list[DayRecord], now: datetime = NOON, **policy: Any) -> Freshness:
     """The freshness of a table with these records."""
     ordered = sorted(kept, key=lambda each: each.version)
     monkeypatch.setattr(module, "records", lambda root, name: ordered)
@@ -60,7 +60,7 @@ def test_building_an_old_day_makes_nothing_fresh(monkeypatch: pytest.MonkeyPatch
     """Without it, a backfill of last year would turn red to green, which Dagster's own policy does."""
     stale = usual(last=TODAY - timedelta(days=4))
     assert not judged(monkeypatch, stale).met
-    again = Record("silver.sales", date(2026, 2, 2), 999, NOON, "run", "v1", "publish", {}, {"rows": 1000})
+    again = DayRecord("silver.sales", date(2026, 2, 2), 999, NOON, "run", "v1", "publish", {}, {"rows": 1000})
     found = judged(monkeypatch, [*stale, again])
     assert (found.met, found.newest) == (False, TODAY - timedelta(days=4))
     assert "2026-03-29, due 12 h after its end, is not complete" in found.text()
@@ -91,7 +91,7 @@ def test_the_budget_counts_days_that_were_late_even_if_they_came(monkeypatch: py
 def test_days_before_the_table_was_there_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the backfill of a new table would spend its budget for a month."""
     backfilled = [
-        Record("silver.sales", each.day, each.version, NOON - timedelta(hours=9), "run", "v1", "publish", {}, {"rows": 1000})
+        DayRecord("silver.sales", each.day, each.version, NOON - timedelta(hours=9), "run", "v1", "publish", {}, {"rows": 1000})
         for each in usual()
     ]  # fmt: skip
     found = judged(monkeypatch, backfilled)

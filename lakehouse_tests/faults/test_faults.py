@@ -31,8 +31,8 @@ class Faulty:
     """
 
     READS = ("stat", "listdir", "scandir", "footer")
-    WRITES = ("mkdir", "rename", "unlink", "rmdir", "fsync", "commit")
-    MEANT: ClassVar = {"EIO": READS + WRITES, "ENOSPC": WRITES, "after": WRITES, "torn": ("rename", "footer")}
+    WRITES = ("mkdir", "replace", "unlink", "rmdir", "fsync", "commit")
+    MEANT: ClassVar = {"EIO": READS + WRITES, "ENOSPC": WRITES, "after": WRITES, "torn": ("replace", "footer")}
 
     def __init__(self, door: Door, patch: pytest.MonkeyPatch) -> None:
         self.door, self.seen, self.fail_at, self.mode = door, 0, -1, ""
@@ -67,11 +67,11 @@ class Faulty:
     def _torn(self, name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.armed = False
         try:
-            if name == "rename":
+            if name == "replace":
                 real(*args, **kwargs)
-            path = Path(args[1] if name == "rename" else args[0])
+            path = Path(args[1] if name == "replace" else args[0])
             os.truncate(path, path.stat().st_size // 2)
-            return None if name == "rename" else real(*args, **kwargs)
+            return None if name == "replace" else real(*args, **kwargs)
         finally:
             self.armed = True
 
@@ -106,7 +106,7 @@ def test_any_operation_may_fail(door: Door, monkeypatch: pytest.MonkeyPatch, mod
             if mode == "ENOSPC":
                 assert isinstance(error, DiskFullError), (faulty.did, error)
                 assert f"no space left on the disk of {door.path} (" in str(error)
-            elif mode == "torn" and faulty.did in ("rename", "footer"):
+            elif mode == "torn" and faulty.did in ("replace", "footer"):
                 assert isinstance(error, StagedFileError), error
             door.publish(generation)
             door.check(generation)

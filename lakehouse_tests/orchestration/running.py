@@ -21,7 +21,7 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
-from lakehouse.records.history import JUDGE, JUDGED, fold
+from lakehouse.records.history import JUDGE, JUDGED, project_history
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import get_settings
 
@@ -59,7 +59,7 @@ def committed(made: BuildResult, run_id: str, *, force: bool = False) -> BuildRe
         replace_days(target, base, [], sorted(map(date.fromisoformat, figures)), Commit(prints, facts))
     elif judged:
         exchange_files(target, base, (), (), Commit({}, {**facts, "lakehouse.operation": JUDGE}), days=[])
-    fold(lake.settings.root, open_snapshot(target.path), table.id)
+    project_history(lake.settings.root, open_snapshot(target.path), table.id)
     return made
 
 

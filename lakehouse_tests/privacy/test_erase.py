@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.marks import day_transaction
 from lakehouse.errors import LakehouseError
-from lakehouse.privacy.erase import days_of, delta_tables, erase_rows, other_columns, purge, table_of
+from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_of
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
 from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
@@ -76,7 +76,7 @@ def test_rows_go_and_everything_else_stays_as_it_is(sales: Lake, person: Person)
     """Without it, days whose landed files are gone would keep the person, or lose or change other people's rows."""
     path = sales.path(SALES.id)
     others = [each for each in rows_of(path) if each["user_id"] not in ("17841", "17841.0")]
-    assert days_of(path, SALES, person) == {MONDAY: 2}
+    assert rows_by_day(path, SALES, person) == {MONDAY: 2}
     mark = sales.snapshot(SALES.id).transaction(day_transaction(MONDAY))
     assert erase_rows(sales.settings.root, path, SALES, person, "e1") == 3
     mended = [{**each, "_rescued": json.dumps({"friend": FORGOTTEN})} if each["_rescued"] else each for each in others]

@@ -29,7 +29,7 @@ from lakehouse.privacy import erase
 from lakehouse.privacy.erase import LOG, erase_rows, purge
 from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.lake import Lake
-from lakehouse.records.ledger import DISCARD, LEDGER, Entry, entries, write
+from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, entries, write
 from lakehouse.sources.people import Person
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
@@ -167,12 +167,12 @@ def test_the_ledger_is_mended_too(sales: Lake) -> None:
     root = sales.settings.root
     at, path = datetime(2026, 3, 2, tzinfo=UTC), sales.path(LEDGER)
     for n in range(3):
-        write(root, Entry(SALES.id, DISCARD, "me", at, {MONDAY: {("r",): [n]}}, reason=f"asked for by {ANN}"))
+        write(root, LedgerEntry(SALES.id, DISCARD, "me", at, {MONDAY: {("r",): [n]}}, reason=f"asked for by {ANN}"))
     name_in_newest(path)
     assert erase_rows(root, path, None, PERSON, "e1") == 3
     purge(path, PERSON, time.time() + 1)
     assert not [file for file in files_under(path) if names_person(file, PERSON)]
-    write(root, Entry(SALES.id, DISCARD, "me", at, {MONDAY: {("r",): [9]}}))
+    write(root, LedgerEntry(SALES.id, DISCARD, "me", at, {MONDAY: {("r",): [9]}}))
     assert [len(each.chosen) for each in entries(root, SALES.id)] == [1, 1, 1, 1]
 
 

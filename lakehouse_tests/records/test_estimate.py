@@ -12,7 +12,7 @@ import pytest
 from lakehouse.build.build import build
 from lakehouse.read.lake import Lake
 from lakehouse.records.estimate import estimate
-from lakehouse.records.history import Record, records
+from lakehouse.records.history import DayRecord, records
 from lakehouse_tests.build.test_build import DAYS, land, sensors
 from lakehouse_tests.conftest import LakeFactory
 
@@ -20,11 +20,11 @@ DAY = date(2026, 3, 2)
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 
-def built(version: int, days: int, seconds: float, operation: str = "publish") -> list[Record]:
+def built(version: int, days: int, seconds: float, operation: str = "publish") -> list[DayRecord]:
     """One build of that many days, a hundred rows each."""
     figures = {"rows": 100, "seconds": seconds}
     return [
-        Record("silver.sales", DAY + timedelta(days=n), version, NOW, "run", "v1", operation, {}, figures)
+        DayRecord("silver.sales", DAY + timedelta(days=n), version, NOW, "run", "v1", operation, {}, figures)
         for n in range(days)
     ]
 

@@ -26,8 +26,8 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import depth
 from lakehouse.records import failures as module
 from lakehouse.records.depth import depth_now
-from lakehouse.records.failures import FAILURES, depth_of, failures, fold, judge_depth
-from lakehouse.records.ledger import DISCARD, LEDGER, Entry, Wanted, entries, write
+from lakehouse.records.failures import FAILURES, depth_of, failures, judge_depth, project_failures
+from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
@@ -92,7 +92,7 @@ def test_a_row_keeps_its_first_failure_and_counts_its_retries(store: Lake, set_a
     root, made = store.settings.root, store.table("silver.sales")
     names = by_key(store, set_aside, ["a", "b", "c"])
     set_aside(MONDAY, [bad("a"), bad("c")])
-    fold(root, made)
+    project_failures(root, made)
     set_aside(TUESDAY, [bad("a")])
     set_aside(MONDAY, [bad("a"), bad("b")], "v2")
     set_aside(MONDAY, [bad("a"), bad("b", "amount_at_least_minimum", "id_present")], "v3")
@@ -104,15 +104,15 @@ def test_a_row_keeps_its_first_failure_and_counts_its_retries(store: Lake, set_a
     assert found["b"].rules == ("amount_at_least_minimum", "id_present")
 
 
-def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: SetAside) -> None:
-    """Without it, a vacuum would take the past of rows away, or a fold that a crash repeated would double retries."""
+def test_projecting_changes_nothing_and_outlives_the_files(store: Lake, set_aside: SetAside) -> None:
+    """Without it, a vacuum would take the past of rows away, or a projection that a crash repeated would double retries."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2"):
         set_aside(MONDAY, [bad("a"), bad(None, _source_file="f", _source_row=3, _raw="{}")], code)
     before = failures(root, made)
     assert [each.times for each in before] == [2, 2]
-    assert fold(root, made) == 2
-    assert fold(root, made) == 0
+    assert project_failures(root, made) == 2
+    assert project_failures(root, made) == 0
     assert failures(root, made) == before
     DeltaTable(str(table_path(root, made.quarantine_id))).vacuum(
         0, dry_run=False, enforce_retention_duration=False, full=True
@@ -122,7 +122,7 @@ def test_folding_changes_nothing_and_outlives_the_files(store: Lake, set_aside: 
     assert [each.times for each in failures(root, made)] == [3]
 
 
-def test_two_processes_that_fold_at_once_write_a_version_once(
+def test_two_processes_that_project_at_once_write_a_version_once(
     store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, a version could be there twice, and its rows count as retried: reading takes every record as it is."""
@@ -141,16 +141,16 @@ def test_two_processes_that_fold_at_once_write_a_version_once(
             raced.append(True)
             with monkeypatch.context() as patch:  # the other one has not seen the second version yet
                 patch.setattr(module, "open_snapshot", earlier)
-                assert fold(root, made) == 1
+                assert project_failures(root, made) == 1
         real(*args, **kwargs)
 
     monkeypatch.setattr(module, "add_rows", slow)
-    assert fold(root, made) == 1
+    assert project_failures(root, made) == 1
     assert sorted(row["version"] for row in rows_of(table_path(root, FAILURES))) == [1, 2]
     assert [each.times for each in failures(root, made)] == [2]
 
 
-def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lake, set_aside: SetAside) -> None:
+def test_old_files_that_are_gone_before_they_were_projected_are_no_error(store: Lake, set_aside: SetAside) -> None:
     """Without it, a lakehouse that was built before rows were kept one by one could not be looked at any more."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2"):
@@ -162,7 +162,7 @@ def test_old_files_that_are_gone_before_they_were_folded_are_no_error(store: Lak
 
 
 def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) -> None:
-    """Without it, no build would work any more once the log of versions that were not folded is erased."""
+    """Without it, no build would work any more once the log of versions that were not projected is erased."""
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2", "v3"):
         set_aside(MONDAY, [bad("a")], code)
@@ -171,7 +171,7 @@ def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) ->
     for version in range(3):
         (path / "_delta_log" / f"{version:020}.json").unlink()
     assert [(each.times, each.code_version) for each in failures(root, made)] == [(1, "v3")]
-    assert fold(root, made) == 1
+    assert project_failures(root, made) == 1
 
 
 def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
@@ -197,7 +197,7 @@ def test_rows_without_key_or_origin_are_told_apart_by_their_columns(store: Lake,
     assert {each.row for each in failures(root, made)} < ids
 
 
-def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> Entry | None:
+def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> LedgerEntry | None:
     """Discard rows, or take it back."""
     made = store.table("silver.sales")
     return discard(store.settings.root, made, wanted, who="ann", at=NOW, reason="no sale", undo=undo)
@@ -214,7 +214,7 @@ def test_a_discard_survives_rebuilds_but_not_a_new_defect(store: Lake, set_aside
     assert decide(store, Wanted("amount_at_least_minimum", MONDAY)) is None
     for code in ("v1", "v2"):
         set_aside(MONDAY, [bad("a"), bad("b", "id_present")], code)
-        fold(root, made)
+        project_failures(root, made)
         depth = depth_of(failures(root, made), NOW)
         assert (depth.rows, depth.discarded, depth.by_rule) == (2, 1, {"id_present": 1, "amount_at_least_minimum": 1})
     set_aside(MONDAY, [bad("a", "amount_at_least_minimum", "id_present")])
@@ -250,7 +250,7 @@ def test_no_personal_data_is_kept_about_rows(store: Lake, set_aside: SetAside) -
     """Without it, a token could be read from the records of rows long after it was erased everywhere else."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a", email_token="secret-token", _raw="secret-raw"), bad(None, email_token="secret-token")])
-    fold(root, made)
+    project_failures(root, made)
     decide(store, Wanted())
     for name in (FAILURES, LEDGER):
         files = [path for path in table_path(root, name).rglob("*") if path.is_file()]
@@ -286,20 +286,20 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     """Without it, each build would open every version since the last bad row: more with every day that is sound."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a")])
-    assert fold(root, made) == 1
+    assert project_failures(root, made) == 1
     opened: list[tuple[int, ...]] = []
     real = module.open_snapshot
     monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
     monkeypatch.setattr(module, "MOST_BEHIND", 5)
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
-        assert fold(root, made) == 0
+        assert project_failures(root, made) == 0
         done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
         assert done is not None
         assert version - done < 5
     assert set(opened) == {()}, "an older version was opened"
     set_aside(TUESDAY, [bad("b")])
-    assert fold(root, made) == 1
+    assert project_failures(root, made) == 1
     assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
 
 
@@ -314,16 +314,16 @@ def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetA
 
     assert same() == (0, 0)
     set_aside(MONDAY, [bad("a"), bad("b"), bad(None)])
-    assert same() == (3, 0)  # not folded yet
+    assert same() == (3, 0)  # not projected yet
     for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
         set_aside(day, [bad(each) for each in rows])
-        fold(root, made)
+        project_failures(root, made)
         assert same() == (wanted, 0)
     chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
-    write(root, Entry(made.id, DISCARD, "somebody", NOW, chosen))
+    write(root, LedgerEntry(made.id, DISCARD, "somebody", NOW, chosen))
     assert same() == (1, 1)
     set_aside(TUESDAY, [])
-    fold(root, made)
+    project_failures(root, made)
     assert same() == (0, 1)
 
 
@@ -333,12 +333,12 @@ def test_only_changed_days_are_looked_at_for_the_depth(
     """Without it, what a day costs would grow with every row that was ever set aside."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a"), bad("b")])
-    fold(root, made)
+    project_failures(root, made)
     depth_now(root, made, NOW)
     looked_at: list[Any] = []
     monkeypatch.setattr(depth, "failures", lambda *args: looked_at.append(args[2:]) or failures(*args))
     set_aside(TUESDAY, [bad("c")])
-    fold(root, made)
+    project_failures(root, made)
     for _ in range(2):
         assert depth_now(root, made, NOW).rows == 3
     assert looked_at == [({TUESDAY},)]

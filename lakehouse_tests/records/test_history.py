@@ -19,7 +19,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records import ops
-from lakehouse.records.history import HISTORY, fold, records, standing
+from lakehouse.records.history import HISTORY, latest_records, project_history, records
 from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
@@ -54,7 +54,7 @@ def totals(wrong: str = "0") -> Table:
 
 
 def commit(lake: Lake, day: date, rows: int) -> Target:
-    """Publish a day with its figures, without an engine and without folding."""
+    """Publish a day with its figures, without an engine and without projecting."""
     made = lake.table("silver.sales")
     target = Target(lake.path(made.id), made.schema, made.partition_by)
     files = stage_rows(target, [{"id": str(n), "day": day, "amount": Decimal(1)} for n in range(rows)])
@@ -64,44 +64,44 @@ def commit(lake: Lake, day: date, rows: int) -> Target:
     return target
 
 
-def folded(lake: Lake) -> list[tuple[Any, ...]]:
+def projected(lake: Lake) -> list[tuple[Any, ...]]:
     """What the table of figures holds."""
     path = table_path(lake.settings.root, HISTORY)
     return [(r["table"], r["day"], r["version"], r["rows"]) for r in rows_of(path)] if path.exists() else []
 
 
-def test_the_history_is_complete_whatever_was_folded(lake: LakeFactory) -> None:
-    """Without it, a run killed between its commit and the fold would leave a hole for ever, or a record twice."""
+def test_the_history_is_complete_whatever_was_projected(lake: LakeFactory) -> None:
+    """Without it, a run killed between its commit and the projection would leave a hole for ever, or a record twice."""
     shop = lake(sales())
     root = shop.settings.root
     target = commit(shop, DAYS[0], 5)
     assert [(r.day, r.version, r.rows) for r in records(root, "silver.sales")] == [(DAYS[0], 1, 5)]
-    assert folded(shop) == []
+    assert projected(shop) == []
     commit(shop, DAYS[1], 6)
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 2
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 0
-    assert [each[1:] for each in folded(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 2
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 0
+    assert [each[1:] for each in projected(shop)] == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
     commit(shop, DAYS[0], 7)
-    now = standing(root, "silver.sales")
+    now = latest_records(root, "silver.sales")
     assert {day: (r.version, r.rows) for day, r in now.items()} == {DAYS[0]: (3, 7), DAYS[1]: (2, 6)}
     assert now[DAYS[0]].figures["nulls"] == now[DAYS[1]].figures["nulls"] == {"id": 1}
     assert now[DAYS[1]].inputs == {"bronze.raw": 3}
-    assert list(standing(root, "silver.sales", [DAYS[1]])) == [DAYS[1]]
+    assert list(latest_records(root, "silver.sales", [DAYS[1]])) == [DAYS[1]]
 
 
-def test_a_fold_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
+def test_a_projection_that_lost_the_race_doubles_nothing(lake: LakeFactory) -> None:
     """Without it, two runs of neighbouring days would both write what the first one's commit said."""
     shop = lake(sales())
     root = shop.settings.root
     target = commit(shop, DAYS[0], 5)
     older = open_snapshot(target.path)
     commit(shop, DAYS[1], 6)
-    fold(root, open_snapshot(target.path), "silver.sales")
-    assert fold(root, older, "silver.sales") == 0
-    assert len(folded(shop)) == 2
+    project_history(root, open_snapshot(target.path), "silver.sales")
+    assert project_history(root, older, "silver.sales") == 0
+    assert len(projected(shop)) == 2
 
 
-def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_project_at_once_double_nothing(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the one that knows more would write again what the other one wrote between its look and its commit."""
     shop = lake(sales())
     root = shop.settings.root
@@ -113,23 +113,23 @@ def test_two_processes_that_fold_at_once_double_nothing(lake: LakeFactory, monke
     def slow(*args: Any, **kwargs: Any) -> None:
         if not raced:
             raced.append(True)
-            assert fold(root, older, "silver.sales") == 1
+            assert project_history(root, older, "silver.sales") == 1
         real(*args, **kwargs)
 
     monkeypatch.setattr(module, "add_rows", slow)
-    assert fold(root, open_snapshot(target.path), "silver.sales") == 1
-    assert sorted(each[1:] for each in folded(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+    assert project_history(root, open_snapshot(target.path), "silver.sales") == 1
+    assert sorted(each[1:] for each in projected(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
 
 
-def test_many_folds_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_projections_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, reading the figures of a day would slow down with every run."""
     monkeypatch.setattr(ops, "MOST_FILES", 4)
     shop = lake(sales())
     for n in range(9):
         target = commit(shop, DAYS[n], n + 1)
-        fold(shop.settings.root, open_snapshot(target.path), "silver.sales")
+        project_history(shop.settings.root, open_snapshot(target.path), "silver.sales")
     assert len(open_snapshot(table_path(shop.settings.root, HISTORY)).files) <= 5
-    assert sorted(each[3] for each in folded(shop)) == list(range(1, 10))
+    assert sorted(each[3] for each in projected(shop)) == list(range(1, 10))
     assert [r.rows for r in records(shop.settings.root, "silver.sales")] == list(range(1, 10))
 
 
@@ -142,12 +142,12 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
         older.setattr(module, "SCHEMA", T.StructType(fields))
         older.setattr(module, "_MAPS", ("nulls", "failures"))
         for n in range(2):
-            fold(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
+            project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
     monkeypatch.setattr(ops, "MOST_FILES", 3)
     for n in range(2, 5):
         target = commit(shop, DAYS[n], n + 1)
-        fold(root, open_snapshot(target.path), "silver.sales")
-        assert len(standing(root, "silver.sales")) == n + 1
+        project_history(root, open_snapshot(target.path), "silver.sales")
+        assert len(latest_records(root, "silver.sales")) == n + 1
     assert sorted(f.rows for f in open_snapshot(table_path(root, HISTORY)).files) == [1, 4], "four were merged"
     assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {
         DAYS[n]: (n + 1, {"id": 1}) for n in range(5)

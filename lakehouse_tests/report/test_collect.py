@@ -21,7 +21,7 @@ from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, LakeOfNow
-from lakehouse.records.history import JUDGE, JUDGED, standing
+from lakehouse.records.history import JUDGE, JUDGED, latest_records
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
 from lakehouse.report.usual import rows_series
@@ -178,7 +178,7 @@ def test_the_band_is_where_the_checks_have_nothing_to_say(shop: Lake) -> None:
     """Without it, the page could call a day usual that a check warned of."""
     counts = dict(zip(DAYS, (100 + 7 * (n % 5) for n in range(70)), strict=True))
     publish(shop, "gold.sales", counts)
-    kept = standing(shop.settings.root, "gold.sales")
+    kept = latest_records(shop.settings.root, "gold.sales")
     points = {point.day: point for point in rows_series(sales(), kept).points}
     assert points[DAYS[27]].usual is None
     assert points[DAYS[28]].usual is not None

@@ -27,7 +27,7 @@ from lakehouse.build.touched import stale_days
 from lakehouse.catalog import tables
 from lakehouse.delta.failpoints import POINTS
 from lakehouse.read.lake import Lake, table_path
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
@@ -181,7 +181,7 @@ def test_in_slices(lake: LakeFactory, tmp_path: Path, landed: Path, ranged: Shop
     shop.settle()
     assert shop.hashes() == wanted
     for name in sliced:
-        ours, theirs = (standing(each.lake.settings.root, name, DAYS) for each in (shop, ranged))
+        ours, theirs = (latest_records(each.lake.settings.root, name, DAYS) for each in (shop, ranged))
         assert ours.keys() == theirs.keys()
         for day, record in ours.items():
             assert _counted(record.figures) == _counted(theirs[day].figures), (name, day)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakehouse.contracts import Landing
-from lakehouse.sources.people import FORGOTTEN, Lines, Person, person_mark
+from lakehouse.sources.people import FORGOTTEN, Lines, Person, person_hmac
 
 EVENTS = Lines(Landing("events", "jsonl", ("event_id", "user_id", "amount", "email")), ("user_id",))
 RETAIL = Lines(Landing("online_retail", "csv", ("InvoiceNo", "StockCode", "CustomerID")), ("CustomerID",))
@@ -93,10 +93,10 @@ def test_a_quoted_or_escaped_address_is_found_and_taken_out_alone() -> None:
 def test_people_of_a_file_are_recognised_by_their_marks() -> None:
     """Without it, a forgotten person who is landed again, whose name nobody keeps, would be published again."""
     content = b'{"user_id":"17841.0"}\n{"user_id":9,"email":"Ann.o+x\\u0040Example.com"}\nbroken bo@example.com\n'
-    known = {person_mark(kind, text, b"key") for kind, text in EVENTS.people(content)}
+    known = {person_hmac(kind, text, b"key") for kind, text in EVENTS.people(content)}
     wanted = [("user", "17841"), ("user", "9.0"), ("email", "ann.o+x@example.com"), ("email", "bo@example.com")]
-    assert known == {person_mark(kind, text, b"key") for kind, text in wanted}
-    assert person_mark("user", "17841", b"other") not in known
+    assert known == {person_hmac(kind, text, b"key") for kind, text in wanted}
+    assert person_hmac("user", "17841", b"other") not in known
     assert ("user", "17850") in set(RETAIL.people(b"InvoiceNo,StockCode,CustomerID\n1,2,17850.0\n"))
 
 

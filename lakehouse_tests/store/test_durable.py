@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse import store
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, append_batch, ensure_table, replace_days
-from lakehouse.delta.log_writer import DRAFT
 from lakehouse.delta.maintenance import Layout, compact
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.read import key_index
-from lakehouse.store.durable import settle
+from lakehouse.store import DRAFT
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, Target, row, target
 from lakehouse_tests.fixtures.making import stage_rows
 
@@ -145,4 +145,4 @@ def test_a_disk_that_refuses_is_no_success(target: Target, monkeypatch: pytest.M
     assert open_snapshot(target.path).version == base.version
     refused[:] = [errno.EINVAL]
     assert replace_days(target, base, files, [MONDAY], Commit({"day/mon": 2})) == base.version + 1
-    settle([], target.path)
+    store.fsync([], target.path)

@@ -14,7 +14,7 @@ from lakehouse.delta.maintenance import Layout, compact, vacuum
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import records, standing
+from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
@@ -66,7 +66,7 @@ def test_a_swap_is_in_both_histories(lake: Lake) -> None:
         "ann",
         "run 9",
     )
-    found = standing(lake.settings.root, TABLE)
+    found = latest_records(lake.settings.root, TABLE)
     assert {day: (each.rows, each.code_version) for day, each in found.items()} == {MON: (1, "v9"), TUE: (2, "v9")}
 
 
@@ -152,14 +152,14 @@ def test_merged_files_are_no_change(lake: Lake) -> None:
 
 def test_a_run_that_publishes_during_the_swap_wins_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the swap could take away what a run publishes at the same moment."""
-    whole = module.carry_out
+    whole = module.commit_exchange
 
     def racing(change: Exchange, facts: dict[str, object]) -> int:
         if change.target.path == lake.path(TABLE):
             publish(lake, {TUE: "n"}, mark=3)
         return whole(change, facts)
 
-    monkeypatch.setattr(module, "carry_out", racing)
+    monkeypatch.setattr(module, "commit_exchange", racing)
     with pytest.raises(PublishConflictError, match="another run published"):
         put_in_place(lake)
     assert ids(lake) == "abn"

@@ -26,7 +26,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.versions import restore as module
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.faults.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
@@ -86,7 +86,7 @@ def test_a_restore_is_in_the_history_and_can_be_undone(lake: Lake) -> None:
     assert figures == {str(day): {"rows": n, "code_version": "v1"} for day, n in ((MON, 2), (TUE, 1))} | {
         str(WED): {"rows": 0, "code_version": ""}
     }
-    kept = standing(lake.settings.root, "silver.things")
+    kept = latest_records(lake.settings.root, "silver.things")
     assert {day: (each.rows, each.operation, each.code_version) for day, each in kept.items()} == {
         MON: (2, "restore", "v1"), TUE: (1, "restore", "v1"), WED: (0, "restore", ""),
     }  # fmt: skip

@@ -30,7 +30,7 @@ from lakehouse.quarantine.replay import ReplayPlan, by_rules, carry_out, plan_re
 from lakehouse.quarantine.replay import discard as discard_rows
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import failures
-from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, Entry, entries
+from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, LedgerEntry, entries
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
 from lakehouse.settings import get_settings
@@ -141,7 +141,7 @@ def discard(
     now = datetime.now(UTC)
     if dry_run:
         rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
-        entry: Entry | None = Entry(
+        entry: LedgerEntry | None = LedgerEntry(
             contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason
         )
     else:
@@ -202,7 +202,9 @@ def _broke(report: Report) -> bool:
     )
 
 
-def _tell(plan: ReplayPlan, ended: Sequence[Entry], report: Report, as_json: bool, *, dry_run: bool = False) -> None:
+def _tell(
+    plan: ReplayPlan, ended: Sequence[LedgerEntry], report: Report, as_json: bool, *, dry_run: bool = False
+) -> None:
     if as_json:
         print_json(
             {
@@ -258,7 +260,7 @@ def _say_inputs_behind(lake: Lake, contract: Table) -> None:
             )
 
 
-def _filter(entry: Entry) -> str:
+def _filter(entry: LedgerEntry) -> str:
     wanted = entry.wanted
     named = {"rule": wanted.rule, "day": wanted.day, "code": wanted.code_version}
     return ", ".join(f"{key} {value}" for key, value in named.items() if value is not None) or "all"
@@ -268,7 +270,7 @@ def _counts(counted_by: Any) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in sorted(counted_by.items(), key=lambda kv: -kv[1]))
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "at": entry.at,

@@ -18,7 +18,7 @@ from lakehouse.commands.summary import print_summary
 from lakehouse.contracts import Table
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import standing
+from lakehouse.records.history import latest_records
 from lakehouse.runs.running import run_stale
 from lakehouse.runs.selection import select_tables
 from lakehouse.settings import get_settings
@@ -108,7 +108,7 @@ def apply(
 
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
     together: Counter[int] = Counter()
-    for day, record in standing(lake.settings.root, contract.id).items():
+    for day, record in latest_records(lake.settings.root, contract.id).items():
         if _inside(day, first, last):
             kept = record.figures.get("event_days", {})
             together += lateness(day, {date.fromisoformat(text): rows for text, rows in kept.items()})

@@ -13,7 +13,7 @@ from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
 from lakehouse.days import days_between
-from lakehouse.delta.log import Version, versions
+from lakehouse.delta.log import TableVersion, versions
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.runs.plans import stale_downstream
@@ -86,7 +86,7 @@ def history(
         say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
 
 
-def _as_json(version: Version) -> dict[str, Any]:
+def _as_json(version: TableVersion) -> dict[str, Any]:
     entry, facts = version.entry, version.entry.facts
     restored = facts.get("lakehouse.restored_version")
     inputs = facts.get("lakehouse.inputs")

@@ -26,7 +26,7 @@ from lakehouse.quarantine.aside import HIDDEN, shown_row
 from lakehouse.read.lake import table_path
 from lakehouse.read.rows import column_names, matching_rows
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.history import Record
+from lakehouse.records.history import DayRecord
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, near, program
 
@@ -198,12 +198,12 @@ def shown(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
     return shown_row(row, step.table.pii)
 
 
-def _distinct(step: Step) -> list[Record]:
+def _distinct(step: Step) -> list[DayRecord]:
     found = {each.version: each for each in sorted(step.commits.values(), key=lambda record: record.day)}
     return [found[version] for version in sorted(found)]
 
 
-def _commit(record: Record, contract: Table) -> dict[str, Any]:
+def _commit(record: DayRecord, contract: Table) -> dict[str, Any]:
     return {
         "version": record.version,
         "time": record.at,

@@ -19,7 +19,7 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import Failure, failures
+from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import age_text, counted, program
 
@@ -71,7 +71,7 @@ def list_(
         wanted = wanted_rows(each if name else None, rule, day, code)
         rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
         total += len(rows)
-        groups: dict[tuple[date, str, str], list[Failure]] = {}
+        groups: dict[tuple[date, str, str], list[QuarantinedRow]] = {}
         for row in rows:
             for broken in row.rules:
                 groups.setdefault((row.day, broken, row.code_version), []).append(row)
