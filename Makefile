@@ -56,7 +56,7 @@ endif
 .PHONY: quick
 quick: setup ## Check style and types and run the tests that need no engine, browser or patience
 	@$(MAKE) --no-print-directory lint
-	@JAVA_HOME=/no/engine/here $(PYTEST) -q -m "not spark and not ui and not slow" $(ARGS)
+	@SPARK_HOME=/no/engine/here $(PYTEST) -q --numprocesses auto --dist loadfile -m "not spark and not ui and not slow" $(ARGS)
 
 .PHONY: screenshots
 screenshots: setup $(STAMPS)/archive browser ## Make the pictures of the documentation anew, by the tests of the interface

@@ -114,9 +114,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run without a seed gets one, which its summary says; and it can be interrupted.
+    """A run without a seed gets one, which its summary says; it can be interrupted, and no example of a test is timed.
 
-    A shell has what it starts in the background ignore interrupts, and Dagster then has SIGTERM ignored as well, by this
+    How long one takes says how busy the machine is. A shell has what it starts in the background ignore interrupts, and Dagster then has SIGTERM ignored as well, by this
     process and all that it starts.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -125,6 +125,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Wherever a process that a test starts stands, it finds them.
     paths = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
 

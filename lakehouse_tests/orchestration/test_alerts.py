@@ -251,14 +251,14 @@ def test_a_step_that_is_still_speaking_is_left_whole_for_the_next_look(
     """Without it, a look in the middle of a step would send half of its days, or pass over the other half."""
     runs.run({DAYS[0]: BAD, DAYS[1]: BAD})
     runs.run({DAYS[2]: BAD})
-    now = time.time()
-    assert read_batch(instance, 0, now).position == 0
-    late = read_batch(instance, 0, now + 60)
+    began = min(record.start_time or 0.0 for record in instance.get_run_records())
+    assert read_batch(instance, 0, began).position == 0
+    late = read_batch(instance, 0, time.time() + 60)
     assert [sorted(key[2] for key in each.failures) for each in late.observed if each.failures] == [
         [str(DAYS[0]), str(DAYS[1])],
         [str(DAYS[2])],
     ]
-    assert read_batch(instance, late.position, now + 60).observed == []
+    assert read_batch(instance, late.position, time.time() + 60).observed == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
