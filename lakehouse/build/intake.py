@@ -118,6 +118,7 @@ def stage_batch(batch: Batch) -> Iterator[StagedBatch]:
         SourceError: the database fails while its rows are read.
     """
     base = batch.base
+    # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
         rows = batch_rows(batch)
@@ -166,7 +167,7 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
     if not any(people.values()):
         return files
-    shutil.rmtree(folder)
+    shutil.rmtree(folder)  # whole: nothing of these people may outlive the next line
     for column, texts in people.items():
         rows = rows.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
     return _written(batch, rows, folder)  # the source is read again, and may name others by now
@@ -186,6 +187,7 @@ def _delays(staged: StagedBatch) -> dict[str, Value | None]:
     if before is not None and not batch.why_whole:
         known, column = iso(before.watermark), batch.extract.updated_at
         texts = [text for f in staged.files for text in pq.read_table(f.path, columns=[column])[column].to_pylist()]
+        # Times as texts of one length: they sort as the times do.
         late = [text for text in texts if text is not None and text < known]
         delays["late_rows"] = len(late)
         delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0
@@ -211,6 +213,7 @@ def _append(audited: AuditedBatch) -> int:
         "lakehouse.batch": _told(audited),
         "lakehouse.metrics": {day.isoformat(): figures},
     }
+    # A day may hold batches already, so numbers of content are added to those that the log has.
     failpoint(table.id, "before-commit")
     rows = contents(table, files, base.main.snapshot, added=True)
     commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
@@ -238,6 +241,7 @@ def _told(audited: AuditedBatch) -> dict[str, Any]:
 
 def _judge(audited: AuditedBatch) -> None:
     """Say what the checks found on a batch that added nothing, where it is not what they found before."""
+    # Asked every few minutes, a quiet source would else fill the log with what it has said before.
     batch, checks = audited.staged.batch, audited.judged.metrics.checks
     base = batch.base
     kept = judgements(base.lake.settings.root, base.table.id).values()
@@ -278,7 +282,7 @@ def _shown(audited: AuditedBatch) -> dict[str, Any]:
     batch, files = audited.staged.batch, audited.staged.files
     source = audited.judged.metrics.source
     return {
-        "batch/number": batch.end.batch if files else batch.end.batch - 1,
+        "batch/number": batch.end.batch if files else batch.end.batch - 1,  # no rows, no batch
         "batch/rows": sum(file.rows for file in files),
         "batch/mode": batch.extract.mode,
         "batch/taken_at": iso(batch.moment.at),

@@ -21,7 +21,7 @@ class Laps:
 
     def lap(self, phase: str) -> Laps:
         """The time since the last lap belongs to this phase."""
-        now = time.perf_counter()
+        now = time.perf_counter()  # a phase may come twice: its seconds add up
         return Laps({**self.seconds, phase: self.seconds.get(phase, 0.0) + now - self.since}, now)
 
     @property
