@@ -23,11 +23,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.audit import Judged
-from lakehouse.build.base import keep_history, open_base
+from lakehouse.build.base import Base, keep_history
 from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
 from lakehouse.build.laps import Laps
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.route import write_routed
+from lakehouse.build.work import Run
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
 from lakehouse.contracts import Table
@@ -36,7 +37,6 @@ from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.staged import StagedFile, clear, read_staged
 from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
-from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, judgements
 from lakehouse.sources.postgres import Database, iso, micros
@@ -74,27 +74,24 @@ class PublishedBatch:
     laps: Laps
 
 
-def take(lake: Lake, table: Table, asked: Sequence[date], *, run_id: str, whole: bool = False) -> BuildResult:
-    """Add one batch of what is new in the source of `table`; a source without changes adds no commit.
+def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
+    """Add one batch of what is new in the source of a table; a source without changes adds no commit.
 
     The batch belongs to the day on which it was begun, by the database's clock, whatever days are asked for; those are
     said to be unchanged, but for the last, which stands for the batch.
 
     Args:
-        lake: where the tables are and what computes them.
-        table: a table with an extract.
+        base: a table with an extract.
         asked: daily partitions to report on, in order.
-        run_id: recorded in the commit.
-        whole: read every row of the source; those that the table has are left out again.
+        run: how it is to be done; forced, every row of the source is read, and those that the table has are left out.
+        laps: the seconds so far.
 
     Raises:
         PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
         SourceDownError: the database cannot be reached at the moment.
         SourceError: it refuses, or lacks what the contract names.
     """
-    laps = Laps()
-    base = open_base(lake, table)
-    extract = extract_of(base)
+    lake, table, extract = base.lake, base.table, extract_of(base)
     held = base.main.snapshot.rows_by_day(table.day_column)
     days = {day: DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0))) for day in asked}
     result = BuildResult(table, base.main.snapshot.version, {}, days)
@@ -102,7 +99,7 @@ def take(lake: Lake, table: Table, asked: Sequence[date], *, run_id: str, whole:
     if url is None:
         said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
         return replace(result, facts={"batch/source": said})
-    batch = plan_batch(base, Database(lake.spark, url, extract), run_id, whole=whole, laps=laps)
+    batch = plan_batch(base, Database(lake.spark, url, extract), run.run_id, whole=run.force, laps=laps)
     with stage_batch(batch) as staged:
         published = publish_batch(audit_batch(staged))
     return _with(result, published, asked[-1:])
