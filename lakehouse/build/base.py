@@ -69,6 +69,7 @@ def open_base(lake: Lake, table: Table) -> Base:
     Raises:
         SchemaMismatchError, UnsupportedTableError: the table on the disk is not one that the contract can write to.
     """
+    # This order is what the next build relies on after a kill in between: it finds the table ahead, never behind.
     target, side = targets(lake, table)
     main = Pinned(target, ensure_table(target))
     if side is None or table.extract is not None:  # a batch from a database is taken as it is

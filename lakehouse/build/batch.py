@@ -136,6 +136,7 @@ def extract_of(base: Base) -> Extract:
 
 def watermark_of(snapshot: Snapshot, extract: Extract) -> Watermark | None:
     """Where the last batch ended, as a table's log has it; None before the first batch."""
+    # All of them or none: they were written by one entry.
     held = {name: snapshot.transaction(f"intake/{extract.source}/{name}") for name in Watermark.__dataclass_fields__}
     known = {name: value for name, value in held.items() if value is not None}
     return Watermark(**known) if len(known) == len(held) else None
@@ -152,7 +153,7 @@ def clock_apart(moment: Moment, asked: datetime, answered: datetime) -> dict[str
         answered: when the answer was there.
     """
     told = datetime.fromisoformat(iso(moment.at))
-    half = (answered - asked) / 2
+    half = (answered - asked) / 2  # the answer may have been given at either end, but no earlier and no later
     ahead = told - (asked + half)
     return {
         "clock_ahead_seconds": round(ahead.total_seconds(), 3),
@@ -226,4 +227,5 @@ def _overlapping(held: Snapshot, extract: Extract, reading: Reading) -> list[Dat
         low, highs = iso(reading.since), held.high(extract.updated_at)
     else:
         return list(held.files)
+    # A file without bounds may hold anything.
     return [f for f in held.files if highs.get(f.path) is None or highs[f.path] >= low]

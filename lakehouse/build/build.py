@@ -61,11 +61,10 @@ def build(
     if slicing is not None and table.layout.slice_by is None:
         slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
         slicing = None
-    asked = sorted(set(days))
+    asked, run, laps = sorted(set(days)), Run(run_id, force, slicing), Laps()
     with said_when_full(table.id, lake.path(table.id)):
-        if table.extract is not None:
-            return take(lake, table, asked, run_id=run_id, whole=force)
-        return _build(lake, table, asked, Run(run_id, force, slicing))
+        base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
+        return _build(base, asked, run, laps) if table.extract is None else take(base, asked, run, laps)
 
 
 def carry_through(work: Work) -> Published:
@@ -79,9 +78,8 @@ def carry_through(work: Work) -> Published:
         return publish(audit(staged))
 
 
-def _build(lake: Lake, table: Table, asked: Sequence[date], run: Run) -> BuildResult:
-    laps = Laps()
-    base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
+def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
+    lake, table = base.lake, base.table
     plan = make_plan(lake, table, asked)
     todo = [day for day in asked if run.force or not base.is_current(day, plan.fingerprints[day])]
     if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):

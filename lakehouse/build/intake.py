@@ -22,11 +22,12 @@ from pyspark.sql import functions as F
 
 from lakehouse import store
 from lakehouse.build.audit import Judged
-from lakehouse.build.base import keep_history, open_base
+from lakehouse.build.base import Base, keep_history
 from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
 from lakehouse.build.laps import Laps
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.route import write_routed
+from lakehouse.build.work import Run
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
 from lakehouse.contracts import Table
@@ -35,7 +36,6 @@ from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.staged import StagedFile, clear, read_staged
 from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
-from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, judgements
 from lakehouse.sources.postgres import Database, iso, micros
@@ -74,27 +74,24 @@ class PublishedBatch:
     laps: Laps
 
 
-def take(lake: Lake, table: Table, asked: Sequence[date], *, run_id: str, whole: bool = False) -> BuildResult:
-    """Add one batch of what is new in the source of `table`; a source without changes adds no commit.
+def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
+    """Add one batch of what is new in the source of a table; a source without changes adds no commit.
 
     The batch belongs to the day on which it was begun, by the database's clock, whatever days are asked for; those are
     said to be unchanged, but for the last, which stands for the batch.
 
     Args:
-        lake: where the tables are and what computes them.
-        table: a table with an extract.
+        base: a table with an extract.
         asked: daily partitions to report on, in order.
-        run_id: recorded in the commit.
-        whole: read every row of the source; those that the table has are left out again.
+        run: how it is to be done; forced, every row of the source is read, and those that the table has are left out.
+        laps: the seconds so far.
 
     Raises:
         PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
         SourceDownError: the database cannot be reached at the moment.
         SourceError: it refuses, or lacks what the contract names.
     """
-    laps = Laps()
-    base = open_base(lake, table)
-    extract = extract_of(base)
+    lake, table, extract = base.lake, base.table, extract_of(base)
     held = base.main.snapshot.rows_by_day(table.day_column)
     days = {day: DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0))) for day in asked}
     result = BuildResult(table, base.main.snapshot.version, {}, days)
@@ -102,7 +99,7 @@ def take(lake: Lake, table: Table, asked: Sequence[date], *, run_id: str, whole:
     if url is None:
         said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
         return replace(result, facts={"batch/source": said})
-    batch = plan_batch(base, Database(lake.spark, url, extract), run_id, whole=whole, laps=laps)
+    batch = plan_batch(base, Database(lake.spark, url, extract), run.run_id, whole=run.force, laps=laps)
     with stage_batch(batch) as staged:
         published = publish_batch(audit_batch(staged))
     return _with(result, published, asked[-1:])
@@ -118,6 +115,7 @@ def stage_batch(batch: Batch) -> Iterator[StagedBatch]:
         SourceError: the database fails while its rows are read.
     """
     base = batch.base
+    # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
         rows = batch_rows(batch)
@@ -166,7 +164,7 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
     if not any(people.values()):
         return files
-    store.delete_tree(folder, strict=True)
+    store.delete_tree(folder, strict=True)  # whole: nothing of these people may outlive the next line
     for column, texts in people.items():
         rows = rows.where(F.col(column).isNull() | ~F.col(column).isin(sorted(texts)))
     return _written(batch, rows, folder)  # the source is read again, and may name others by now
@@ -186,6 +184,7 @@ def _delays(staged: StagedBatch) -> dict[str, Value | None]:
     if before is not None and not batch.why_whole:
         known, column = iso(before.watermark), batch.extract.updated_at
         texts = [text for f in staged.files for text in parquet.read(f.path, [column])[column].to_pylist()]
+        # Times as texts of one length: they sort as the times do.
         late = [text for text in texts if text is not None and text < known]
         delays["late_rows"] = len(late)
         delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0
@@ -211,6 +210,7 @@ def _append(audited: AuditedBatch) -> int:
         "lakehouse.batch": _told(audited),
         "lakehouse.metrics": {day.isoformat(): figures},
     }
+    # A day may hold batches already, so numbers of content are added to those that the log has.
     failpoint(table.id, "before-commit")
     rows = contents(table, files, base.main.snapshot, added=True)
     commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
@@ -238,6 +238,7 @@ def _told(audited: AuditedBatch) -> dict[str, Any]:
 
 def _judge(audited: AuditedBatch) -> None:
     """Say what the checks found on a batch that added nothing, where it is not what they found before."""
+    # Asked every few minutes, a quiet source would else fill the log with what it has said before.
     batch, checks = audited.staged.batch, audited.judged.metrics.checks
     base = batch.base
     kept = judgements(base.lake.settings.root, base.table.id).values()
@@ -278,7 +279,7 @@ def _shown(audited: AuditedBatch) -> dict[str, Any]:
     batch, files = audited.staged.batch, audited.staged.files
     source = audited.judged.metrics.source
     return {
-        "batch/number": batch.end.batch if files else batch.end.batch - 1,
+        "batch/number": batch.end.batch if files else batch.end.batch - 1,  # no rows, no batch
         "batch/rows": sum(file.rows for file in files),
         "batch/mode": batch.extract.mode,
         "batch/taken_at": iso(batch.moment.at),

@@ -23,7 +23,7 @@ class Laps:
 
     def lap(self, phase: str, engine: float = 0.0) -> Laps:
         """The time since the last lap belongs to this phase, but for the seconds that the engine took to start."""
-        now = time.perf_counter()
+        now = time.perf_counter()  # a phase may come twice: its seconds add up
         seconds = {**self.seconds, phase: self.seconds.get(phase, 0.0) + now - self.since - engine}
         if engine:
             seconds[ENGINE] = seconds.get(ENGINE, 0.0) + engine

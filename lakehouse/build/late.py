@@ -32,6 +32,7 @@ def accepted_through(table: Table, side: Snapshot, days: Iterable[date]) -> dict
     """
     if table.allowed_lateness is None or table.landing:
         return {}
+    # A transaction is a number: the day's ordinal. What was accepted only ever grows.
     found = {day: side.transaction(late_transaction(day)) for day in days}
     return {day: date.fromordinal(number) for day, number in found.items() if number}
 
@@ -64,6 +65,7 @@ def late_rows(lake: Lake, table: Table, days: Collection[date] | None = None) ->
             continue
         for file in files:
             rows = parquet.read(Path(snapshot.uri) / file.path, [FAILED_RULES, "_arrival_date"]).to_pylist()
+            # A row that broke another rule too would stay in quarantine, accepted or not.
             late = [row["_arrival_date"] for row in rows if row[FAILED_RULES] == [NOT_TOO_LATE]]
             if late:
                 number, last = found.get(day, (0, date.min))

@@ -88,6 +88,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
 
 def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str]:
     """What of the neighbours' inputs may come before rows of the day, and so decides which of these are repeats."""
+    # Rows that arrive after all of the day's come after them, where arrival decides: they cannot make these repeats.
     through = _latest_arrival(table, states, day)
     return [
         f"{name}/{read}/beside/{found}"

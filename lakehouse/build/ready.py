@@ -51,9 +51,10 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
     """
     snapshot = lake.snapshot(table.id)
     rows = snapshot.rows_by_day(table.day_column).get(day, 0)
+    # A day without rows is published too, and its fingerprint says so; a restore may bring rows without one.
     published = rows > 0 or snapshot.transaction(day_transaction(day)) is not None
     found = verdicts(lake, table, [day])
-    refused = [each for each in found if each.blocking]
+    refused = [each for each in found if each.blocking]  # its last good rows stand, but are not of its newest input
     if not published:
         status, reason = MISSING, f"{table.id} {day} was never published"
     elif refused or stale_days(lake, table, [day]):

@@ -22,7 +22,6 @@ from lakehouse.read.lake import Lake
 Row = Mapping[str, Any]
 
 PLACE = ("_source_file", "_source_row")
-# Of the run that read a file, not of the file: a later reading has others.
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
@@ -74,6 +73,7 @@ def matching(
     if not columns:
         return frame
     schema = T.StructType([T.StructField(f"_wanted_{n}", kind) for n, kind in enumerate(columns.values())])
+    # Under names of their own, so that the condition can tell the two sides apart; null equals null in it.
     keys = frame_of(lake, schema, [dict(zip(schema.names, values, strict=True)) for values in wanted])
     same = [F.col(name).eqNullSafe(F.col(f"_wanted_{n}")) for n, name in enumerate(columns)]
     return frame.join(F.broadcast(keys), reduce(and_, same), "left_semi")
@@ -114,6 +114,7 @@ def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Se
             told.setdefault("", []).append(f"{what}: no such row comes out")
             continue
         for column in [*table.columns, FAILED_RULES]:
+            # Columns of the run that read a file are not of the file: a later reading has others.
             if column not in row or column in OF_THE_RUN or _same(row[column], other.get(column)):
                 continue
             values = (

@@ -135,7 +135,7 @@ class Slices:
     def _stage_one(self, number: int, rules: Sequence[Rule]) -> list[StagedFile]:
         """Write the rows of a slice, and then the note that says so."""
         folder = self._path / "staged" / uuid.uuid4().hex
-        self._folders.append(folder)
+        self._folders.append(folder)  # first: whatever happens from here on, it is known for clearing away
         failpoint(self._table.id, "before-slice")
         write_routed(self._table, self._fan_out.frame(number), folder, rules)
         files = read_staged(folder, self._table.partition_by)
@@ -162,6 +162,7 @@ class Slices:
             whole = _sizes(folder, files) == note["files"]
         except (OSError, ValueError, KeyError, TypeError, StagedFileError):
             return None
+        # Files that are live were published before: they are the table's, and not for another build to take.
         if not whole or any(file.path.relative_to(self._path).as_posix() in self._live for file in files):
             return None
         self._folders.append(folder)

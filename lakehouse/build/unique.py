@@ -43,6 +43,7 @@ def beaten(table: Table, rows: DataFrame, days: Iterable[date]) -> DataFrame:
     slim = keyed.select(
         *columns, F.struct(*[c.alias(f"_{n}") for n, c in enumerate(order)], day.alias("day")).alias("_at")
     )
+    # By the number of the day, so that a gap of days without rows does not widen the window.
     near = Window.partitionBy(*table.key).orderBy(F.unix_date(day)).rangeBetween(-table.unique_days, table.unique_days)
     first = slim.withColumn("_first_at", F.min("_at").over(near))
     marked = first.where(in_days(table.day_column, list(days)) & (F.col("_first_at.day") != day))

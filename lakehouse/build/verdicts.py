@@ -63,7 +63,7 @@ def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> 
         kept = {newest.day: newest}
     failing = {day: each for day, each in kept.items() if each.figures.get("checks")}
     over = _over(lake, table, {day: each for day, each in failing.items() if each.operation == JUDGE})
-    known = check_names(table)
+    known = check_names(table)  # what the contract has dropped since fails no more
     return [
         Verdict(name, day, bool(told["blocking"]), str(told["found"]), each.version, each.run_id, each.at)
         for day, each in sorted(failing.items())
@@ -82,6 +82,7 @@ def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[da
     for day, record in refused.items():
         mark = plan.fingerprints[day]
         current = all(each.transaction(day_transaction(day)) == mark for each in stores)
+        # As long as what was judged is what there is now, it fails; else the verdict is of an input that is gone.
         if record.figures.get("tried") != mark and (current or day not in plan.has_input):
             over.add(day)
     return over

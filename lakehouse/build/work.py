@@ -81,7 +81,8 @@ class Run:
 
     Attributes:
         run_id: recorded in the commits.
-        force: nothing that is there counts: neither rows whose landed files are gone, nor slices staged before.
+        force: nothing that is there counts: neither rows whose landed files are gone, nor slices staged before, nor how
+            far a database was read.
         slicing: how the rows are cut; None: staged as a whole.
     """
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakehouse.build import intake
+from lakehouse.build import build as building
 from lakehouse.build.base import open_base
 from lakehouse.build.batch import clock_apart
 from lakehouse.build.build import build
@@ -250,7 +250,7 @@ def test_a_second_intake_does_not_double(taking: Taking) -> None:
     taking.take()
     taking.shop.run("SELECT place('c', 'placed', 1)")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "open_base", lambda *_: early)
+        patch.setattr(building, "open_base", lambda *_: early)
         with pytest.raises(PublishConflictError, match=r"bronze\.orders"):
             taking.take()
     taking.take()
