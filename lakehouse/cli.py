@@ -9,7 +9,6 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import ItemsView, ValuesView
 from typing import Annotated, Any
 
 import typer
@@ -32,10 +31,10 @@ class _Commands(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in COMMANDS else default
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> Any:
         return {name: self[name] for name in self}.items()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> Any:
         return {name: self[name] for name in self}.values()
 
 

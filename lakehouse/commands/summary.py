@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lakehouse.commands.console import console, say, table
-from lakehouse.runs.reports import Report
+from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
 from lakehouse.texts import counted, days_text, program
 
@@ -56,17 +56,7 @@ def _outcome(report: Report) -> str:
 
 def _reasons(report: Report, settings: Settings) -> None:
     for each in report.tables.values():
-        if each.broken:
-            _line(f"{each.table} broke: {each.broken}")
-        for day, why in sorted(each.failed.items())[:MOST_REASONS]:
-            _line(f"{each.table} {day} failed: {why}")
-        if len(each.failed) > MOST_REASONS:
-            _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
-        for text in each.warnings[:MOST_REASONS]:
-            _line(f"{each.table} warns, {text}", style="yellow")
-        for why in () if report.interrupted else dict.fromkeys(each.skipped.values()):
-            days = [day for day, reason in each.skipped.items() if reason == why]
-            _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
+        _table_reasons(each, skipped=not report.interrupted)
     for run in report.runs:
         if run.error:
             _line(f"Run {run.run_id[:8]} broke: {run.error}")
@@ -79,6 +69,20 @@ def _reasons(report: Report, settings: Settings) -> None:
     if any(each.failed for each in report.tables.values()):
         say("Readers see what was published of failed days before, if anything was.")
     say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
+
+
+def _table_reasons(each: TableOutcome, *, skipped: bool) -> None:
+    if each.broken:
+        _line(f"{each.table} broke: {each.broken}")
+    for day, why in sorted(each.failed.items())[:MOST_REASONS]:
+        _line(f"{each.table} {day} failed: {why}")
+    if len(each.failed) > MOST_REASONS:
+        _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
+    for text in each.warnings[:MOST_REASONS]:
+        _line(f"{each.table} warns, {text}", style="yellow")
+    for why in dict.fromkeys(each.skipped.values()) if skipped else ():
+        days = [day for day, reason in each.skipped.items() if reason == why]
+        _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
 
 
 def _line(text: str, style: str = "red") -> None:

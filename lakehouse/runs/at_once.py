@@ -20,7 +20,7 @@ from lakehouse.runs.engine_log import engine_log
 from lakehouse.runs.executing import PLAIN, Asked, create_run
 from lakehouse.runs.follower import Follower
 from lakehouse.runs.listener import QUIET, Listener
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.running import close_abandoned
 from lakehouse.runs.worker import Worker
 from lakehouse.settings import Settings
@@ -47,7 +47,7 @@ def run_chunks(
         listener: is told of every step, day and ended run.
     """
     names = [name for name in tables() if any(name in chunk.piece.tables for chunk in chunks)]
-    report = Report({name: TableReport(name) for name in names}, at_once=at_once)
+    report = Report({name: TableOutcome(name) for name in names}, at_once=at_once)
     days = {name: sum(len(c.piece.days) for c in chunks if name in c.piece.tables) for name in names}
     asked = replace(asked, backfill=True, verbose=listener.verbose)
     began = time.perf_counter()

@@ -19,7 +19,7 @@ from lakehouse.orchestration.pieces import Piece
 from lakehouse.runs.executing import asset_graph
 from lakehouse.runs.follower import Follower
 from lakehouse.runs.listener import QUIET, Listener
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.running import close_abandoned
 from lakehouse.texts import program
 
@@ -52,7 +52,7 @@ class Watch:
         self._replaced: set[str] = set()
         self.backfill = _found(instance, backfill_id)
         self.target = target_of(self.backfill, asset_graph())
-        self.report = Report({name: TableReport(name) for name in self.target})
+        self.report = Report({name: TableOutcome(name) for name in self.target})
         self.running: dict[str, set[date]] = {}
         """By table, the days of runs that are on and that have not materialized them yet."""
 
