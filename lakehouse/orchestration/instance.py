@@ -68,7 +68,14 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
 
 
 def close_run(instance: DagsterInstance, run: DagsterRun, why: str, *, canceled: bool = False) -> None:
-    """Mark a run whose process is gone as failed, or as cancelled, and free the pool slots it holds."""
+    """Mark a run whose process is gone as failed, or as cancelled, and free the pool slots it holds.
+
+    Args:
+        instance: where the run is kept.
+        run: not finished yet.
+        why: a sentence for people.
+        canceled: somebody ended it on purpose.
+    """
     if canceled:
         instance.report_run_canceled(run, why)
     else:
@@ -110,6 +117,12 @@ def unfinished_days(
 
     That is: days that failed, days that were left alone because an input failed, and the rest of a broken or
     cancelled run.
+
+    Args:
+        instance: where the runs are kept.
+        tables: by `layer.name`.
+        first: first day looked at; None: the first there is.
+        last: last day looked at, inclusive; None: the last there is.
     """
     over: dict[str, bool] = {}
     found: dict[str, set[date]] = {}

@@ -22,7 +22,13 @@ def rows_series(table: Table, kept: Mapping[date, Record]) -> Series:
 
 
 def null_series(table: Table, kept: Mapping[date, Record], most: int) -> list[Series]:
-    """Null rates of the columns that have nulls and values, those that vary most first."""
+    """Null rates of the columns that have nulls and values, those that vary most first.
+
+    Args:
+        table: the table.
+        kept: by day, the figures that its log keeps.
+        most: columns at most.
+    """
     bounds = table.anomalies or Anomalies()
     full = {day: record for day, record in kept.items() if record.rows}
     found: list[tuple[float, Series]] = []
