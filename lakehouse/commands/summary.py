@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lakehouse.commands.console import console, say, table
-from lakehouse.runs.reports import Report, TableReport
+from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
 from lakehouse.texts import counted, days_text, program
 
@@ -71,7 +71,7 @@ def _reasons(report: Report, settings: Settings) -> None:
     say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
 
 
-def _reasons_of(each: TableReport, *, interrupted: bool) -> None:
+def _reasons_of(each: TableOutcome, *, interrupted: bool) -> None:
     if each.broken:
         _line(f"{each.table} broke: {each.broken}")
     for day, why in sorted(each.failed.items())[:MOST_REASONS]:

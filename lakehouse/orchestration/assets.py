@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from typing import Any
@@ -152,18 +152,7 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     _log_summary(context, result, good, bad)
     for day in good:
         metadata[day] |= {"inputs_not_fresh": waiting[day]} if day in waiting else {}
-    if not bad:
-        for day, shown in metadata.items():
-            context.add_asset_metadata(shown, partition_key=day.isoformat())
-        yield MaterializeResult()
-    else:
-        # Good days are materialized and flow on; bad ones are not, and the step of the table that refused them fails.
-        for day, shown in metadata.items():
-            context.log_event(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
-        for observation in refused(table, result, get_settings().root):
-            context.log_event(observation)
-        if good:
-            yield Output(None, metadata=LOGGED_BY_STEP)
+    yield from _materialized(context, result, metadata, whole=not bad)
     for evaluation in found:
         context.log_event(evaluation)
     yield from _check_outputs(context, table)
@@ -171,6 +160,32 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     elsewhere = bool(lakehouse.not_published) and not _feeds_this_run(context, table)
     if failed or (bad and (not good or elsewhere)):
         raise _failure(BadPartitionsError(table.id, failed | bad, len(good)))
+
+
+def _materialized(
+    context: AssetExecutionContext, result: BuildResult, metadata: Mapping[date, Mapping[str, Any]], *, whole: bool
+) -> Iterator[MaterializeResult[None] | Output[None]]:
+    """Tell Dagster which days are materialized.
+
+    Args:
+        context: of the step.
+        result: what was built.
+        metadata: of the good days.
+        whole: every day of the step is good.
+    """
+    if whole:
+        for day, shown in metadata.items():
+            context.add_asset_metadata(shown, partition_key=day.isoformat())
+        yield MaterializeResult()
+        return
+    # Good days are materialized and flow on; bad ones are not, and the step of the table that refused them fails.
+    for day, shown in metadata.items():
+        of_day = AssetMaterialization(asset_key(result.table.id), partition=day.isoformat(), metadata=shown)
+        context.log_event(of_day)
+    for observation in refused(result.table, result, get_settings().root):
+        context.log_event(observation)
+    if metadata:
+        yield Output(None, metadata=LOGGED_BY_STEP)
 
 
 def _judged(

@@ -51,7 +51,7 @@ from lakehouse.orchestration.instance import (
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, days_text
+from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
@@ -340,7 +340,7 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
 
 
 def _request(piece: Piece, count: int, why: str, graph: BaseAssetGraph[Any]) -> RunRequest:
-    names = {**partition_tags(piece.first, piece.last), DAYS_TAG: days_text(piece.first, piece.last), WHY_TAG: why}
+    names = {**partition_tags(piece.first, piece.last), DAYS_TAG: span_text(piece.first, piece.last), WHY_TAG: why}
     return RunRequest(
         run_key=f"{count}/{piece.first}/{piece.last}/{','.join(piece.tables)}",
         asset_selection=[asset_key(name) for name in piece.tables],

@@ -129,6 +129,11 @@ def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool) -> Non
 
     The daemon may be making runs at this very moment, with the tags of before: this ends when it has made them and a
     second look finds none that is not as it should be. Killed half-way, the same again ends it.
+
+    Args:
+        instance: where the backfill is kept.
+        backfill_id: as Dagster has named it.
+        paused: hold them, or let them go.
     """
     until, calm = time.monotonic() + PATIENCE, 0
     while calm < LOOKS:
@@ -174,6 +179,11 @@ def change(instance: DagsterInstance, backfill_id: str, how: Callable[[Partition
 
     Dagster's own `update_backfill` writes what its caller has read before: between the two, the daemon may have noted
     which runs it has made, and would make them again.
+
+    Args:
+        instance: where the backfill is kept.
+        backfill_id: as Dagster has named it.
+        how: makes the new state from the newest one; the same one where nothing is to change.
     """
     storage, table = instance.run_storage, BulkActionsTable
     if not isinstance(storage, SqlRunStorage):  # one of an instance's own, of which no more is known than its methods

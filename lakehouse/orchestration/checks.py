@@ -83,7 +83,13 @@ def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluat
 
 
 def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[date]) -> list[AssetCheckEvaluation]:
-    """One evaluation for each day that waits for what it reads, with what that is."""
+    """One evaluation for each day that waits for what it reads, with what that is.
+
+    Args:
+        table: the table.
+        waiting: by day, what it waits for.
+        published: days that readers see rows of.
+    """
     return [
         AssetCheckEvaluation(
             asset_key=asset_key(table.id),
@@ -100,7 +106,13 @@ def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[d
 
 
 def waits(day: date, why: str, published: Collection[date]) -> str:
-    """What readers see of a day that waits for its inputs, and why."""
+    """What readers see of a day that waits for its inputs, and why.
+
+    Args:
+        day: the day.
+        why: what it waits for.
+        published: days that readers see rows of.
+    """
     return f"{'holds the last good data' if day in published else 'was never published'}: {why}"
 
 
@@ -133,6 +145,11 @@ def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) 
 
     A restore, a swap or a file that was withdrawn changes what is true without a run, and a run that broke says
     nothing of the checks that it was to judge.
+
+    Args:
+        instance: where Dagster keeps evaluations.
+        table: the table.
+        standing: its checks that fail now.
     """
     failing = by_check(standing)
     keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}

@@ -18,14 +18,12 @@ from dagster import (
     DagsterRunStatus,
     RunsFilter,
 )
-
-# Public `execute_job` hands over events only when the run is over; this one (dagster 1.13) does as they happen.
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
-from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, days_text, told_by
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.settings import Settings
 
 OWNER_TAG = "lakehouse/process"
@@ -70,7 +68,14 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
 
 
 def close_run(instance: DagsterInstance, run: DagsterRun, why: str, *, canceled: bool = False) -> None:
-    """Mark a run whose process is gone as failed, or as cancelled, and free the pool slots it holds."""
+    """Mark a run whose process is gone as failed, or as cancelled, and free the pool slots it holds.
+
+    Args:
+        instance: where the run is kept.
+        run: not finished yet.
+        why: a sentence for people.
+        canceled: somebody ended it on purpose.
+    """
     if canceled:
         instance.report_run_canceled(run, why)
     else:
@@ -85,7 +90,7 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
     """
     tags = {OWNER_TAG: f"{this_process()}/{run.run_id}"}
     if (days := days_of_run(run.tags)) and DAYS_TAG not in run.tags:
-        tags[DAYS_TAG] = days_text(days[0], days[-1])
+        tags[DAYS_TAG] = span_text(days[0], days[-1])
     if WHY_TAG not in run.tags:
         tags[WHY_TAG] = told_by(run.tags)
     if any(run.tags.get(name) != value for name, value in tags.items()):
@@ -112,6 +117,12 @@ def unfinished_days(
 
     That is: days that failed, days that were left alone because an input failed, and the rest of a broken or
     cancelled run.
+
+    Args:
+        instance: where the runs are kept.
+        tables: by `layer.name`.
+        first: first day looked at; None: the first there is.
+        last: last day looked at, inclusive; None: the last there is.
     """
     over: dict[str, bool] = {}
     found: dict[str, set[date]] = {}
@@ -161,6 +172,8 @@ def this_process() -> str:
 
 def _identity(process: int) -> str:
     """The process id together with its start, so that a later process of the same id is not mistaken for it."""
+    # Ticks since the machine's start, which no change of its clock moves. The start as a time of day, which libraries
+    # give, moves with the clock: a run that is on would be taken for one that is gone, and closed.
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

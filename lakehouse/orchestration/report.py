@@ -151,7 +151,13 @@ def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
 
 
 def refused(table: Table, result: BuildResult, root: Path) -> list[AssetObservation]:
-    """One observation for each day that its checks kept from being published: why, where the rows are, what to do."""
+    """One observation for each day that its checks kept from being published: why, where the rows are, what to do.
+
+    Args:
+        table: the table.
+        result: what was built of it.
+        root: of the lakehouse, where landed files are.
+    """
     found = []
     for day in result.with_status(FAILED):
         each = result.days[day]
@@ -184,7 +190,13 @@ def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
 
 
 def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
-    """By day, the files that are in the landing zone of a landed table, as paths under the root."""
+    """By day, the files that are in the landing zone of a landed table, as paths under the root.
+
+    Args:
+        root: of the lakehouse.
+        table: the table.
+        days: arrival days.
+    """
     found: dict[date, list[Path]] = {}
     for file in landing_files(root, table.landing, min(days), max(days)) if table.landing and days else ():
         found.setdefault(file.arrival_date, []).append(file.path.relative_to(root))

@@ -86,9 +86,13 @@ class RunStorage(_Unconfigured, SqliteRunStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]) -> RunStorage:
         """Open it."""
-        made = _opened(lambda home: cls.from_local(home, inst_data))
-        made.home = _home()
-        return made
+
+        def made(home: str) -> RunStorage:
+            opened = cls.from_local(home, inst_data)
+            opened.home = Path(home)
+            return opened
+
+        return _opened(made)
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:

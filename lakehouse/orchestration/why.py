@@ -27,7 +27,7 @@ def why_now() -> dict[str, str]:
     return {WHY_TAG: _WHY.get()[:LONGEST]} if _WHY.get() else {}
 
 
-def days_text(first: date, last: date) -> str:
+def span_text(first: date, last: date) -> str:
     """`2011-02-09`, or `2011-02-09…02-12`; with both years where they differ."""
     if first == last:
         return str(first)

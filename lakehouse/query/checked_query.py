@@ -204,7 +204,7 @@ def _check_call(node: exp.Anonymous) -> None:
     elif not called.isascii() or name not in FUNCTIONS | _WITH_UNIT:
         raise QueryError(
             f"The function {called} is not on the list of those that queries may call.{near(name, FUNCTIONS)} "
-            "Allowed are Spark's own that only compute (lakehouse/commands/sql_functions.py)."
+            "Allowed are Spark's own that only compute (lakehouse/query/sql_allowed.py)."
         )
     node.set("this", exp.to_identifier(name, quoted=True) if name in CALLS else name)
     first = node.expressions[0] if node.expressions else None

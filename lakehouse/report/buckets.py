@@ -85,7 +85,13 @@ class Grid:
 
 
 def grids(rows: Mapping[str, Mapping[date, Cell]], first: date, last: date) -> Iterator[Grid]:
-    """The newest days one by one, and where there are more all of them by week or month."""
+    """The newest days one by one, and where there are more all of them by week or month.
+
+    Args:
+        rows: by name, what is known of each day.
+        first: first day.
+        last: last day, inclusive.
+    """
     yield _grid(rows, days_between(max(first, last - timedelta(days=DAYS_IN_GRID - 1)), last), Step.DAY)
     days = (last - first).days + 1
     if days > DAYS_IN_GRID:

@@ -72,7 +72,13 @@ class Status:
 
 
 def table_states(settings: Settings, names: Sequence[str], now: datetime | None = None) -> list[Status]:
-    """The state of each table, from its log and from Dagster's instance."""
+    """The state of each table, from its log and from Dagster's instance.
+
+    Args:
+        settings: where the lakehouse is.
+        names: tables by `layer.name`.
+        now: by which freshness is judged; None: the present time.
+    """
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
     if not (settings.dagster_home / "dagster.yaml").exists():
         return [_state(lake, lake.table(name), None, moment) for name in names]

@@ -22,7 +22,13 @@ def rows_series(table: Table, kept: Mapping[date, DayRecord]) -> Series:
 
 
 def null_series(table: Table, kept: Mapping[date, DayRecord], most: int) -> list[Series]:
-    """Null rates of the columns that have nulls and values, those that vary most first."""
+    """Null rates of the columns that have nulls and values, those that vary most first.
+
+    Args:
+        table: the table.
+        kept: by day, the figures that its log keeps.
+        most: columns at most.
+    """
     bounds = table.quality.anomalies or Anomalies()
     full = {day: record for day, record in kept.items() if record.rows}
     by_column: dict[str, dict[date, float]] = {}

@@ -43,7 +43,13 @@ def usual(point: Point, unit: str) -> str:
 
 
 def summary(series: Series, points: list[Point], step: Step) -> str:
-    """A plot in words, for those who cannot see it."""
+    """A plot in words, for those who cannot see it.
+
+    Args:
+        series: what is drawn.
+        points: as they are drawn, put together by step.
+        step: a day, a week or a month.
+    """
     newest = points[-1]
     each = "" if step is Step.DAY else f", mean a day by {step.value}"
     told = f"{title(series)}{each}, from {points[0].day} to {newest.day}. Newest: {number(newest.value, series.unit)}"

@@ -20,7 +20,7 @@ from lakehouse.runs.engine_log import engine_log
 from lakehouse.runs.executing import PLAIN, Asked, create_run
 from lakehouse.runs.follower import Follower
 from lakehouse.runs.listener import QUIET, Listener
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.running import close_abandoned
 from lakehouse.runs.worker import Worker
 from lakehouse.settings import Settings
@@ -47,7 +47,7 @@ def run_chunks(
         listener: is told of every step, day and ended run.
     """
     names = [name for name in tables() if any(name in chunk.piece.tables for chunk in chunks)]
-    report = Report({name: TableReport(name) for name in names}, at_once=at_once)
+    report = Report({name: TableOutcome(name) for name in names}, at_once=at_once)
     days = {name: sum(len(c.piece.days) for c in chunks if name in c.piece.tables) for name in names}
     asked = replace(asked, backfill=True, verbose=listener.verbose)
     began = time.perf_counter()
@@ -175,6 +175,7 @@ class _Team:
             self.asked,
             not_published=self.report.not_published(piece, tables()),
         )
+        # A worker keeps its engine, which takes seconds to start; one that has ended while idle is not used again.
         worker = self.idle.pop() if self.idle else None
         if worker is None or worker.ended():
             with self._output() as output:
@@ -204,6 +205,7 @@ class _Team:
         if not finished and ended is None:
             self._hold_to_its_time(each)
             return
+        # It was killed between two events: its run is closed here, and what that says is read like any other event.
         if not finished and stored is not None:
             self._close(each, stored, ended or "")
             self._follow(each)
@@ -246,6 +248,7 @@ class _Team:
         if self.stopped:
             return
         each.follower.run.error = why
+        # Workers that never begin are no fault of the data: a missing library or a full disk would end every next one.
         begun = stored.status.value != "NOT_STARTED"
         self.lost = 0 if begun else self.lost + 1
         if self.lost >= HOPELESS:

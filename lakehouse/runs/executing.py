@@ -25,7 +25,7 @@ from dagster._core.snap import snapshot_from_execution_plan
 from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, partition_tags, this_process
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_for
-from lakehouse.orchestration.why import DAYS_TAG, days_text, why_now
+from lakehouse.orchestration.why import DAYS_TAG, span_text, why_now
 
 CODE_LOCATION = "lakehouse.definitions"
 
@@ -87,19 +87,8 @@ def create_run(
     some = keys != job.asset_layer.selected_asset_keys
     if some:
         job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
-    # A run that is executed again inherits its tags: the run's own id says whose process this is.
-    tags = {**job.run_tags, **partition_tags(first, last), OWNER_TAG: f"{this_process()}/{run_id}"}
-    tags |= {BACKFILL_TAG: "true"} if asked.backfill else {}
-    tags |= tags_for(asked.slices) | {DAYS_TAG: days_text(first, last)} | why_now()
-    config: dict[str, Any] = {
-        "loggers": {"console": {"config": {"log_level": "INFO" if asked.verbose else "CRITICAL"}}}
-    }
-    lake: dict[str, Any] = {"force": True} if asked.force else {}
-    if not_published:
-        texts = {name: {day.isoformat(): why for day, why in days.items()} for name, days in not_published.items()}
-        lake["not_published"] = texts
-    if lake:
-        config["resources"] = {"lakehouse": {"config": lake}}
+    tags = {**job.run_tags, **_tags(run_id, first, last, asked)}
+    config = _config(asked, not_published or {})
     plan = create_execution_plan(
         job, config, instance_ref=instance.get_ref() if instance.is_persistent else None, tags=tags
     )
@@ -124,6 +113,25 @@ def create_run(
         job_code_origin=reconstructable(lake_job).get_python_origin(),
         asset_graph=job.asset_layer.asset_graph,
     )
+
+
+def _tags(run_id: str, first: date, last: date, asked: Asked) -> dict[str, str]:
+    # A run that is executed again inherits its tags: the run's own id says whose process this is.
+    tags = {**partition_tags(first, last), OWNER_TAG: f"{this_process()}/{run_id}"}
+    tags |= {BACKFILL_TAG: "true"} if asked.backfill else {}
+    return tags | tags_for(asked.slices) | {DAYS_TAG: span_text(first, last)} | why_now()
+
+
+def _config(asked: Asked, not_published: Mapping[str, Mapping[date, str]]) -> dict[str, Any]:
+    level = "INFO" if asked.verbose else "CRITICAL"
+    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": level}}}}
+    lake: dict[str, Any] = {"force": True} if asked.force else {}
+    if not_published:
+        texts = {name: {day.isoformat(): why for day, why in days.items()} for name, days in not_published.items()}
+        lake["not_published"] = texts
+    if lake:
+        config["resources"] = {"lakehouse": {"config": lake}}
+    return config
 
 
 def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent]:

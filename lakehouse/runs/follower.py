@@ -12,18 +12,25 @@ from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 from lakehouse.contracts import Table
 from lakehouse.orchestration.checks import JUDGED_AFTER
 from lakehouse.orchestration.instance import table_of_step
-from lakehouse.runs.reports import RunReport, TableReport
+from lakehouse.runs.reports import RunReport, TableOutcome
 
 _STORED = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION}
 
 
 class Follower:
-    """Collects a run's events into the report."""
+    """Collects a run's events into the report.
+
+    Args:
+        run: the run, whose error is noted here.
+        reports: by table, where its days are noted; shared with the runs before it, which may have failed some.
+        contracts: of all tables, upstream first.
+        on_step: is told of a table, the state of its step and how many more of its days are done.
+    """
 
     def __init__(
         self,
         run: RunReport,
-        reports: Mapping[str, TableReport],
+        reports: Mapping[str, TableOutcome],
         contracts: Mapping[str, Table],
         on_step: Callable[[str, str, int], None],
     ) -> None:
@@ -41,7 +48,12 @@ class Follower:
         self._now = 0.0
 
     def see(self, event: DagsterEvent, at: float | None = None) -> None:
-        """Take note of one event, which happened just now or at a time in seconds of any clock."""
+        """Take note of one event.
+
+        Args:
+            event: of the run, in the order they were logged; the same one twice counts once.
+            at: when it happened, in seconds of any clock; None: just now.
+        """
         self._now = time.perf_counter() if at is None else at
         match event.event_type_value:
             case "STEP_START":
@@ -62,7 +74,11 @@ class Follower:
                     self.run.error = _first_line(error.message)
 
     def finish(self, instance: DagsterInstance) -> None:
-        """Sort the days without a materialization into failed and skipped, once the run is over."""
+        """Sort the days without a materialization into failed and skipped, once the run is over.
+
+        Args:
+            instance: where the run's events are stored.
+        """
         if any(ended == "STEP_FAILURE" for ended in self._ended.values()):
             # What a failing step logged is stored, but not handed over while the run is on.
             for entry in instance.all_logs(self.run.run_id, of_type=_STORED):
@@ -76,6 +92,7 @@ class Follower:
         for name in (n for n in self._contracts if n in self.run.piece.tables):
             report = self._reports[name]
             work = self._work.get(name)
+            # A step that materialized nothing told no duration: all its time counts as work, none as bookkeeping.
             report.work_seconds += report.seconds if work is None and name in self._began else work or 0.0
             for day in self.run.piece.days:
                 if day in self._done[name]:

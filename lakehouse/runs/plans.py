@@ -1,4 +1,10 @@
-"""What a build would do, decided from logs and landed files: no engine, no writes."""
+"""What a build would do, decided from logs and landed files: no engine, no writes.
+
+Three words, and what the command line calls them. A published day is *stale* where its inputs or the table's code are
+not those it was built from: `--touched` chooses stale days, `--outdated` those of them that older code built, and
+`status` lists them as outdated. Rows are *late* that arrive after their day (`lakehouse late`); a table is late where
+its newest day was due. A day is *waiting* where a table it reads has not published its part of it.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +53,9 @@ def plan_days(
         wanted: days by table.
         force: count unchanged days as days to build.
         pieces: the runs that will build them, since each costs something by itself; none: one run.
+
+    Returns:
+        A plan a table, in the order of the names; seconds and rows are those of earlier builds.
     """
     lake = lake_without_engine(settings)
     building: dict[str, set[date]] = {}
@@ -71,6 +80,7 @@ def plan_days(
 
 def _cost(kept: Sequence[DayRecord], builds: Sequence[Collection[date]]) -> Estimate:
     costs = [estimate(kept, len(days)) for days in builds if days]
+    # A sum that leaves out a run nobody has figures of would promise too little: then nothing is promised.
     seconds = [each.seconds for each in costs if each.seconds is not None]
     rows = [each.rows for each in costs if each.rows is not None]
     return Estimate(
@@ -79,7 +89,13 @@ def _cost(kept: Sequence[DayRecord], builds: Sequence[Collection[date]]) -> Esti
 
 
 def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
-    """What a backfill is about to build and will take, in one line."""
+    """What a backfill is about to build and will take, in one line.
+
+    Args:
+        plans: by table.
+        runs: how many there will be.
+        at_once: how many of them are on at the same time.
+    """
     told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
     told += [f"{at_once} at once"] if at_once > 1 else []
     building = [each for each in plans if each.build]
@@ -112,6 +128,7 @@ def stale_by_table(
     found: dict[str, set[date]] = {}
     for name in names:
         contract = lake.table(name)
+        # Its own log knows what has changed up to now; what the days found above will change, only the graph knows.
         days = set(stale_days(lake, contract))
         if outdated:
             older = older_code(lake.settings.root, name, contract.code_version)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TableReport:
+class TableOutcome:
     """What runs did for one table.
 
     Attributes:
@@ -63,7 +63,7 @@ class RunReport:
 class Report:
     """Everything a command executed."""
 
-    tables: dict[str, TableReport] = field(default_factory=dict)
+    tables: dict[str, TableOutcome] = field(default_factory=dict)
     runs: list[RunReport] = field(default_factory=list)
     interrupted: bool = False
     at_once: int = 1
@@ -72,16 +72,25 @@ class Report:
     @property
     def seconds(self) -> float:
         """Wall time of all runs."""
+        # Runs at once overlap: their seconds add up to work, the clock of the whole says how long people waited.
         return sum(run.seconds for run in self.runs) if self.elapsed is None else self.elapsed
 
     @property
     def dagster_seconds(self) -> float:
         """The runs' seconds that were neither reading, computing nor committing data."""
+        # What one run did beside its tables' own work; never below zero, as clocks of processes differ a little.
         taken = sum(run.seconds for run in self.runs)
         return max(0.0, taken - sum(each.work_seconds for each in self.tables.values()))
 
     def not_published(self, piece: Piece, contracts: Mapping[str, Table]) -> dict[str, dict[date, str]]:
-        """What a piece reads that runs before it were to build and did not publish: by table and day, with reasons."""
+        """What a piece reads that runs before it were to build and did not publish: by table and day, with reasons.
+
+        Without it, a run of its own would take the last good day of an input for the one that was to be built.
+
+        Args:
+            piece: the run to come.
+            contracts: of all tables.
+        """
         found: dict[str, dict[date, str]] = {}
         for name in sorted({each.table for own in piece.tables for each in contracts[own].upstream.values()}):
             if name in self.tables and name not in piece.tables:

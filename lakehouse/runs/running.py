@@ -16,7 +16,7 @@ from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.runs.executing import PLAIN, Asked, create_run, execute
 from lakehouse.runs.follower import Follower
 from lakehouse.runs.listener import QUIET, Listener
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.selection import last_partition
 from lakehouse.settings import Settings
 
@@ -36,7 +36,7 @@ def run_pieces(
         What became of every day. A run that breaks is part of it and the next one begins; after an interrupt none does.
     """
     order = [name for name in tables() if any(name in piece.tables for piece in pieces)]
-    report = Report({name: TableReport(name) for name in order})
+    report = Report({name: TableOutcome(name) for name in order})
     days = {name: sum(len(piece.days) for piece in pieces if name in piece.tables) for name in order}
     with opened_instance(settings) as instance:
         close_abandoned(instance, listener.say)

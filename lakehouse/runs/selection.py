@@ -56,6 +56,11 @@ def select_tables(selection: str | None) -> list[str]:
 def check_days(settings: Settings, first: date | None, last: date | None) -> tuple[date, date]:
     """The range asked for, after checking that Dagster has partitions for it.
 
+    Args:
+        settings: whose first day it is.
+        first: first day; None: nobody said.
+        last: last day, inclusive; None: nobody said.
+
     Raises:
         UsageError: where a bound is missing, they are in the wrong order, or a day has no partition.
     """

@@ -19,7 +19,7 @@ from lakehouse.orchestration.pieces import Piece
 from lakehouse.runs.executing import asset_graph
 from lakehouse.runs.follower import Follower
 from lakehouse.runs.listener import QUIET, Listener
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.running import close_abandoned
 from lakehouse.texts import program
 
@@ -52,7 +52,7 @@ class Watch:
         self._replaced: set[str] = set()
         self.backfill = _found(instance, backfill_id)
         self.target = target_of(self.backfill, asset_graph())
-        self.report = Report({name: TableReport(name) for name in self.target})
+        self.report = Report({name: TableOutcome(name) for name in self.target})
         self.running: dict[str, set[date]] = {}
         """By table, the days of runs that are on and that have not materialized them yet."""
 
@@ -62,6 +62,7 @@ class Watch:
         self.backfill = _found(self._instance, self.backfill.backfill_id)
         self.running = {}
         runs = runs_of(self._instance, self.backfill.backfill_id)
+        # A run that crashed is over for Dagster's storage, but the daemon is about to make another one in its place.
         self._starts_again = any(run.is_complete_and_waiting_to_retry for run in runs)
         self._replaced = {run.run_id for run in runs if _REPLACED_BY in run.tags}
         for run in runs:
@@ -86,6 +87,7 @@ class Watch:
         """Whether nothing more will happen: the daemon may take another half a minute to say so."""
         if len(self._over) < len(self._followers) or self._starts_again:
             return False
+        # The daemon closes a backfill half a minute late: where every day is told of and no run is left, it is over.
         return is_over(self.backfill) or (bool(self._over) and not any(self.waiting.values()))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.records.estimate import Estimate
 from lakehouse.runs.plans import DayPlan, forecast, plan_days
-from lakehouse.runs.reports import Report, RunReport, TableReport
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
 
@@ -83,7 +83,7 @@ def test_what_was_never_built_has_no_figures(root: Path) -> None:
 
 def test_a_run_is_told_what_those_before_it_did_not_publish() -> None:
     """Without it, days that failed in bronze's runs would be published by those of silver, from what is there."""
-    report = Report({name: TableReport(name) for name in tables()})
+    report = Report({name: TableOutcome(name) for name in tables()})
     report.runs.append(RunReport("1", Piece(("bronze.events",), D[0], D[3])))
     report.tables["bronze.events"].failed[D[1]] = "source_readable: ends early"
     report.tables["bronze.events"].skipped[D[5]] = "its process was killed by SIGKILL"

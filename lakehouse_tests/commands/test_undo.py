@@ -11,10 +11,13 @@ from typing import Any, NoReturn
 import pytest
 
 from lakehouse.catalog import get_table, tables
+from lakehouse.commands.change import late
 from lakehouse.delta.log import versions
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
+from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
+from lakehouse.users import operator
 from lakehouse.versions.moments import parse_moment
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, Cli, run
 from lakehouse_tests.commands.test_without_engine import tree
@@ -182,3 +185,13 @@ def test_a_candidate_from_build_to_drop(copied: Path) -> None:
     assert run(copied, "history", name, "--json").json[0]["operation"] == "swap"
     plan = run(copied, "backfill", "--select", name, *days, "--dry-run", "--json").json
     assert [each["build"] for each in plan["tables"]] == [[]], "the next run finds the swapped day current"
+
+
+def test_the_history_names_who_took_late_rows_in(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a decision that changes reported numbers would stand in the history as nobody's."""
+    monkeypatch.setattr(late, "waiting", lambda *_: {MONDAY: (1, TUESDAY)})  # a row that came on Tuesday
+    monkeypatch.setattr(late, "run_stale", lambda *_, **__: Report())
+    table = next(each.id for each in tables().values() if each.allowed_lateness is not None and not each.landing)
+    assert cli("late", "apply", table, "--reason", "agreed with finance").code == 0
+    entry, *_ = cli("history", f"{table}_quarantine", "--json").json
+    assert (entry["operation"], entry["by"], entry["reason"]) == ("accept late rows", operator(), "agreed with finance")

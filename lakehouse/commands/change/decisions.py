@@ -98,7 +98,7 @@ def replay(
         return
     if not as_json:
         _say_left_alone(plan)
-        _say_inputs_behind(lake, contract)
+        _say_stale_inputs(lake, contract)
 
     def execute(days: Collection[date]) -> Sequence[str] | None:
         from lakehouse.runs.running import run_pieces, run_stale
@@ -251,7 +251,7 @@ def _say_left_alone(plan: ReplayPlan) -> None:
         )
 
 
-def _say_inputs_behind(lake: Lake, contract: Table) -> None:
+def _say_stale_inputs(lake: Lake, contract: Table) -> None:
     for each in contract.upstream.values():
         if days := stale_days(lake, lake.table(each.table)):
             say(

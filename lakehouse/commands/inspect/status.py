@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -66,26 +66,32 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
     rows = [_row(each, now) for each in found]
     console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
     for each in found:
-        for name, text in each.failing_checks.items():
-            say(f"{each.table}: check {name} {text}" if text.startswith("fails") else f"{each.table}: {name}: {text}")
-        if each.failed_days:
-            say(f"{each.table}: the newest run did not publish {days_text(each.failed_days)}")
-        if each.ended_days:
-            say(f"{each.table}: somebody ended the run of {days_text(each.ended_days)}, which waits for a new input")
-        if each.outdated_days:
-            say(f"{each.table}: inputs or code have changed since {days_text(each.outdated_days)} was published")
-        if each.older_code:
-            told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
-            say(f"{each.table}: {counted(sum(each.older_code.values()), 'day')} of older code ({told})")
-        if each.quarantined_by_rule:
-            rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
-            say(f"{each.table}: in quarantine: {rules}")
+        for text in _remarks(each):
+            say(f"{each.table}: {text}")
     if not any(each.version >= 0 for each in found):
         say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
     if any(each.older_code for each in found):
         say(f"Rebuild what older code built: {program()} backfill --outdated")
     if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
+
+
+def _remarks(each: Status) -> Iterator[str]:
+    """What is to be known of a table beside its figures, a line each."""
+    for name, text in each.failing_checks.items():
+        yield f"check {name} {text}" if text.startswith("fails") else f"{name}: {text}"
+    if each.failed_days:
+        yield f"the newest run did not publish {days_text(each.failed_days)}"
+    if each.ended_days:
+        yield f"somebody ended the run of {days_text(each.ended_days)}, which waits for a new input"
+    if each.outdated_days:
+        yield f"inputs or code have changed since {days_text(each.outdated_days)} was published"
+    if each.older_code:
+        told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
+        yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told})"
+    if each.quarantined_by_rule:
+        rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
+        yield f"in quarantine: {rules}"
 
 
 def _row(each: Status, now: datetime) -> list[Any]:

@@ -64,7 +64,15 @@ class Message:
 
 
 def sentence(kind: str, table: str, check: str, days: Sequence[str], found: str) -> str:
-    """`silver.orders row_count failed on 3 days (2011-01-04 to 2011-01-09): 2011-01-04 …`."""
+    """`silver.orders row_count failed on 3 days (2011-01-04 to 2011-01-09): 2011-01-04 …`.
+
+    Args:
+        kind: FAILED, STILL_FAILING, RECOVERED or TEST.
+        table: by `layer.name`.
+        check: its name.
+        days: those it speaks of, as YYYY-MM-DD; none: the whole table.
+        found: what the check has found; empty: nothing is added.
+    """
     subject = f"{table} {check}".strip()
     on = f" on {days[0]}" if len(days) == 1 else f" on {len(days)} days ({days[0]} to {days[-1]})" if days else ""
     about = f": {days[0]} {found}" if found and len(days) > 1 else f": {found}" if found else ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, Message, sentence
 
@@ -93,10 +94,25 @@ def judge(
         build: the check that stands for the step itself.
     """
     news = News()
-    groups: dict[tuple[str, str], list[Failure]] = defaultdict(list)
-    for failure in observed.failures.values():
-        groups[failure.key[:2]].append(failure)
-    for _, failures in sorted(groups.items()):
+    _judge_failures(news, observed, known, owners, quiet)
+    _judge_healed(news, observed, known, owners, build)
+    if text := observed.run_failure:
+        news.messages.append(
+            Message(FAILED, observed.run_severity, "", "run", "", (), text, observed.run_id, observed.at)
+        )
+    if observed.silent:  # what it shows is kept, and nobody is told
+        news.messages.clear()
+    return news
+
+
+def _judge_failures(
+    news: News, observed: Observed, known: Mapping[Key, Problem], owners: Mapping[str, str], quiet: float
+) -> None:
+    """Keep every failure of the step; tell what is new or worse, and what was last told `quiet` seconds ago.
+
+    One message for all days of a check, whose text is that of the first of them.
+    """
+    for _, failures in _by_check(observed.failures.values()):
         told: list[Failure] = []
         kind = STILL_FAILING
         for failure in sorted(failures, key=lambda each: each.key):
@@ -108,28 +124,34 @@ def judge(
                 kind = FAILED if worse else kind
             news.problems.append(_seen(failure, old, observed.at, told=worse or due))
         if told:
-            severity = max((each.severity for each in told), key=lambda each: each == ERROR)
-            news.messages.append(_message(kind, severity, [f.key for f in told], told[0].text, observed, owners))
-    healed: dict[tuple[str, str], list[Problem]] = defaultdict(list)
-    for key, problem in known.items():
-        if observed.heals(key, build):
-            healed[key[:2]].append(problem)
-    for _, problems in sorted(healed.items()):
+            news.messages.append(_message(kind, _worst(told), [f.key for f in told], told[0].text, observed, owners))
+
+
+def _judge_healed(
+    news: News, observed: Observed, known: Mapping[Key, Problem], owners: Mapping[str, str], build: str
+) -> None:
+    """Close the problems that the step has healed, and tell it once for all days of a check."""
+    for _, problems in _by_check(each for key, each in known.items() if observed.heals(key, build)):
         keys = sorted(problem.key for problem in problems)
-        severity = max((each.severity for each in problems), key=lambda each: each == ERROR)
         times = sum(problem.seen for problem in problems)
+        # More times than days: some of them failed again and again, which is worth a word.
         found = f"failed {times} times before" if times > len(keys) else ""
         news.over += keys
-        news.messages.append(_message(RECOVERED, severity, keys, found, observed, owners))
-    if observed.run_failure:
-        news.messages.append(
-            Message(
-                FAILED, observed.run_severity, "", "run", "", (), observed.run_failure, observed.run_id, observed.at
-            )
-        )
-    if observed.silent:
-        news.messages.clear()
-    return news
+        news.messages.append(_message(RECOVERED, _worst(problems), keys, found, observed, owners))
+
+
+T = TypeVar("T", Failure, Problem)
+
+
+def _by_check(found: Iterable[T]) -> list[tuple[tuple[str, str], list[T]]]:
+    groups: dict[tuple[str, str], list[T]] = defaultdict(list)
+    for each in found:
+        groups[each.key[:2]].append(each)
+    return sorted(groups.items())
+
+
+def _worst(found: Iterable[Failure | Problem]) -> str:
+    return max((each.severity for each in found), key=lambda each: each == ERROR)
 
 
 def _seen(failure: Failure, old: Problem | None, at: float, *, told: bool) -> Problem:

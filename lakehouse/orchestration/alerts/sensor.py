@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
-from lakehouse.orchestration.alerts.problems import judge
+from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
@@ -112,80 +112,76 @@ def look(
         lake: whose tables say how their checks stand; None: that of the settings.
         now: seconds since the epoch; events of the last seconds are left for the next look.
     """
-    done = Look()
-    moment = time.time() if now is None else now
     began = time.monotonic()
+    moment = time.time() if now is None else now
+    looking = _Looking(instance, store, sinks, owners, quiet, moment)
     more = True
-    lake = lake or LakeOfNow(get_settings(), tables())
     while more and time.monotonic() - began < LONGEST:
-        more = _take_in(instance, store, sinks, owners, quiet, moment, done)
-    if not more:
-        _compare(instance, lake, store, sinks, owners, quiet, moment, done)
-    _send(store, sinks, done, began + LONGEST)
+        more = looking.take_in()
+    if not more:  # else the standing of checks would be told before the events that led to it
+        looking.compare(lake or LakeOfNow(get_settings(), tables()))
+    _send(store, sinks, looking.done, began + LONGEST)
     store.tidy()
-    return done
+    return looking.done
 
 
-def _take_in(
-    instance: DagsterInstance,
-    store: Store,
-    sinks: Mapping[str, Sink],
-    owners: Mapping[str, str],
-    quiet: float,
-    now: float,
-    done: Look,
-) -> bool:
-    after = store.position
-    if after is None or after > last_position(instance):  # the first look, or a new event log
-        after = first_position(instance, now)
-    batch = read_batch(instance, after, now)
-    done.taken_in += len(batch.observed)
-    with store.transaction():
-        known = store.problems()
-        for observed in batch.observed:
-            news = judge(observed, known, owners, quiet, BUILD)
+@dataclass
+class _Looking:
+    """One look: what it looks at, and what it has done so far. `quiet` and `now` are in seconds."""
+
+    instance: DagsterInstance
+    store: Store
+    sinks: Mapping[str, Sink]
+    owners: Mapping[str, str]
+    quiet: float
+    now: float
+    done: Look = field(default_factory=Look)
+
+    def take_in(self) -> bool:
+        """Take in the next events, in one transaction with the position behind them; False where there are no more.
+
+        Killed in the middle, the next look begins at the old position with the old problems: nothing is told twice.
+        """
+        after = self.store.position
+        if after is None or after > last_position(self.instance):  # the first look, or a new event log
+            after = first_position(self.instance, self.now)
+        batch = read_batch(self.instance, after, self.now)
+        self.done.taken_in += len(batch.observed)
+        with self.store.transaction():
+            self._judge(batch.observed)
+            self.store.move(batch.position)
+        return batch.more
+
+    def compare(self, lake: Lake) -> None:
+        """Take in how the checks of the tables stand: what no event has said, and what is over."""
+        for name, table in lake.tables.items():
+            mark = _mark(lake, table)
+            before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
+            if not self.done.taken_in and before == mark and self.now - at < COMPARED_FOR:
+                continue
+            try:
+                standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
+            except DeltaError as error:  # a table that cannot be read is told by whoever reads it
+                self.done.problems.append(f"{name}: {type(error).__name__}")
+                continue
+            with self.store.transaction():
+                self._judge(stands(table, standing, self.store.problems(), self.now))
+            align(self.instance, table, standing)
+            # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
+            if not any(each.blocking for each in standing):
+                _SEEN[lake.settings.root, name] = mark, self.now
+            else:
+                _SEEN.pop((lake.settings.root, name), None)
+
+    def _judge(self, found: Iterable[Observed]) -> None:
+        """Keep what is news, step by step: the second of two steps is judged in the light of the first."""
+        known = self.store.problems()
+        for observed in found:
+            news = judge(observed, known, self.owners, self.quiet, BUILD)
             known |= {each.key: each for each in news.problems}
             known = {key: each for key, each in known.items() if key not in news.over}
-            store.take(news, sinks)
-            done.made += len(news.messages)
-        store.move(batch.position)
-    return batch.more
-
-
-def _compare(
-    instance: DagsterInstance,
-    lake: Lake,
-    store: Store,
-    sinks: Mapping[str, Sink],
-    owners: Mapping[str, str],
-    quiet: float,
-    now: float,
-    done: Look,
-) -> None:
-    """Take in how the checks of the tables stand: what no event has said, and what is over."""
-    for name, table in lake.tables.items():
-        mark = _mark(lake, table)
-        before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
-        if not done.taken_in and before == mark and now - at < COMPARED_FOR:
-            continue
-        try:
-            standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
-        except DeltaError as error:  # a table that cannot be read is told by whoever reads it
-            done.problems.append(f"{name}: {type(error).__name__}")
-            continue
-        with store.transaction():
-            known = store.problems()
-            for observed in stands(table, standing, known, now):
-                news = judge(observed, known, owners, quiet, BUILD)
-                known |= {each.key: each for each in news.problems}
-                store.take(news, sinks)
-                done.made += len(news.messages)
-        align(instance, table, standing)
-        # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
-        if not any(each.blocking for each in standing):
-            _SEEN[lake.settings.root, name] = mark, now
-        else:
-            _SEEN.pop((lake.settings.root, name), None)
+            self.store.take(news, self.sinks)
+            self.done.made += len(news.messages)
 
 
 def _mark(lake: Lake, table: Table) -> str:

@@ -166,7 +166,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def signature(secret: str, sent_at: str, body: bytes) -> str:
-    """`sha256=` and the HMAC-SHA-256 in hex of `<timestamp>.<body>`: what a receiver compares with the header."""
+    """`sha256=` and the HMAC-SHA-256 in hex of `<timestamp>.<body>`: what a receiver compares with the header.
+
+    Args:
+        secret: the key, as both sides know it.
+        sent_at: when it was sent, in seconds since the epoch, as the header says it.
+        body: the bytes that are posted.
+    """
     return "sha256=" + hmac.new(secret.encode(), f"{sent_at}.".encode() + body, hashlib.sha256).hexdigest()
 
 
