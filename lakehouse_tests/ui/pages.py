@@ -55,7 +55,7 @@ def launch_configured(page: Page, job: str, config: str) -> str:
     page.keyboard.insert_text(config)
     page.get_by_role("button", name="Launch Run").click()
     page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
-    return re.findall("/runs/([0-9a-f-]{36})", page.url)[0]
+    return page.url.split("/runs/")[1][:36]
 
 
 def open_lineage(page: Page, selection: str = "") -> None:
