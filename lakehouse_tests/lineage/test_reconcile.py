@@ -13,7 +13,8 @@ from pyspark.sql import types as T
 
 from lakehouse.commands.inspect.reconcile import print_links
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import Commit, Target, ensure_table, replace_days
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
 from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows, reconcile
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors

@@ -184,20 +184,6 @@ class Server:
 
         return wait_for(closed, f"backfill {backfill_id} is over", RUN_SECONDS)
 
-    def would_run(self, sensor: str) -> tuple[list[dict[str, str]], str]:
-        """What a sensor would do now: the tags of the runs that it would ask for, or why there are none."""
-        query = """mutation($selector: SensorSelector!) {sensorDryRun(selectorData: $selector) {
-            ... on DryRunInstigationTick {evaluationResult {skipReason error {message} runRequests {tags {key value}}}}}}"""
-        selector = {
-            "repositoryLocationName": "lakehouse.definitions",
-            "repositoryName": "__repository__",
-            "sensorName": sensor,
-        }
-        found = self.ask(query, {"selector": selector})["sensorDryRun"]["evaluationResult"]
-        assert found["error"] is None, found["error"]
-        asked = [{tag["key"]: tag["value"] for tag in each["tags"]} for each in found["runRequests"] or ()]
-        return asked, found["skipReason"] or ""
-
     def days_by_state(self, table: str) -> dict[str, list[str]]:
         """The days that are MATERIALIZED, FAILED or MATERIALIZING, as the partition bar draws them."""
         query = """query($key: AssetKeyInput!) {assetNodeOrError(assetKey: $key) {... on AssetNode {

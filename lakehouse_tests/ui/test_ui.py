@@ -200,16 +200,6 @@ def test_the_check_that_failed_names_the_day_and_the_file(page: Page, server: Se
         expect(page.get_by_text(told).first).to_be_visible()
 
 
-def test_a_run_over_another_day_leaves_the_failing_check_red(page: Page, server: Server, broken: Backfill) -> None:
-    """Nothing is built, for nothing has changed; what is wrong with the broken day is wrong as before."""
-    page.goto(asset_page("bronze.events"))
-    assert server.finished_run(launch(page, DAY)) == "SUCCESS"
-    page.goto(asset_page("bronze.events", "checks"))
-    listed_check(page, "source_readable", "Failed").click()
-    expect(page.get_by_text(re.compile(rf"^fails on {BAD}: ")).first).to_be_visible()
-    picture(page, "check")
-
-
 def test_only_the_mended_day_runs_again_while_a_range_is_built(page: Page, server: Server, broken: Backfill) -> None:
     """Land the file again, "Re-execute from failure"; meanwhile, backfill other days of every table."""
     land(server.root)
