@@ -221,7 +221,7 @@ def _table(table: Table) -> Iterator[str]:
         "Inputs": _inputs(table),
         "Partitions": ", ".join(f"`{c}`" for c in table.partition_by),
         "Key": ", ".join(f"`{c}`" for c in table.key),
-        "Fresh within": _span(table.fresh_within),
+        "Fresh within": _span(table.freshness.within),
         "Allowed lateness": _span(table.allowed_lateness) if table.allowed_lateness is not None else "",
         "Version of the columns": f"{table.schema_version}, {table.compatibility}",
     }
