@@ -41,7 +41,7 @@ def test_policy_names_attributes() -> None:
     assert attributes >= POLICY
     assert attributes - POLICY == {
         "layer", "name", "model", "transform", "inputs", "partition_by", "key", "keep_first_by", "unique_within",
-        "upsert", "allowed_lateness", "clock", "pii", "person", "tokens", "schema_version", "reads",
+        "upsert", "allowed_lateness", "clock", "privacy", "schema_version", "reads",
     }, "a new attribute decides rows, or belongs to POLICY in lakehouse/contracts/code.py"  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_only_commands_know_the_terminal() -> None:
     """Without it, a program or a sensor that starts runs would print, and a run would need a command line around it."""
     found = []
     for module, path in modules():
-        if module.split(".")[0] in ("commands", "cli"):
+        if module.split(".")[0] in ("commands", "cli") or module == "sample.demo":  # a command, too
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
@@ -199,12 +199,13 @@ NOT_AT_REST = {
     "orchestration.alerts": "the alerts' store and log in Dagster's home",
     "report": "a page in the folder that its reader names",
     "commands.console": "the log of the command line, which is written line by line",
-    "commands.daemon": "answers over HTTP are opened too",
+    "runs": "files that Dagster and runs keep for one run; answers over HTTP are opened too",
+    "texts": "the width of the terminal, and how a program is called from here",
+    "catalog": "table files, which are code",
     "commands.build": "files that Dagster and the commands keep for one run",
     "commands.change.keys": "the keys, which are the settings'",
-    "commands.inspect.checked_query": "parts of a parsed query are replaced",
+    "query.checked_query": "parts of a parsed query are replaced",
     "commands.inspect.report": "a page in the folder that its reader names",
-    "commands.inspect.status": "whether Dagster has a home",
     "commands.operate": "what the doctor tries out, and the alerts' store",
 }
 OF_FILES = {

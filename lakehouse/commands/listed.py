@@ -97,7 +97,10 @@ COMMANDS = {
         "commands.operate.dev",
         "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",
     ),
-    "land": Listed("commands.build.land", "Put files into the landing zone."),
+    "land": Listed(
+        "commands.build.land",
+        "Copy a source's files into the landing zone; one that is there with the same content is left alone.",
+    ),
     "backfills": Listed(
         "commands.build.backfills",
         "Backfills of Dagster's daemon, however they were started: here, in its interface or over GraphQL.",

@@ -137,7 +137,8 @@ def _found(folder: Path, landing: Landing) -> str:
 
 
 def _names(folder: Path) -> Iterator[str]:
-    return (path.relative_to(folder).as_posix() for path in sorted(store.walk(folder)))
+    found = sorted(store.walk(folder), key=lambda path: (len(path.parts), path))
+    return (path.relative_to(folder).as_posix() for path in found)
 
 
 def put(source: str, day: date, path: Path, content: bytes) -> Landed:

@@ -184,7 +184,7 @@ def test_links_are_only_where_they_lead_somewhere(monkeypatch: pytest.MonkeyPatc
     assert report_link(table) == code_reference(table) == {}
     monkeypatch.setenv("DAGSTER_IS_DEV_CLI", "1")
     (named,) = code_reference(table)["dagster/code_references"].code_references
-    assert named.file_path.endswith("lakehouse/gold/daily_revenue.py")
+    assert named.file_path.endswith("fixtures/shop/gold/daily_revenue.py")
     monkeypatch.setenv("LAKEHOUSE_REPORT_URL", "http://127.0.0.1:3001/")
     get_settings.cache_clear()
     assert report_link(table)["report"].value == "http://127.0.0.1:3001/#gold.daily_revenue"

@@ -120,7 +120,7 @@ def test_a_day_that_holds_the_last_good_data_says_so(
     """Without it, yesterday's numbers on today's page would look like today's."""
     days = [date(2011, 3, 1), date(2011, 3, 2)]
     waiting: dict[date, str] = {}
-    monkeypatch.setattr(assets, "behind", lambda _, __, asked: {d: waiting[d] for d in asked if d in waiting})
+    monkeypatch.setattr(assets, "waiting_days", lambda _, __, asked: {d: waiting[d] for d in asked if d in waiting})
 
     def run(*asked: date) -> dict[str | None, AssetCheckEvaluation]:
         def build(table: Table, made: list[date], **_: Any) -> BuildResult:

@@ -89,7 +89,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         (folder / f"{name}.py").write_text(text)
         forget()
         if lock:
-            monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
+            monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
             try:
                 write_lock(locked(declared().values(), read_lock()))
             except ContractError:

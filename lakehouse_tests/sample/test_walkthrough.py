@@ -39,7 +39,7 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     forget_tables()
     # As `lakehouse schema lock` does.
     write_lock(locked(declared().values(), read_lock()), tmp_path / "schemas.json")
-    monkeypatch.setattr(versions, "LOCK", tmp_path / "schemas.json")
+    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
     yield
     forget_tables()
     sys.modules.pop("lakehouse.gold.daily_products", None)

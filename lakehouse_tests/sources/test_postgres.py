@@ -192,11 +192,11 @@ def test_errors_say_what_happened_and_no_password(said: str, kind: type[Exceptio
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mode": "fast"}, "mode of an extract"),
-        ({"key": ("nothing",)}, "needs a key among its columns"),
-        ({"times": ("created_at",)}, "updated_at of an extract is one of its times"),
+        ({"mode": "fast"}, "mode: expected exact or lag, got 'fast'"),
+        ({"key": ("nothing",)}, "expected a column of orders .*, got 'nothing'"),
+        ({"times": ("created_at",)}, "updated_at: expected one of the times of orders"),
         ({"lag": timedelta(seconds=-1)}, "lag and overlap"),
-        ({"carried": ("total",)}, "times and carried"),
+        ({"carried": ("total",)}, "expected a column of orders .*, got 'total'"),
     ],
 )
 def test_an_extract_that_cannot_work_is_refused(change: dict[str, Any], message: str) -> None:
@@ -215,5 +215,7 @@ def test_a_table_of_taken_rows_says_how_they_were_taken() -> None:
     from pyspark.sql import types as T
 
     columns = {"order_id": (T.StringType(), pa.Field(nullable=True)), "day": (T.DateType(), pa.Field())}
-    with pytest.raises(ContractError, match="a table of taken rows has the columns _arrival_date, _batch"):
+    with pytest.raises(
+        ContractError, match="expected the columns _arrival_date, _batch, _xid, _tombstone of taken rows"
+    ):
         table("bronze.taken", model(**columns), lambda rows: rows, {"rows": EXTRACT})

@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark import archive
+from lakehouse.spark import archive, options
 from lakehouse.spark.archive import exercise, is_usable, main, make_archive
 from lakehouse.spark.options import archive_path, java_options
 from lakehouse.spark.session import spark_config, start
@@ -42,7 +42,7 @@ def test_the_archive_is_told_to_engines_beside_what_the_user_asks(
 ) -> None:
     """Without it, the archive would be made and not used, or a user's own options would be lost."""
     made = tmp_path / "a place" / "classes.jsa"
-    monkeypatch.setattr(archive, "archive_path", lambda: made)
+    monkeypatch.setattr(options, "archive_path", lambda: made)
     settings = Settings(root=tmp_path, spark_config={JAVA_OPTIONS: "-Dmine=1"})
     assert spark_config(settings)[JAVA_OPTIONS] == "-Dmine=1"
     assert JAVA_OPTIONS not in spark_config(Settings(root=tmp_path))
