@@ -205,6 +205,11 @@ class Settings(BaseSettings):
         return self.spark_url.startswith("sc://")
 
     @property
+    def engine_name(self) -> str:
+        """Where Spark is, for people: the address without what follows it, which may be a token."""
+        return self.spark_url.partition(";")[0].rstrip("/")
+
+    @property
     def pii_key_file(self) -> Path:
         """Where the present key is kept, unless it comes from the environment."""
         return self.root / "keys" / "pii.key"

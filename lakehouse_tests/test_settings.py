@@ -8,11 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from lakehouse.errors import SettingsError
+from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
+from lakehouse.spark.session import start
 
 Configure = Callable[..., Settings]
 
@@ -211,3 +214,17 @@ def test_a_lake_has_settings_of_its_own(configure: Configure, monkeypatch: pytes
     monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", "2013-01-01")
     get_settings.cache_clear()
     assert get_settings().first_day == date(2013, 1, 1), "a variable wins over both"
+
+
+def test_messages_show_an_engine_without_its_token(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the token of a shared engine would stand in the log of every run that cannot reach it."""
+    settings = configure(spark_url="sc://engine:15002/;token=a-secret;use_ssl=true")
+    assert settings.engine_name == "sc://engine:15002"
+
+    def refused(_: Any) -> None:
+        raise RuntimeError(f"UNAUTHENTICATED: {settings.spark_url} with a-secret was refused\nmore")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refused)
+    with pytest.raises(EngineError, match="The Spark engine at sc://engine:15002 did not start: UNAUTH") as caught:
+        start(settings)
+    assert "a-secret" not in str(caught.value)

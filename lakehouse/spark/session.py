@@ -105,10 +105,10 @@ def start(settings: Settings) -> SparkSession:
             session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise EngineError(
-            f"The Spark engine at {settings.spark_url} did not start: {str(error).splitlines()[0]}. "
+            f"The Spark engine at {settings.engine_name} did not start: {_without_token(error, settings)}. "
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
-    check_session(session, settings.spark_url)
+    check_session(session, settings.engine_name)
     return session
 
 
@@ -129,6 +129,15 @@ def _interrupts_later() -> Iterator[None]:
             signal.signal(number, handler)
         if waiting:
             signal.raise_signal(waiting[0])
+
+
+def _without_token(error: Exception, settings: Settings) -> str:
+    """The first line of what an engine said; it may repeat the address that it was called by."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    secret = settings.spark_url.partition(";")[2]
+    for part in filter(None, (secret, *(each.partition("=")[2] for each in secret.split(";")))):
+        said = said.replace(part, "…")
+    return said
 
 
 def literal_path(path: Path) -> str:

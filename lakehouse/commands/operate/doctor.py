@@ -88,7 +88,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     except LakehouseError as error:
         yield Finding("settings", ok=False, found=str(error), mend="Correct the variable, or remove it.")
         return
-    yield Finding("settings", ok=True, found=f"root {settings.root}, engine {settings.spark_url}")
+    yield Finding("settings", ok=True, found=f"root {settings.root}, engine {settings.engine_name}")
     needed = [_finding("packages", _packages)]
     if not settings.uses_connect:
         needed += [_finding("java", _java), _finding("jars", lambda: _jars(settings))]
@@ -264,4 +264,4 @@ def _write_and_read(settings: Settings) -> str:
         raise ProblemError(
             f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."
         )
-    return f"Spark {lake.spark.version} at {settings.spark_url}: published {rows} rows and read them back"
+    return f"Spark {lake.spark.version} at {settings.engine_name}: published {rows} rows and read them back"
