@@ -17,7 +17,7 @@ from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.ui.server import Server
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 FIRST_DAY = date(2011, 1, 3)
 DAYS = 10
@@ -71,26 +71,32 @@ def land(root: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def page(chromium: str, server: Server) -> Iterator[Page]:
-    """The one page that all tests look at; each of them goes where it needs to."""
+def browser(chromium: str) -> Iterator[Browser]:
+    """The one browser: Playwright can be started once in a process."""
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
-        opened = browser.new_page(
-            base_url=server.url,
-            viewport={"width": 1600, "height": 1200},
-            timezone_id="UTC",
-            locale="en-GB",
-            reduced_motion="reduce",  # spinners are drawn by the processor here
-        )
-        opened.set_default_timeout(PATIENCE)
-        # The first visitor of an instance is invited to a newsletter, in front of everything else.
-        invitation = opened.get_by_role("dialog").filter(has_text="Join the Dagster community")
-        opened.add_locator_handler(invitation, lambda shown: shown.get_by_role("button", name="Skip").click())
+        opened = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
         yield opened
-        browser.close()
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def page(browser: Browser, server: Server) -> Page:
+    """The one page that all tests look at; each of them goes where it needs to."""
+    opened = browser.new_page(
+        base_url=server.url,
+        viewport={"width": 1600, "height": 1200},
+        timezone_id="UTC",
+        locale="en-GB",
+        reduced_motion="reduce",  # spinners are drawn by the processor here
+    )
+    opened.set_default_timeout(PATIENCE)
+    # The first visitor of an instance is invited to a newsletter, in front of everything else.
+    invitation = opened.get_by_role("dialog").filter(has_text="Join the Dagster community")
+    opened.add_locator_handler(invitation, lambda shown: shown.get_by_role("button", name="Skip").click())
+    return opened
 
 
 class Backfill(NamedTuple):

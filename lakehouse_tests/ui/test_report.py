@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from lakehouse.report.render import render
 from lakehouse_tests.report.made import shop
-from lakehouse_tests.ui.conftest import QUIET
 from lakehouse_tests.ui.server import REPOSITORY
 
 if TYPE_CHECKING:
@@ -44,16 +42,6 @@ COLOURS = """
     return seen;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
