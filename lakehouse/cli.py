@@ -9,6 +9,7 @@ import copy
 import importlib
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lakehouse import __doc__ as about
 from lakehouse.commands.listed import COMMANDS
+from lakehouse.errors import BROKEN
 
 
 class _Commands(dict[str, Any]):
@@ -24,7 +26,7 @@ class _Commands(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if (made := super().__getitem__(name)) is None:
             family = typer.Typer(rich_markup_mode="rich")
-            importlib.import_module(f"lakehouse.{COMMANDS[name].module}").add_to(family)
+            _imported(COMMANDS[name].module).add_to(family)
             made = self[name] = typer.main.get_group(family).commands[name]
         return made
 
@@ -36,6 +38,16 @@ class _Commands(dict[str, Any]):
 
     def values(self) -> Any:
         return {name: self[name] for name in self}.values()
+
+
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(f"lakehouse.{module}")
+    except Exception as error:  # noqa: BLE001 - no command has begun that could say so
+        traceback.print_exc()
+        kind = type(error).__name__
+        typer.echo(f"Error: this should not have happened ({kind}). `lakehouse doctor` checks the set-up.", err=True)
+        raise typer.Exit(BROKEN) from None
 
 
 class _Group(TyperGroup):

@@ -45,7 +45,7 @@ FORBIDDEN_MODULES = re.compile(r"py4j|pyspark\.(rdd|context|core|java_gateway)\b
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Every module of the package by its path inside it, such as `tables.commit`."""
+    """Every module of the package by its path inside it, such as `delta.commit`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

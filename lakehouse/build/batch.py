@@ -103,7 +103,7 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
         SourceDownError: the database cannot be reached at the moment.
         SourceError: it refuses, or lacks what the contract names.
     """
-    extract, started = extract_of(base), base.lake.engine_seconds
+    extract = extract_of(base)
     before = watermark_of(base.main.snapshot, extract)
     asked = datetime.now(UTC)
     moment = database.moment()
@@ -124,7 +124,7 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
         end,
         why,
         reading,
-        laps.lap("plan", base.lake.engine_seconds - started),
+        laps.lap("plan"),
     )
 
 

@@ -99,7 +99,10 @@ def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult
     if url is None:
         said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
         return replace(result, facts={"batch/source": said})
-    batch = plan_batch(base, Database(lake.spark, url, extract), run.run_id, whole=run.force, laps=laps)
+    started = lake.engine_seconds
+    database = Database(lake.spark, url, extract)  # starts the engine, where none is on
+    laps = laps.lap("plan", lake.engine_seconds - started)
+    batch = plan_batch(base, database, run.run_id, whole=run.force, laps=laps)
     with stage_batch(batch) as staged:
         published = publish_batch(audit_batch(staged))
     return _with(result, published, asked[-1:])

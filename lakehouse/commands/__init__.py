@@ -1,1 +1,1 @@
-"""The commands of `lakehouse`, a module a family. Nothing heavy is imported before a command runs."""
+"""The commands: they parse, call and print. A command's module is imported when the command is used."""

@@ -145,7 +145,9 @@ class Landing:
             are_known("inputs", self.addresses, self.columns, of),
             are_known("inputs", () if self.time is None else (self.time,), self.columns, of),
             _is_pattern(self.producer),
+            are_names("inputs", self.files),
         )  # fmt: skip
+        _ = self.names  # a pattern that tells no day is refused where it is written
 
     def producer_of(self, path: str) -> str:
         """Whose file it is: `source/producer`, or the source alone.

@@ -110,7 +110,7 @@ def check_on_disk(files: Sequence[StagedFile]) -> None:
     for file in files:
         found = store.stat(file.path)
         size = found.size if found else -1
-        if size != file.size:  # as when it was staged: gone, or cut short by a full disk
+        if found is None or size != file.size:  # as when it was staged: gone, or cut short by a full disk
             raise StagedFileError(
                 f"The staged file {file.path} {'is gone' if size < 0 else f'has {size} bytes instead of {file.size}'}; "
                 "nothing was committed. A vacuum with too short a retention removes files of running jobs. Run it "

@@ -211,9 +211,9 @@ def _remove_empty_folders(path: Path, removed: Sequence[str], older_than: float)
     emptied = {folder for name in removed for folder in (path / name).parents}
     number = 0
     for folder in store.folders_below(path / _STAGED):
-        found = store.stat(folder)
-        if found is not None and (folder in emptied or found.modified < older_than):
-            with suppress(OSError):  # not empty, or gone already
+        with suppress(OSError):  # not empty, gone already, or not ours to look at
+            found = store.stat(folder)
+            if found is not None and (folder in emptied or found.modified < older_than):
                 store.delete_empty_folder(folder)
                 number += 1
     return number

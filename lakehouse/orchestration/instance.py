@@ -178,7 +178,9 @@ def _identity(process: int) -> str:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return str(process)
-    return f"{process}.{fields[19]}"
+    # One that has ended stays listed until its parent asks how; it has no memory then, and does nothing any more.
+    ended = fields[0] in "ZXx" or fields[20] == "0"
+    return f"{process}.{fields[19]}" + ".ended" * ended
 
 
 def _is_alive(identity: str) -> bool:

@@ -300,8 +300,10 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     # What the entries sum up to must be readable without them before the first of them goes.
     snapshot.delta.create_checkpoint()
     failpoint(name, "after-clean-checkpoint")
-    for file in store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet"):
+    kept = store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet")
+    for file in kept:
         _forget_tombstones(file, person)
+    store.fsync([*kept, *store.listed(path / LOG, "_last_checkpoint")], path / LOG)  # a power cut may come now
     # The oldest first: a kill leaves no gap between the entries that are left.
     old = sorted((_version(file), file) for file in store.listed(path / LOG) if 0 <= _version(file) <= last)
     for _, file in old:

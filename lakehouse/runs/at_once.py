@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO
 
 from dagster import DagsterInstance, DagsterRun
@@ -54,7 +55,8 @@ def run_chunks(
     with opened_instance(settings) as instance:
         close_abandoned(instance, listener.say)
         with listener.elsewhere(days), _interrupts() as interrupts:
-            team = _Team(settings, instance, chunks, report, listener, asked)
+            log = None if listener.verbose else engine_log(settings)  # once: it may begin a new file
+            team = _Team(settings, instance, chunks, report, listener, asked, log)
             try:
                 team.work(at_once, interrupts)
             finally:
@@ -112,6 +114,7 @@ class _Team:
     report: Report
     listener: Listener
     asked: Asked
+    log: Path | None  # of the workers' engines; None: the terminal
     idle: list[Worker] = field(default_factory=list)
     running: list[_Running] = field(default_factory=list)
     started: set[int] = field(default_factory=set)
@@ -189,10 +192,10 @@ class _Team:
 
     @contextmanager
     def _output(self) -> Iterator[IO[bytes] | None]:
-        if self.listener.verbose:
+        if self.log is None:
             yield None
             return
-        with engine_log(self.settings).open("ab") as opened:
+        with self.log.open("ab") as opened:
             yield opened
 
     def _look_at(self, each: _Running) -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from lakehouse.catalog import landings, tables
 from lakehouse.errors import UnknownTableError, UsageError
-from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.runs.listener import QUIET
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
@@ -90,6 +89,8 @@ def in_order(first: date | None, last: date | None) -> None:
 
 def last_partition() -> date:
     """The newest day with a partition: yesterday, UTC."""
+    from lakehouse.orchestration.partitions import daily_partitions
+
     key = daily_partitions().get_last_partition_key()
     if key is None:
         raise UsageError("There is no daily partition yet: LAKEHOUSE_FIRST_DAY is in the future.")

@@ -1,1 +1,1 @@
-"""Where data comes from: the landing zone, and generators of sample data to put into it."""
+"""Where data comes from: the landing zone, databases, and who is in them."""

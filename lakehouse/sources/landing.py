@@ -147,7 +147,9 @@ def put(source: str, day: date, path: Path, content: bytes) -> Landed:
     if there is not None and there.size == len(content) and store.read(path) == content:
         return Landed(source, day, path, len(content), "unchanged")
     store.put(path, content, flush=True)
-    store.fsync([path.parent, path.parent.parent])  # a new day is also an entry in the folder above
+    # A new day is also an entry in the folder above, and a pattern may have folders of its own.
+    zone = next((folder for folder in path.parents if folder.name == source), path.parent)
+    store.fsync([path.parent], zone.parent)
     return Landed(source, day, path, len(content), "new" if there is None else "replaced")
 
 

@@ -238,9 +238,9 @@ def clean_up_log(path: Path, before: datetime) -> int:
     """
     log = path / "_delta_log"
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
-        found = store.stat(draft)
-        if found is not None and time.time() - found.modified > DRAFT_SECONDS:
-            with suppress(OSError):
+        with suppress(OSError):
+            found = store.stat(draft)
+            if found is not None and time.time() - found.modified > DRAFT_SECONDS:
                 store.delete(draft)
     keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):

@@ -1,5 +1,7 @@
 """The command as a whole: quick to start, helpful, and with the documented exit codes."""
 
+import json
+import os
 import subprocess
 import sys
 from inspect import cleandoc
@@ -35,6 +37,34 @@ def test_starting_imports_nothing_heavy() -> None:
     assert not {"dagster", "pyspark", "pandera", "deltalake", "pyarrow", "pandas", "pydantic"} & set(
         done.stderr.split()
     )
+
+
+IMPORTED = """
+import sys, lakehouse.cli
+from typer.main import get_group
+for name in sys.argv[1:]:
+    get_group(lakehouse.cli.app).commands[name]
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_what_needs_no_dagster_does_not_import_it() -> None:
+    """Without it, every look at a table would wait for seconds."""
+    asked = ["sql", "tables", "history", "vacuum", "compact", "freshness", "reconcile", "report", "doctor", "dev"]
+    done = subprocess.run([sys.executable, "-c", IMPORTED, *asked], capture_output=True, text=True, check=True)
+    assert "dagster" not in done.stdout.split()
+
+
+def test_a_package_that_is_missing_is_said_and_doctor_tells_of_it(tmp_path: Path) -> None:
+    """Without it, the one command that others name as the remedy would end with a traceback."""
+    code = "import sys; sys.modules['deltalake'] = None; import lakehouse.cli; lakehouse.cli.main()"
+    environment = os.environ | {"LAKEHOUSE_ROOT": str(tmp_path)}
+    for command, ending in ((["vacuum"], 3), (["doctor", "--no-engine", "--json"], 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == ending, done.stderr
+    assert json.loads(done.stdout)
 
 
 def test_the_list_says_what_each_command_says_of_itself() -> None:

@@ -165,6 +165,17 @@ def test_a_killed_process_leaves_no_run_and_no_slot(instance: DagsterInstance) -
     assert close_abandoned_runs(instance) == []
 
 
+def test_a_process_that_ended_and_was_not_asked_how_is_gone(instance: DagsterInstance) -> None:
+    """Without it, its run would stay open for as long as a parent that takes no notice of it lives."""
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run = started(instance, module._identity(ended.pid))
+    assert close_abandoned_runs(instance) == []
+    ended.kill()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays listed
+    assert close_abandoned_runs(instance) == [run.run_id]
+    ended.communicate()
+
+
 def test_a_running_process_keeps_its_run(instance: DagsterInstance) -> None:
     run = started(instance, module._identity(os.getpid()))
     assert close_abandoned_runs(instance) == []

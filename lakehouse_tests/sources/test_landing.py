@@ -138,7 +138,7 @@ def test_a_source_says_how_its_files_are_called(patterns: tuple[str, ...], names
 def test_a_pattern_that_tells_no_day_is_refused(pattern: str) -> None:
     """Or not which: the message shows one that does."""
     with pytest.raises(ContractError, match=r"expected one day of %Y, %m and %d, got"):
-        _ = Landing("tills", "csv", ("a",), files=(pattern,)).names
+        Landing("tills", "csv", ("a",), files=(pattern,))
 
 
 Land = Callable[[Path], list[landing.Landed]]

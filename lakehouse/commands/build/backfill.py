@@ -15,7 +15,17 @@ from lakehouse.commands.build.backfills import Daemon, NoWait
 from lakehouse.commands.build.following import launch
 from lakehouse.commands.build.lookback import print_rewritten
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, FromDay, Selection, ToDay, console, print_json, say, table
+from lakehouse.commands.console import (
+    AsJson,
+    FromDay,
+    Selection,
+    ToDay,
+    console,
+    print_json,
+    quiet_warnings,
+    say,
+    table,
+)
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.errors import UsageError
@@ -59,7 +69,7 @@ Slices = Annotated[
         "--slices",
         min=1,
         metavar="N",
-        help="Stage heavy tables (those whose contract says slice_by) in N slices, one after the other: less memory, "
+        help="Stage heavy tables (their contract says layout.slice_by) in N slices, one after the other: less memory, "
         "and a killed build goes on with those that were staged. Other tables are built whole.",
         show_default=False,
     ),
@@ -131,6 +141,7 @@ def materialize(
     verbose: Verbose = False,
 ) -> None:
     """Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone."""
+    quiet_warnings()
     settings = get_settings()
     first, last = check_days(settings, first, last or first)
     way = _Way(Asked(force=force), as_json=as_json, verbose=verbose)
@@ -161,6 +172,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     inputs and code are left alone, so the same command again goes on where the last one ended. Every day is audited
     before it is published.
     """
+    quiet_warnings()
     settings, names = get_settings(), select_tables(selection)
     if slices > 1:
         _say_slices(names, slices)
@@ -188,7 +200,7 @@ def _say_slices(names: Sequence[str], slices: int) -> None:
     sliced = [name for name in names if tables()[name].layout.slice_by]
     whole = [name for name in names if name not in sliced]
     if not sliced:
-        raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no slice_by.")
+        raise UsageError(f"--slices: none of {', '.join(whole)} can be cut; their contracts have no layout.slice_by.")
     say(f"In {slices} slices: {', '.join(sliced)}." + (f" Built whole: {', '.join(whole)}." if whole else ""))
 
 

@@ -19,7 +19,6 @@ from lakehouse.contracts import Table
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
-from lakehouse.runs.running import run_stale
 from lakehouse.runs.selection import select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text
@@ -98,6 +97,8 @@ def apply(
     accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
     say(f"{rows} of {contract.id} are taken in.")
     names = select_tables(f"{contract.id}+")
+    from lakehouse.runs.running import run_stale
+
     report = run_stale(settings, names, only={contract.id: set(late)}, listener=Terminal(settings))
     if as_json:
         print_json(report.as_json())

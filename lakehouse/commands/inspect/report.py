@@ -15,7 +15,6 @@ from lakehouse.catalog import lake_without_engine
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import FromDay, Selection, ToDay, quiet_warnings, say
 from lakehouse.errors import UsageError
-from lakehouse.orchestration.instance import opened_instance
 from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import program
@@ -59,6 +58,8 @@ def report(
     with ExitStack() as stack:
         instance = None
         if (settings.dagster_home / "dagster.yaml").exists():
+            from lakehouse.orchestration.instance import opened_instance
+
             instance = stack.enter_context(opened_instance(settings))
         page = render(collect(lake_without_engine(settings), names, datetime.now(UTC), instance, (first, last)))
     if out == STDOUT:

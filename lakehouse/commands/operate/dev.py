@@ -19,7 +19,6 @@ from lakehouse import orchestration
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.errors import UsageError
-from lakehouse.orchestration.instance import opened_instance
 from lakehouse.settings import get_settings
 
 HOST = "127.0.0.1"
@@ -43,6 +42,8 @@ def dev(
         raise UsageError(
             f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
+    from lakehouse.orchestration.instance import opened_instance
+
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
     from lakehouse.report.serve import start

@@ -15,20 +15,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lakehouse.build.build import build
-from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.dev import HOST, is_free
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
-from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
-from lakehouse.sources.landing import put
 from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
-from lakehouse.spark.session import jars_dir, start
-from lakehouse.versions.upkeep import layouts, untidy
 
 MIN_PYTHON = (3, 11)
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
@@ -97,7 +91,8 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
-    yield _finding("tidy", lambda: _tidy(settings))
+    if needed[0].ok:  # else there is nothing to read logs with
+        yield _finding("tidy", lambda: _tidy(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
             found = _finding("engine", lambda: _engine(settings))
@@ -113,6 +108,11 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
 
 def _tidy(settings: Settings) -> str:
     """Small files and log entries of every table that was built."""
+    try:
+        from lakehouse.catalog import tables
+        from lakehouse.versions.upkeep import layouts, untidy
+    except ImportError as error:
+        raise ProblemError(str(error), "Install the locked versions: make setup") from None
     try:
         found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
     except LakehouseError as error:
@@ -168,6 +168,8 @@ def _shared_classes() -> str:
 
 
 def _jars(settings: Settings) -> str:
+    from lakehouse.spark.session import jars_dir
+
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -252,7 +254,11 @@ def _engine(settings: Settings) -> str:
 
 
 def _write_and_read(settings: Settings) -> str:
+    from lakehouse.build.build import build
     from lakehouse.commands.probe.bronze.probe import probe
+    from lakehouse.read.lake import Lake
+    from lakehouse.sources.landing import put
+    from lakehouse.spark.session import start
 
     lake = Lake(settings, {probe.id: probe}, lambda: start(settings))
     rows, day = 50, settings.first_day
