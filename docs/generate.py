@@ -186,7 +186,8 @@ def tables_page() -> str:
     lines = [
         "# Tables",
         "",
-        "These are the tables of the sample. `lakehouse tables` lists yours, and `lakehouse describe TABLE` shows one.",
+        "These are the tables that were in use when the site was built: as the repository comes, those of the sample.",
+        "`lakehouse tables` lists yours, and `lakehouse describe TABLE` shows one.",
         "Each table with row rules has a side table `…_quarantine`.",
         "",
         "| Table | One row is | Partition | Inputs | Owner |",
@@ -214,7 +215,7 @@ def _table(table: Table) -> Iterator[str]:
     from lakehouse.orchestration.checks import check_specs
 
     about = inspect.cleandoc(table.model.__doc__ or "")
-    yield from (f"## {table.id}", "", about, "", f"File: `lakehouse/{table.layer}/{table.name}.py`.", "")
+    yield from (f"## {table.id}", "", about, "", f"File: `{table.transform.__module__.replace('.', '/')}.py`.", "")
     policy = {
         "One row is": table.grain,
         "Owner": f"`{table.owner}`",
