@@ -141,7 +141,7 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Settings are environment variables. They may also stand in a `.env` file (copy `.env.example`), or in `lake.env`",
+        "Settings are environment variables. They may also be in a `.env` file (copy `.env.example`), or in `lake.env`",
         "under the root, where `make demo` writes the days of a new lake. An environment variable wins over `.env`, and",
         "`.env` wins over `lake.env`. All settings are checked when a process starts; an error names each wrong one.",
         "",
