@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,7 +141,7 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Settings are environment variables. They may also stand in a `.env` file (copy `.env.example`), or in `lake.env`",
+        "Settings are environment variables. They may also be in a `.env` file (copy `.env.example`), or in `lake.env`",
         "under the root, where `make demo` writes the days of a new lake. An environment variable wins over `.env`, and",
         "`.env` wins over `lake.env`. All settings are checked when a process starts; an error names each wrong one.",
         "",
@@ -186,7 +186,8 @@ def tables_page() -> str:
     lines = [
         "# Tables",
         "",
-        "These are the tables of the sample. `lakehouse tables` lists yours, and `lakehouse describe TABLE` shows one.",
+        "These are the tables that were in use when the site was built: as the repository comes, those of the sample.",
+        "`lakehouse tables` lists yours, and `lakehouse describe TABLE` shows one.",
         "Each table with row rules has a side table `…_quarantine`.",
         "",
         "| Table | One row is | Partition | Inputs | Owner |",
@@ -214,7 +215,7 @@ def _table(table: Table) -> Iterator[str]:
     from lakehouse.orchestration.checks import check_specs
 
     about = inspect.cleandoc(table.model.__doc__ or "")
-    yield from (f"## {table.id}", "", about, "", f"File: `lakehouse/{table.layer}/{table.name}.py`.", "")
+    yield from (f"## {table.id}", "", about, "", f"File: `{table.transform.__module__.replace('.', '/')}.py`.", "")
     policy = {
         "One row is": table.grain,
         "Owner": f"`{table.owner}`",
@@ -239,15 +240,53 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _span(span: timedelta) -> str:
-    hours = span.total_seconds() / 3600
-    return f"{hours / 24:g} days" if hours % 24 == 0 else f"{hours:g} hours"
+    minutes = span.total_seconds() / 60
+    for unit, size in (("day", 1440), ("hour", 60), ("minute", 1)):
+        if minutes % size == 0 and minutes >= size:
+            return f"{minutes / size:g} {unit}{'' if minutes == size else 's'}"
+    return f"{minutes:g} minutes"
 
 
 # --- words of a contract
 
+# Where each value is written, in the order of the page: a heading, what is said below it, and the classes.
+PARTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    (
+        "Inputs",
+        "Each parameter of the transform is an input: a table, landed files, or a table of a database.",
+        {
+            "Input": 'inputs={"orders": Input("silver.orders")}',
+            "Landing": 'inputs={"lines": Landing("tills", "csv", ("till", "sold_at", "amount"))}',
+            "Extract": 'inputs={"rows": Extract("orders", "orders", …)}',
+        },
+    ),
+    (
+        "Policy",
+        "The policy has five groups. Each has defaults, and a table file says only what differs.",
+        {
+            "Quality": 'quality=Quality(max_null_rate={"order_id": 0.05})',
+            "Volume": "quality=Quality(volume=Volume(max_ratio=10.0))",
+            "Anomalies": 'quality=Quality(profile=("amount",), anomalies=Anomalies())',
+            "Quarantine": "quarantine=Quarantine(max_share=0.4)",
+            "Freshness": "freshness=Freshness(within=timedelta(hours=12))",
+            "Privacy": 'privacy=Privacy(person=("user_id",))',
+            "Layout": "layout=Layout(files_per_day=4)",
+            "SliceBy": 'layout=Layout(slice_by=SliceBy(("user_id",)))',
+        },
+    ),
+    ("Event times", "", {"Clock": 'clock=Clock("event_time")'}),
+    (
+        "Figures",
+        "Figures of the business are counted as a day is published, and plotted on the asset and in the report.",
+        {"Sum": 'figures={"revenue": Sum("net_revenue", by="currency")}', "Count": 'figures={"users": Count()}'},
+    ),
+)
+# Written otherwise in a table file than a loaded table holds them.
+_SHORT = ("inputs", "partition_by", "reconciles", "lineage")
+
 
 def contract_page() -> str:
-    """What a table file can say: every declared class of `lakehouse.contracts` with its fields."""
+    """What a table file can say: the keywords of `@table`, and every class whose values they take."""
     from lakehouse import contracts
     from lakehouse.contracts import rules
 
@@ -255,8 +294,9 @@ def contract_page() -> str:
         "# Contract",
         "",
         "A table file declares a pandera model, a policy and a transform. [Add a table](../how-to/add-a-table.md) shows one.",
-        "This page lists every word of the policy. A wrong name, a missing column or a policy that does not fit is refused",
-        "when the file is loaded, with the name of the file.",
+        "This page lists every word that a table file may use. All of them are imported from `lakehouse.contracts`. Mistakes",
+        "(a wrong name, a missing column, a policy that does not fit) are reported when the tables are loaded, all at once,",
+        "each with file, line and word.",
         "",
         "## Row rules",
         "",
@@ -267,22 +307,72 @@ def contract_page() -> str:
         "|---|---|",
         *(f"| `{name}` | `<column>_{ending}` |" for name, (ending, _) in rules._FIELD_CHECKS.items()),  # noqa: SLF001
         "",
-        "A rule over several columns is a method with `@rule`. It returns a boolean column, and its name is the rule's name.",
-        "A row passes only where the expression is true; null is a failure.",
+        "`pa.Field` has short names for some: `eq`, `ne`, `gt`, `ge`, `lt` and `le` are the first six.",
+        "",
+        "A rule over several columns is a method with `@rule`. It returns a boolean column. Its name is the rule's name,",
+        "and its docstring is what people read. A row passes only where the expression is true; null is a failure.",
+        "",
+        *_keywords(contracts.table, contracts.Table),
+        "",
+        *_bronze(contracts.BronzeModel),
     ]
-    found = [getattr(contracts, name) for name in sorted(contracts.__all__)]
-    # A Rule is what a model compiles to; nobody declares one.
-    classes = [
-        each for each in found if inspect.isclass(each) and dataclasses.is_dataclass(each) and each.__name__ != "Rule"
-    ]
-    for each in sorted(classes, key=lambda c: c.__name__ != "Table"):
-        lines += ["", *_declared(each)]
+    values = {name for name in contracts.__all__ if dataclasses.is_dataclass(getattr(contracts, name))}
+    # A Table is what `@table` makes, a Rule what a model compiles to; nobody writes one.
+    if left_out := values - {"Table", "Rule"} - {name for _, _, written in PARTS for name in written}:
+        raise RuntimeError(f"docs/generate.py: PARTS has no place for {', '.join(sorted(left_out))}.")
+    for heading, about, written in PARTS:
+        lines += ["", f"## {heading}", *(["", about] if about else [])]
+        for name, example in written.items():
+            lines += ["", *_declared(getattr(contracts, name), example)]
     return "\n".join([*lines, ""])
 
 
-def _declared(made: type) -> Iterator[str]:
+def _keywords(declare: Callable[..., Any], made: type) -> Iterator[str]:
+    """The keywords of `@table`: defaults from its signature, meanings from the class that it makes."""
+    from lakehouse.contracts.code import POLICY
+    from lakehouse.contracts.declare import GROUPS
+
+    _, short = split_docstring(declare, "Args")
+    _, meanings = split_docstring(made)
+    yield from (
+        "## @table",
+        "",
+        "The keywords of `@table`. A column of an input is written as `parameter.column`, or as `column` alone if there is",
+        "one input. The last column says whether another value makes the published days",
+        "[stale](../explanation/stale-days.md).",
+        "",
+        "| Keyword | Default | Meaning | Stale |",
+        "|---|---|---|---|",
+    )
+    for name, each in inspect.signature(declare).parameters.items():
+        meaning = short[name] if name in _SHORT else meanings[name]
+        default = "required" if each.default is inspect.Parameter.empty else f"`{each.default!r}`"
+        if name in GROUPS:
+            group = GROUPS[name].__name__
+            default = f"[`{group}()`](#{_anchor(group)})"
+        elif default in ("`None`", "`()`"):
+            default = "none"
+        yield f"| `{name}` | {default} | {cell(meaning)} | {'no' if name in POLICY else 'yes'} |"
+
+
+def _bronze(model: Any) -> Iterator[str]:
+    columns = model.to_schema().columns
+    yield from (
+        "## BronzeModel",
+        "",
+        "The base of the model of a bronze table that reads landed files. It adds these columns:",
+        "",
+        "| Column | Type | Nulls | Meaning |",
+        "|---|---|---|---|",
+    )
+    for name, each in columns.items():
+        kind = each.dtype.type.simpleString()
+        yield f"| `{name}` | `{kind}` | {'yes' if each.nullable else 'no'} | {cell(each.description or '')} |"
+
+
+def _declared(made: type, example: str) -> Iterator[str]:
     about, meanings = split_docstring(made)
-    yield from (f"## {made.__name__}", "", paragraphs(about), "")
+    yield from (f"### {made.__name__}", "", paragraphs(about), "", "```python", example, "```", "")
     listed = dataclasses.fields(made)
     if meanings:
         yield from ("| Field | Default | Meaning |", "|---|---|---|")
@@ -291,9 +381,10 @@ def _declared(made: type) -> Iterator[str]:
         yield from ("| Field | Default |", "|---|---|", *(f"| `{each.name}` | {_default(each)} |" for each in listed))
 
 
-def split_docstring(made: type) -> tuple[str, dict[str, str]]:
-    """A class's docstring without its `Attributes:`, and the text of each attribute."""
-    about, _, listed = inspect.cleandoc(made.__doc__ or "").partition("\nAttributes:\n")
+def split_docstring(made: Any, heading: str = "Attributes") -> tuple[str, dict[str, str]]:
+    """A docstring without its `Attributes:` or `Args:`, and the text of each of them."""
+    about, _, listed = inspect.cleandoc(made.__doc__ or "").partition(f"\n{heading}:\n")
+    listed = listed.partition("\nRaises:\n")[0]
     meanings: dict[str, str] = {}
     for entry in re.split(r"\n(?=    \w[\w, ]*:)", f"\n{listed}"):
         names, _, text = entry.strip().partition(":")
@@ -302,10 +393,14 @@ def split_docstring(made: type) -> tuple[str, dict[str, str]]:
 
 
 def _default(each: Any) -> str:
-    if each.default is not dataclasses.MISSING:
-        shown = _span(each.default) if isinstance(each.default, timedelta) else repr(each.default)
-        return f"`{shown}`" if len(shown) <= 40 else "see the code"  # noqa: PLR2004 - of a table's column
-    return "none" if each.default_factory is not dataclasses.MISSING else "required"
+    if each.default is dataclasses.MISSING:
+        return "required" if each.default_factory is dataclasses.MISSING else "none"
+    if each.default in (None, (), ""):
+        return "none"
+    shown = _span(each.default) if isinstance(each.default, timedelta) else repr(each.default)
+    if len(shown) > 40 and isinstance(each.default, tuple):  # noqa: PLR2004 - of a table's column
+        return ", ".join(f"`{word}`" for word in each.default)
+    return f"`{shown}`"
 
 
 def _anchor(title: str) -> str:

@@ -18,6 +18,6 @@ def cell(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """What looks like a tag or an emphasis is shown as it is; pieces of code stay."""
-    parts = re.split(r"(`[^`]*`)", text.replace("\\[", "["))
-    return "".join(part if part.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
+    """What looks like a tag or an emphasis is shown as it is; pieces of code and `**words**` stay."""
+    parts = re.split(r"(`[^`]*`|\*\*\w+\*\*)", text.replace("\\[", "["))
+    return "".join(part if part.startswith(("`", "**")) else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
