@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakehouse_tests.benchmarks import PeakMemory, usage
+from lakehouse_tests.fixtures.jobs import spark_jobs
 from lakehouse_tests.sample.oracle import ISO_4217, ONLINE_RETAIL_COLUMNS
 
 EVENT_COLUMNS = (
@@ -382,12 +383,6 @@ def _in_days(column: str, days: Collection[date]) -> str:
         return f"{column} >= DATE'{first}' AND {column} <= DATE'{last}'"
     listed = ", ".join(f"DATE'{day}'" for day in sorted(set(days)))
     return f"{column} IN ({listed})"
-
-
-def spark_jobs(spark: SparkSession) -> int:
-    """Jobs that the session's context has started so far, Delta's own included."""
-    # The public status tracker forgets old jobs and those of another job group; the scheduler's counter does neither.
-    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

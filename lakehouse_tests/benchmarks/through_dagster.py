@@ -12,7 +12,7 @@ from pathlib import Path
 from dagster import EventLogEntry
 
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.benchmarks.plain import spark_jobs
+from lakehouse_tests.fixtures.jobs import spark_jobs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

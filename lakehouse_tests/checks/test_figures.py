@@ -17,8 +17,8 @@ from lakehouse.contracts import Count, Input, Sum, Table
 from lakehouse.orchestration.report import day_metadata
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import HISTORY, latest_records
-from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.jobs import spark_jobs
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(3)]

@@ -20,8 +20,8 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records import ops
 from lakehouse.records.history import HISTORY, latest_records, project_history, records
-from lakehouse_tests.benchmarks.plain import spark_jobs
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.jobs import spark_jobs
 from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(42)]
