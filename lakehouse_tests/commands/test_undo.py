@@ -190,7 +190,7 @@ def test_a_candidate_from_build_to_drop(copied: Path) -> None:
 def test_the_history_names_who_took_late_rows_in(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a decision that changes reported numbers would stand in the history as nobody's."""
     monkeypatch.setattr(late, "late_rows", lambda *_: {MONDAY: (1, TUESDAY)})  # a row that came on Tuesday
-    monkeypatch.setattr(late, "run_stale", lambda *_, **__: Report())
+    monkeypatch.setattr("lakehouse.runs.running.run_stale", lambda *_, **__: Report())
     table = next(each.id for each in tables().values() if each.allowed_lateness is not None and not each.landing)
     assert cli("late", "apply", table, "--reason", "agreed with finance").code == 0
     entry, *_ = cli("history", f"{table}_quarantine", "--json").json

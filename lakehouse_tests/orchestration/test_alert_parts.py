@@ -99,7 +99,7 @@ def test_a_receiver_that_does_not_answer_in_time_is_no_receiver(receiver: Receiv
     with pytest.raises(SinkError, match=r"no answer \(TimeoutError\)") as caught:
         WebhookSink(SecretStr(receiver.url()), {}, timeout=0.2, pause=0.01).send(MESSAGE)
     assert caught.value.passing
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 3 * receiver.delay, "it waited for the answers"
     assert len(receiver.posts) == 3
 
 
