@@ -36,10 +36,10 @@ demo: setup ## Land sample data and build every table; on your data: SOURCE=dir 
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
 
-# Three processes take file after file, for two cores, since some of them wait; beside them goes the browser, which is shown at
-# the end. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is told to keep no
+# Two processes take file after file; beside them goes the browser, which is shown at the end: three, for two cores, since much
+# of it waits. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is told to keep no
 # compiled files, each of the many processes would compile the whole package again.
-PROCESSES ?= 3
+PROCESSES ?= 2
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
 .PHONY: test
