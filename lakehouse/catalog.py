@@ -5,7 +5,6 @@ Either all tables are loaded or none: a mistake in one file is told with all oth
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -29,6 +28,7 @@ from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.session import start
+from lakehouse.texts import near
 
 
 @lru_cache(maxsize=1)
@@ -176,10 +176,9 @@ def get_landing(source: str) -> Landing:
     known = landings()
     if source in known:
         return known[source]
-    near = difflib.get_close_matches(source, known, n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    told = f"Sources: {', '.join(known)}." if known else "No table does."
-    raise UnknownTableError(f"No table reads landed files of {source!r}.{hint} {told}")
+    hint = near(source, known, most=1, alike=0.4)
+    sources = f"Sources: {', '.join(known)}." if known else "No table does."
+    raise UnknownTableError(f"No table reads landed files of {source!r}.{hint} {sources}")
 
 
 def get_table(name: str) -> Table:
@@ -195,8 +194,7 @@ def get_table(name: str) -> Table:
         roots = _roots(declared()[name])
         addresses = " and ".join(f"LAKEHOUSE_{source.upper()}_URL" for source in sorted(roots))
         raise UnknownTableError(f"{name} is not in use: set {addresses}, the address of the database it is taken from.")
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = near(name, known, alike=0.4)
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")
 
 
@@ -212,8 +210,12 @@ def lake_without_engine(settings: Settings) -> Lake:
 
 def above(known: Mapping[str, Table], name: str) -> set[str]:
     """Everything that a table reads, directly or not, by `layer.name`."""
-    parents = {each.table for each in known[name].upstream.values()}
-    return parents.union(*(above(known, each) for each in parents))
+    found, left = set[str](), [name]
+    while left:
+        new = {each.table for each in known[left.pop()].upstream.values()} - found
+        found |= new
+        left += new
+    return found
 
 
 def below(known: Mapping[str, Table], name: str) -> list[str]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 
 def days_between(first: date, last: date) -> list[date]:
     """Every day from first to last, both included."""
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+def is_between(day: date, first: date | None, last: date | None) -> bool:
+    """Whether a day is from first to last, both included; None: without that bound."""
+    return (first is None or first <= day) and (last is None or day <= last)
+
+
+def end_of(day: date) -> datetime:
+    """The moment at which a day is over, in UTC."""
+    return datetime.combine(day + timedelta(days=1), time(), UTC)
 
 
 def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:

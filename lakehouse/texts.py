@@ -20,9 +20,16 @@ def days_text(days: Iterable[date], most: int = 4) -> str:
     return ", ".join(shown) + (f", … ({len(spans) - most} more ranges)" if len(spans) > most else "")
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint at the names most like one that does not exist; empty where none is."""
-    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+def near(name: str, known: Iterable[str], *, most: int = 3, alike: float = 0.5) -> str:
+    """A hint at the names most like one that does not exist; empty where none is.
+
+    Args:
+        name: what was asked for.
+        known: the names that exist.
+        most: names in the hint.
+        alike: from 0 to 1, how like it a name must be (`difflib`'s cutoff).
+    """
+    found = difflib.get_close_matches(name, list(known), n=most, cutoff=alike)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 

@@ -13,7 +13,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
+from lakehouse.days import end_of
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -144,7 +145,7 @@ def _landed(table: Table, day: date, off: Sequence[StagedFile], lines: Mapping[s
                 late[landing.producer_of(path)][days] += rows
         elif landing.time is not None:
             for path, text in _pairs(file.path, landing.time):
-                ahead[landing.producer_of(path)].append(_seconds_after(_end(day), text))
+                ahead[landing.producer_of(path)].append(_seconds_after(end_of(day), text))
     found: dict[str, dict[str, int]] = {}
     for producer in sorted({*lines, *late, *ahead}):
         rows, over, days_late = lines.get(producer, 0), ahead[producer], late[producer]
@@ -175,7 +176,7 @@ def _impossible(
     """
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     ahead: dict[str, array[float]] = defaultdict(lambda: array("d"))
-    end = int(_end(day).timestamp())
+    end = int(end_of(day).timestamp())
     for file in files:
         for rules, path, micros in _broken(file.path, clock, day):
             kind = _kind_of(clock, rules)
@@ -235,10 +236,6 @@ def _seconds_after(end: datetime, text: str) -> float:
     except ValueError:
         return 0.0
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - end).total_seconds()
-
-
-def _end(day: date) -> datetime:
-    return datetime.combine(day + timedelta(days=1), time(), UTC)
 
 
 def _spread(name: str, seconds: array[float]) -> dict[str, int]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from lakehouse.checks.anomalies import baselines
 from lakehouse.contracts import Table
-from lakehouse.days import days_between
+from lakehouse.days import days_between, end_of
 from lakehouse.records.history import DayRecord, records
 
 BUDGET_DAYS = 30
@@ -103,7 +103,7 @@ def judge(
         back: days before it that are judged.
     """
     if last_day is not None:
-        now = min(now, _end(last_day) + table.freshness.within)
+        now = min(now, end_of(last_day) + table.freshness.within)
     due = _due(now, table.freshness.within)
     by_day: dict[date, list[DayRecord]] = {}
     for each in kept:
@@ -126,7 +126,7 @@ def judge(
         due=due,
         met=state[due].complete_at is not None,
         newest=newest,
-        behind=None if newest is None else now - _end(newest),
+        behind=None if newest is None else now - end_of(newest),
         days=days,
         judged=sorted(judged),
         missed=sorted(day for day in judged if not _in_time(state[day], table.freshness.within)),
@@ -144,15 +144,11 @@ def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known
 
 
 def _in_time(day: DayFreshness, within: timedelta) -> bool:
-    return day.complete_at is not None and day.complete_at <= _end(day.day) + within
+    return day.complete_at is not None and day.complete_at <= end_of(day.day) + within
 
 
 def _due(now: datetime, within: timedelta) -> date:
     return (now - within).date() - timedelta(days=1)
-
-
-def _end(day: date) -> datetime:
-    return datetime.combine(day + timedelta(days=1), time(), UTC)
 
 
 def _hours(span: timedelta) -> str:

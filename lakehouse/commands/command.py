@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import typer
@@ -30,6 +31,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        _quiet_warnings()
         try:
             with because(self._told(ctx)):
                 return super().invoke(ctx)
@@ -54,6 +56,12 @@ class Command(TyperCommand):
             step = step.parent
         flags = [each.opts[0] for each in self.params if getattr(each, "is_flag", False) and ctx.params.get(each.name)]
         return " ".join(["lakehouse", *path, *flags])
+
+
+def _quiet_warnings() -> None:
+    """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
+    warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
+    warnings.filterwarnings("ignore", message=r"(?s).*supersed")
 
 
 def exit_code(error: LakehouseError) -> int:

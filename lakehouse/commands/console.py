@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,21 +129,15 @@ def cell(value: Any) -> Text:
     return Text(str(value))
 
 
-def quiet_warnings() -> None:
-    """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
-    warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
-    warnings.filterwarnings("ignore", message=r"(?s).*supersed")
-
-
 @dataclass(frozen=True)
-class Terminal:
+class OwnTerminal:
     """The terminal as it was before an engine's output was led away from it; None where there is none."""
 
     progress: Console | None
 
 
 @contextmanager
-def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterator[Terminal]:
+def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterator[OwnTerminal]:
     """Lead what the engine and Dagster print (the JVM's warnings, step output) into `<root>/logs/engine.log`.
 
     It is done on file descriptors, because the JVM inherits those. Standard output stays clean for data and the
@@ -166,7 +159,7 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
             os.dup2(log, 2)
             os.close(log)
         os.dup2(2, 1)
-        yield Terminal(Console(file=own, force_terminal=True) if own and not verbose else None)
+        yield OwnTerminal(Console(file=own, force_terminal=True) if own and not verbose else None)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
+from lakehouse.days import is_between
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import DayRecord, latest_records
 from lakehouse.sources.landing import landing_files
@@ -174,11 +175,10 @@ def _within(link: Link, first: date | None, last: date | None) -> Link:
     if link.together:  # its days cannot be looked at one by one
         return link
 
-    def inside(day: date) -> bool:
-        return (first is None or first <= day) and (last is None or day <= last)
-
-    days = {day: balance for day, balance in link.days.items() if inside(day)}
-    return Link(link.source, link.target, link.measure, days, tuple(day for day in link.unknown if inside(day)))
+    days = {day: balance for day, balance in link.days.items() if is_between(day, first, last)}
+    return Link(
+        link.source, link.target, link.measure, days, tuple(day for day in link.unknown if is_between(day, first, last))
+    )
 
 
 def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list[str]:

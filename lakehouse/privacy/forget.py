@@ -230,9 +230,8 @@ def _purge(root: Path, contracts: Mapping[str, Table], person: Person, older_tha
     for path in delta_tables(root):
         contract = table_of(root, path, contracts)
         if contract is not None and path.name == contract.name:
-            project_history(
-                root, open_snapshot(path), contract.id
-            )  # what the entries say of days is kept before they go
+            # What the entries say of days is kept before they go.
+            project_history(root, open_snapshot(path), contract.id)
     store.delete_tree(index_folder(root))  # it knows keys of files that are gone
     purged = [purge(path, person, older_than) for path in delta_tables(root)]
     return sum(files for files, _ in purged), sum(entries for _, entries in purged)

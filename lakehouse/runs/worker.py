@@ -45,11 +45,6 @@ class Worker:
             start_new_session=True,
         )
 
-    @property
-    def process_id(self) -> int:
-        """The worker's, which is that of its session too."""
-        return self._process.pid
-
     def ended(self) -> str | None:
         """How it ended, in words; None while it runs."""
         code = self._process.poll()

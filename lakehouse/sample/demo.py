@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import FromDay, ToDay, console, quiet_warnings, say, table
+from lakehouse.commands.console import FromDay, ToDay, console, say, table
 from lakehouse.days import contiguous
 from lakehouse.errors import SourceError, UsageError
 from lakehouse.orchestration.pieces import Piece
@@ -51,7 +51,6 @@ def demo(
     The sample is made up: retail lines and web-shop events, with a believable share of faults.
     """
     settings = get_settings()
-    quiet_warnings()
     first, last = _land(settings, source, first, last)
     settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
@@ -152,8 +151,9 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
 
 
 def _show_quarantine(settings: Settings, first: date, last: date) -> None:
+    from lakehouse.build.recompute import place
     from lakehouse.catalog import tables
-    from lakehouse.commands.inspect.quarantine import depth, offending, origin
+    from lakehouse.commands.inspect.quarantine import depth, offending
     from lakehouse.delta.staged import FAILED_RULES
     from lakehouse.quarantine.aside import shown_rows
 
@@ -177,7 +177,7 @@ def _show_quarantine(settings: Settings, first: date, last: date) -> None:
             )
         )
         told = dict.fromkeys(
-            (row[FAILED_RULES], offending(contract, row), origin(row))
+            (row[FAILED_RULES], offending(contract, row), place(row))
             for rule, *_ in listed[:TOP]
             for row in shown_rows(settings.root, contract, days=days, rule=rule, limit=1)
         )

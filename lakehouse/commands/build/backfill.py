@@ -22,7 +22,6 @@ from lakehouse.commands.console import (
     ToDay,
     console,
     print_json,
-    quiet_warnings,
     say,
     table,
 )
@@ -141,7 +140,6 @@ def materialize(
     verbose: Verbose = False,
 ) -> None:
     """Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone."""
-    quiet_warnings()
     settings = get_settings()
     first, last = check_days(settings, first, last or first)
     way = _Way(Asked(force=force), as_json=as_json, verbose=verbose)
@@ -172,7 +170,6 @@ def backfill(  # noqa: PLR0913 - a command's options
     inputs and code are left alone, so the same command again goes on where the last one ended. Every day is audited
     before it is published.
     """
-    quiet_warnings()
     settings, names = get_settings(), select_tables(selection)
     if slices > 1:
         _say_slices(names, slices)

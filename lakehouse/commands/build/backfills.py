@@ -11,7 +11,7 @@ from dagster._core.execution.backfill import PartitionBackfill
 
 from lakehouse.commands.build.following import started
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.errors import UsageError
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration.backfills import (
@@ -66,7 +66,6 @@ def add_to(app: typer.Typer) -> None:
 def list_(*, as_json: AsJson = False) -> None:
     """The newest backfills: their state, days, and how many of them are done."""
     settings = get_settings()
-    quiet_warnings()
     if not _has_state(settings):
         found = []
     else:
@@ -98,7 +97,6 @@ def list_(*, as_json: AsJson = False) -> None:
 def show(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """How far a backfill is, table by table; its runs; its failed days with their reasons."""
     settings = get_settings()
-    quiet_warnings()
     with opened_instance(settings) as instance:
         watch = Watch(instance, _chosen(instance, backfill_id).backfill_id)
         watch.look()
@@ -127,7 +125,6 @@ def resume(backfill_id: Id, *, as_json: AsJson = False) -> None:
 def cancel(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """End a backfill for good, together with its runs; what is published stays. The daemon does it within a minute."""
     settings = get_settings()
-    quiet_warnings()
     with opened_instance(settings) as instance:
         chosen = _unfinished(instance, backfill_id)
         backfills.cancel(instance, chosen.backfill_id)
@@ -141,7 +138,6 @@ def cancel(backfill_id: Id, *, as_json: AsJson = False) -> None:
 def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) -> None:
     """Build what a backfill that is over was to build and has not: failed days, what waits for them, cancelled ones."""
     settings = get_settings()
-    quiet_warnings()
     with opened_instance(settings) as instance:
         chosen = _chosen(instance, backfill_id)
         if not is_over(chosen):
@@ -158,7 +154,6 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
 
 def _set_paused(backfill_id: str, paused: bool, as_json: bool) -> None:
     settings = get_settings()
-    quiet_warnings()
     with opened_instance(settings) as instance:
         chosen = _unfinished(instance, backfill_id)
         if paused and not holds_paused_runs(instance):

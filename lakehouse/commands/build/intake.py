@@ -13,7 +13,7 @@ from lakehouse.build.result import BuildResult
 from lakehouse.build.touched import stale_days
 from lakehouse.catalog import get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.contracts import Table
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.read.lake import Lake
@@ -53,7 +53,6 @@ def intake(
     if not chosen:
         raise UsageError("No table is taken from a database: none of their addresses is set (LAKEHOUSE_ORDERS_URL).")
     settings = get_settings()
-    quiet_warnings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)

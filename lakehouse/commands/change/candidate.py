@@ -21,7 +21,6 @@ from lakehouse.commands.console import (
     console,
     engine_output_aside,
     print_json,
-    quiet_warnings,
     say,
     table,
 )
@@ -70,7 +69,6 @@ def build(name: Name, first: FromDay = None, last: ToDay = None, *, as_json: AsJ
     with 1. Days that are built from the same inputs and code already are left alone.
     """
     settings = get_settings()
-    quiet_warnings()
     contract = get_table(name)
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
@@ -121,7 +119,6 @@ def compare(
     Ends with 1 if they differ. Personal data is compared, and never shown.
     """
     settings = get_settings()
-    quiet_warnings()
     contract = get_table(name)
     candidate = open_candidate(lake_with_engine(settings), contract)
     if not candidate.days:
@@ -204,7 +201,6 @@ def swap(
     The candidate stays until it is dropped, and the table's version before can be restored: that swaps back.
     """
     settings = get_settings()
-    quiet_warnings()
     contract = get_table(name)
     done = swap_tables(lake_without_engine(settings), contract, by=operator(), reason=reason, force=force)
     stale = stale_downstream(settings, contract.id)

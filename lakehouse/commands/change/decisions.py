@@ -12,7 +12,7 @@ from lakehouse.build.touched import stale_days
 from lakehouse.catalog import below, tables
 from lakehouse.commands.build.backfill import Verbose
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import (
     CodeOption,
     DayOption,
@@ -88,7 +88,6 @@ def replay(
     would come out the same: it is not built, so that a second replay changes nothing.
     """
     settings, contract = get_settings(), chosen_table(name)
-    quiet_warnings()
     wanted = wanted_rows(contract, rule, day, code)
     lake = Lake(settings, tables(), _no_engine)
     plan = plan_replay(lake, contract, wanted, force=force)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, print_json, quiet_warnings, say
+from lakehouse.commands.console import AsJson, print_json, say
 from lakehouse.commands.progress import Terminal
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.runs.running import close_abandoned, run_stale
@@ -50,7 +50,6 @@ def forget(
     from lakehouse.privacy.forget import forget as forget_person
 
     settings, contracts = get_settings(), tables()
-    quiet_warnings()
     try:
         who = subject(settings, contracts, user, emails or ())
     except NobodyError as error:

@@ -12,10 +12,11 @@ from lakehouse.build.late import accept, late_rows
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.checks.statistics import lateness, percentile
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.contracts import Table
+from lakehouse.days import is_between
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -50,7 +51,7 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
     lake = lake_without_engine(get_settings())
     found = [_lateness(lake, each, first, last) for each in lake.tables.values() if each.landing]
     late = {
-        each.id: {day: n for day, (n, _) in late_rows(lake, each).items() if _inside(day, first, last)}
+        each.id: {day: n for day, (n, _) in late_rows(lake, each).items() if is_between(day, first, last)}
         for each in lake.tables.values()
         if each.allowed_lateness is not None and not each.landing
     }
@@ -80,13 +81,12 @@ def apply(
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
     settings, contract = get_settings(), get_table(name)
-    quiet_warnings()
     if contract.allowed_lateness is None or contract.landing:
         raise UsageError(f"{contract.id} allows any lateness: its contract sets no allowed_lateness.")
     if not reason.strip():
         raise UsageError("A reason is needed: reported numbers will change.")
     lake = lake_without_engine(settings)
-    late = {day: each for day, each in late_rows(lake, contract).items() if _inside(day, first, last)}
+    late = {day: each for day, each in late_rows(lake, contract).items() if is_between(day, first, last)}
     rows = counted(sum(n for n, _ in late.values()), "late row")
     if not late or dry_run:
         say(f"{rows} of {contract.id} would be taken in." if late else f"No row of {contract.id} waits for being late.")
@@ -110,14 +110,10 @@ def apply(
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
     together: Counter[int] = Counter()
     for day, record in latest_records(lake.settings.root, contract.id).items():
-        if _inside(day, first, last):
+        if is_between(day, first, last):
             kept = record.figures.get("event_days", {})
             together += lateness(day, {date.fromisoformat(text): rows for text, rows in kept.items()})
     found: dict[str, Any] = {"table": contract.id, "rows": together.total()}
     found["earlier"] = sum(n for days, n in together.items() if days > 0)
     found["ahead"] = sum(n for days, n in together.items() if days < 0)
     return found | {name: percentile(together, share) for name, share in SHARES.items()}
-
-
-def _inside(day: date, first: date | None, last: date | None) -> bool:
-    return (first is None or first <= day) and (last is None or day <= last)

@@ -11,7 +11,7 @@ import typer
 
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.days import days_between
 from lakehouse.delta.log import TableVersion, versions
 from lakehouse.errors import UsageError
@@ -23,7 +23,7 @@ from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
 from lakehouse.versions.moments import parse_moment, version_at
 from lakehouse.versions.restore import Restore, plan_restore
-from lakehouse.versions.restore import restore as carry_out
+from lakehouse.versions.restore import restore as restore_table
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
@@ -127,7 +127,6 @@ def restore(
     engine. Says which days of which tables are stale afterwards.
     """
     settings = get_settings()
-    quiet_warnings()
     contract = get_table(name)
     lake = lake_without_engine(settings)
     newest = lake.snapshot(contract.id)
@@ -138,7 +137,7 @@ def restore(
     plan = plan_restore(lake, contract, chosen, days)
     done = plan
     if not dry_run:
-        done = carry_out(lake, plan, by=operator(), reason=reason)
+        done = restore_table(lake, plan, by=operator(), reason=reason)
     stale = {} if dry_run else stale_downstream(settings, contract.id)
     if as_json:
         print_json({**_restored(done), "dry_run": dry_run, "stale": stale})

@@ -161,8 +161,3 @@ def offending(contract: Table, row: Mapping[str, Any]) -> str:
     """The values that a row's broken rules speak of, as far as the rules' names say."""
     named = [c for c in contract.columns if c in row and c in row[FAILED_RULES]]
     return ", ".join(f"{c}={'null' if row[c] is None else row[c]}" for c in named) or str(row.get("_error") or "")
-
-
-def origin(row: Mapping[str, Any]) -> str:
-    """The file and line a row came from."""
-    return f"{row.get('_source_file') or 'unknown'}:{row.get('_source_row') or '?'}"

@@ -19,7 +19,6 @@ from lakehouse.commands.console import (
     console,
     engine_output_aside,
     print_json,
-    quiet_warnings,
     say,
     table,
 )
@@ -58,7 +57,6 @@ def reconcile(
     Reads landed files, logs and kept figures, no table. Exit code 1 where a day does not add up.
     """
     settings = get_settings()
-    quiet_warnings()
     in_order(first, last)
     lake = lake_without_engine(settings)
     links = links_of(lake, [lake.table(name) for name in select_tables(selection)], first, last)

@@ -13,7 +13,7 @@ import typer
 
 from lakehouse.catalog import lake_without_engine
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import FromDay, Selection, ToDay, quiet_warnings, say
+from lakehouse.commands.console import FromDay, Selection, ToDay, say
 from lakehouse.errors import UsageError
 from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
@@ -51,7 +51,6 @@ def report(
 
     settings = get_settings()
     in_order(first, last)
-    quiet_warnings()
     names = select_tables(selection)
     if out is None and not settings.root.is_dir():
         raise UsageError(f"There is no lakehouse in {settings.root}. Make one: {program()} demo; or say --out FILE.")

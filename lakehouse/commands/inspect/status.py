@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, Selection, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.report.states import Status, table_states
 from lakehouse.runs.selection import select_tables
 from lakehouse.settings import Settings, get_settings
@@ -37,7 +37,6 @@ def status(
 ) -> None:
     """Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth."""
     settings = get_settings()
-    quiet_warnings()
     found = table_states(settings, select_tables(selection))
     if as_json:
         print_json([asdict(each) for each in found])

@@ -8,7 +8,7 @@ import typer
 
 from lakehouse.catalog import get_table
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, Selection, console, print_json, quiet_warnings, say, table
+from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.delta.maintenance import Compacted, Layout, RetentionError, check_retention
 from lakehouse.delta.maintenance import compact as compact_table
 from lakehouse.delta.maintenance import vacuum as vacuum_table
@@ -57,7 +57,6 @@ def vacuum(
     tables of the lakehouse about itself too (`ops.…`).
     """
     settings = get_settings()
-    quiet_warnings()
     promised = settings.undo_days * 24.0
     hours = promised if hours is None else hours
     try:
@@ -88,7 +87,6 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
     Quarantines are compacted with their tables, and without --select the tables of the lakehouse about itself too.
     """
     settings = get_settings()
-    quiet_warnings()
     done: dict[str, Compacted] = {}
     lost: dict[str, str] = {}
     for name, layout in _layouts(settings, selection).items():
