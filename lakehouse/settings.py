@@ -51,6 +51,14 @@ class Settings(BaseSettings):
     backfill_days: int = Field(
         0, ge=0, description="Most days in one run of a backfill that Dagster's daemon runs; 0: the whole range"
     )
+    engine_minutes: float = Field(
+        0.0,
+        ge=0,
+        description="Minutes that a warm local engine waits for its next user; 0: an engine in each process",
+    )
+    engine_dir: Path | None = Field(
+        None, description="Folder of warm engines, which lakehouses may share; empty: engine, under the root"
+    )
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     last_day: date | None = Field(
@@ -90,6 +98,11 @@ class Settings(BaseSettings):
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
+
+    @field_validator("engine_dir")
+    @classmethod
+    def _found_from_everywhere(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("root")
     @classmethod

@@ -168,7 +168,7 @@ def _shared_classes() -> str:
 
 
 def _jars(settings: Settings) -> str:
-    from lakehouse.spark.session import jars_dir
+    from lakehouse.spark.config import jars_dir
 
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
