@@ -25,7 +25,7 @@ from lakehouse.spark.place import GENTLY, Address, Place
 
 LOOK = 0.5  # seconds between two looks at who uses it
 ASK = 20.0  # seconds between two questions whether it still answers
-PATIENCE = 60.0  # seconds it has for an answer; without three in a row it is broken
+PATIENCE = 30.0  # seconds it has for an answer; without three in a row, it is broken
 OLDEST = 12 * 3600.0  # seconds after which it ends as soon as nobody uses it: whatever has piled up in it goes
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name of a variable; a command line is read by everybody
 OUT_OF_MEMORY = 3  # how a JVM ends that was told to exit when it has no memory left
@@ -122,7 +122,7 @@ class _Keeper:
                 used = now
             if not self._place.leases.is_dir():
                 return "its folder is gone"
-            if self._place.users():
+            if any(lease.works for lease in self._place.users()):
                 used = now
             elif (idle := self._idle(now - used, now - began)) is not None:
                 return idle
@@ -137,7 +137,8 @@ class _Keeper:
         if unused < self._idle_seconds and age < OLDEST:
             return None
         with self._place.door():
-            if self._place.users():
+            users = self._place.users()
+            if any(lease.works for lease in users) or (users and age < OLDEST):
                 return None
             self._place.withdraw()
         return f"nobody has used it for {unused:.0f} s"

@@ -63,11 +63,13 @@ class Lease:
     Attributes:
         session: of Spark Connect, which is closed when the lease ends.
         pid: of the process.
+        works: it computes; else it only wants the engine to be there, as `lakehouse dev` does.
         until: the engine is to end with this lease, as far as nobody else uses it.
     """
 
     session: str
     pid: int
+    works: bool = True
     until: bool = False
 
 
@@ -124,13 +126,19 @@ class Place:
             return Address(**found)
         return None
 
-    def lease(self, session: str, *, until: bool = False, inheritable: bool = False) -> int:
-        """Take a lease, to be held by the returned descriptor; call it behind the door."""
+    def lease(self, session: str, *, works: bool = True, until: bool = False) -> int:
+        """Take a lease, held by the returned descriptor; call it behind the door.
+
+        Args:
+            session: of Spark Connect, a UUID.
+            works: it is for computing; else it lasts also where this process becomes another program.
+            until: the engine is to end with it.
+        """
         draft = self.folder / f".{secrets.token_hex(8)}"
         descriptor = _locked(draft)
         assert descriptor is not None
-        os.write(descriptor, json.dumps(asdict(Lease(session, os.getpid(), until))).encode())
-        os.set_inheritable(descriptor, inheritable)
+        os.write(descriptor, json.dumps(asdict(Lease(session, os.getpid(), works, until))).encode())
+        os.set_inheritable(descriptor, not works)
         draft.rename(self.leases / session)  # locked before anybody can see it
         return descriptor
 

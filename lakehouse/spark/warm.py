@@ -104,11 +104,10 @@ def join(settings: Settings) -> SparkSession:
             joined = _joined[place.folder.name] = _use(settings, config, place)
             try:
                 joined.spark.version  # noqa: B018  # it answers, and to this token
-            except Exception as error:
+            except EngineLostError:  # it ended just now; if it does not answer, its keeper ends it
                 leave()
                 if last:
-                    raise _failed(place, str(error).splitlines()[0]) from error
-                place.end()
+                    raise
             else:
                 break
         return joined.spark  # type: ignore[no-any-return]
@@ -130,12 +129,13 @@ def leave() -> None:
 atexit.register(leave)
 
 
-def begin(settings: Settings, *, until_end: bool = False) -> Place:
+def begin(settings: Settings, *, hold: bool = False) -> Place:
     """Let the engine start, if there is none, without waiting for it.
 
     Args:
         settings: which engine, and for how long it stays unused.
-        until_end: an engine that starts by this ends with this process, also where it becomes another program.
+        hold: it stays for as long as this process is there, also where that becomes another program; if it starts by
+            this, it ends with it.
 
     Raises:
         EngineError: where nothing can be started.
@@ -144,10 +144,10 @@ def begin(settings: Settings, *, until_end: bool = False) -> Place:
     config = spark_config(settings)
     place = _place(settings, config)
     with place.door():
-        if not place.is_alive():
+        if missing := not place.is_alive():
             _launch(settings, config, place)
-            if until_end:
-                place.lease(str(uuid.uuid4()), until=True, inheritable=True)
+        if hold:
+            place.lease(str(uuid.uuid4()), works=False, until=missing)
     return place
 
 
