@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ class Orders:
 
 class _Keeper:
     def __init__(self, orders: Orders) -> None:
-        self._orders, self._place = orders, Place(Path(orders.folder))
+        self._orders, self._place = orders, Place(Path(orders.folder), Path(orders.log))
         self._idle_seconds = orders.idle_seconds
         self._ended = threading.Event()
         self._unanswered = 0
@@ -82,8 +83,8 @@ class _Keeper:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._ended.set())
         os.environ[TOKEN] = token = secrets.token_urlsafe(32)
-        port = _free_port()
-        session = _session(self._orders, port)
+        port = free_port()
+        session = served(self._orders.config, Path(self._orders.folder), port)
         from lakehouse.spark.wire import Wire
 
         self._wire = Wire(port, token)
@@ -158,18 +159,24 @@ class _Keeper:
         return self._unanswered < 3  # noqa: PLR2004
 
 
-def _session(orders: Orders, port: int) -> Any:
-    """The session that the JVM is started with; those of users are made by the server, each for itself."""
+def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
+    """Start an engine with a server in this process: its first session; those of users are made by the server.
+
+    Args:
+        settings: of the engine.
+        folder: of its files.
+        port: of the server.
+    """
     from pyspark.sql import SparkSession
 
     from lakehouse.spark.rows import check_session
 
-    pools = Path(orders.folder) / "pools.xml"
+    pools = folder / "pools.xml"
     pools.write_text(_POOLS)
-    given = {**_SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **orders.config}
+    given = {**_SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **settings}
     config = {
         **given,
-        "spark.sql.warehouse.dir": str(Path(orders.folder) / "warehouse"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",
@@ -193,7 +200,8 @@ def _child() -> int | None:
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -206,7 +214,7 @@ def _say(text: str) -> None:
 def main() -> None:
     """Take the orders from standard input, leave who started this behind, and keep the engine."""
     orders = Orders(**json.load(sys.stdin))
-    place = Place(Path(orders.folder))
+    place = Place(Path(orders.folder), Path(orders.log))
     if not place.be_alive():
         _say("is kept by another process already")
         return

@@ -74,10 +74,15 @@ class Lease:
 
 
 class Place:
-    """The folder of one engine."""
+    """The folder of one engine.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: named by all that the engine is started with.
+        log: file of what it and its keeper print.
+    """
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder, self.log = folder, log
         self._address, self._alive, self._door = folder / "engine.json", folder / "alive", folder / "door"
         self.leases = folder / "leases"
 

@@ -43,8 +43,9 @@ _HANDED_ON = (
     "PYTHONPATH", "TZ", "TMPDIR", "LANG", "LC_ALL", "KRB5_CONFIG",
 )  # fmt: skip
 _FAMILIES = ("AWS_", "GOOGLE_", "AZURE_")
-# What this process has told itself about its session is not for an engine's.
-_NOT_FOR_IT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE", TOKEN)
+# What this process has told itself about its session; and settings and secrets of one user of the engine.
+_NOT_FOR_IT = {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE", TOKEN}
+_NOR_THESE = ("LAKEHOUSE_", "DAGSTER_")
 
 _LOCK = threading.RLock()
 
@@ -95,7 +96,7 @@ def join(settings: Settings) -> SparkSession:
     """
     config = spark_config(settings)
     with _LOCK:
-        place = _place(settings, config)
+        place = _prepared(settings, config)
         here = _joined.get(place.folder.name)
         if here is not None and here.is_there():
             return here.spark  # type: ignore[no-any-return]
@@ -142,7 +143,7 @@ def begin(settings: Settings, *, hold: bool = False) -> Place:
         SettingsError: where the user's settings decide rows.
     """
     config = spark_config(settings)
-    place = _place(settings, config)
+    place = _prepared(settings, config)
     with place.door():
         if missing := not place.is_alive():
             _launch(settings, config, place)
@@ -170,7 +171,8 @@ def wait(place: Place) -> Address:
 
 def places(settings: Settings) -> list[Place]:
     """The folders of all engines of this lakehouse that are on."""
-    return [place for each in sorted(engines(settings).glob("*/alive")) if (place := Place(each.parent)).is_alive()]
+    found = [_place(settings, each.parent.name) for each in sorted(engines(settings).glob("*/alive"))]
+    return [place for place in found if place.is_alive()]
 
 
 def engines(settings: Settings) -> Path:
@@ -180,12 +182,7 @@ def engines(settings: Settings) -> Path:
 
 def place_of(settings: Settings) -> Place:
     """Where the engine of the settings is, or would be."""
-    return _place(settings, spark_config(settings))
-
-
-def log_of(place: Place) -> Path:
-    """What the engine and its keeper print."""
-    return place.folder.parent.parent / "logs" / f"engine-{place.folder.name}.log"
+    return _place(settings, _fingerprint(spark_config(settings)))
 
 
 def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined:
@@ -207,7 +204,7 @@ def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined
 
 def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None:
     """Start a keeper, behind the door; it leaves this process at once, and starts the engine."""
-    log = log_of(place)
+    log = place.log
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
@@ -217,22 +214,32 @@ def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None
         started = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", keeper.__name__],
             input=json.dumps(asdict(orders)).encode(), stdout=output, stderr=output, check=False,
-            cwd=place.folder, env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT},
+            cwd=place.folder, env=_environment(),
         )  # fmt: skip
     if started.returncode:
         raise _failed(place, f"its keeper ended with {started.returncode}")
 
 
+def _environment() -> dict[str, str]:
+    found = os.environ.items()
+    return {name: value for name, value in found if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
+
+
 def _failed(place: Place, why: str) -> EngineError:
-    log = log_of(place)
+    log = place.log
     return EngineError(
         f"The warm engine did not start: {why}. Its log is {log}; `lakehouse doctor` checks Java, jars and the engine "
         "one by one. With LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
     )
 
 
-def _place(settings: Settings, config: Mapping[str, str]) -> Place:
-    place = Place(engines(settings) / _fingerprint(config))
+def _place(settings: Settings, name: str) -> Place:
+    logs = (settings.engine_dir or settings.root) / "logs"
+    return Place(engines(settings) / name, logs / f"engine-{name}.log")
+
+
+def _prepared(settings: Settings, config: Mapping[str, str]) -> Place:
+    place = _place(settings, _fingerprint(config))
     place.prepare()
     return place
 

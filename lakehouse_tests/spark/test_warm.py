@@ -165,7 +165,7 @@ def test_stop_ends_an_engine_with_all_it_started(engines: Engines) -> None:
 
 def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
     """Without it, the process that has a dead keeper's id today would be taken for it, and killed."""
-    place = Place(tmp_path / "engine")
+    place = Place(tmp_path / "engine", tmp_path / "log")
     place.prepare()
     (place.folder / "alive").write_text(json.dumps({"pid": os.getpid()}))
     (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
@@ -175,10 +175,10 @@ def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
 
 def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
     """Without it, a killed process would keep an engine for ever, or its session would."""
-    place = Place(tmp_path / "engine")
+    place = Place(tmp_path / "engine", tmp_path / "log")
     place.prepare()
     code = "import sys, time; from pathlib import Path; from lakehouse.spark.place import Place; "
-    code += f"held = Place(Path({str(place.folder)!r})).lease('a session'); print('held', flush=True); time.sleep(600)"
+    code += f"held = Place(Path({str(place.folder)!r}), Path('log')).lease('a session'); print('held', flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     with holder, holder.stdout:

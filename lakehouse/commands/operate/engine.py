@@ -87,10 +87,8 @@ def _when(settings: Settings) -> str:
 
 
 def _state(place: Place) -> dict[str, Any]:
-    from lakehouse.spark.warm import log_of
-
     address, users = place.address(), place.users()
-    state: dict[str, Any] = {"engine": place.folder.name, "serves": address is not None, "log": str(log_of(place))}
+    state: dict[str, Any] = {"engine": place.folder.name, "serves": address is not None, "log": str(place.log)}
     state["users"] = sorted(lease.pid for lease in users if lease.works)
     state["held_by"] = sorted(lease.pid for lease in users if not lease.works)
     if address is not None:
