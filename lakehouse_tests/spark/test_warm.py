@@ -31,7 +31,7 @@ class Engines:
 
     def environment(self, minutes: float = 10) -> dict[str, str]:
         """The settings of a user of the engine."""
-        given = {"ROOT": str(self.root), "SPARK_URL": "local[2]", "SPARK_MEMORY": "1g", "ENGINE_MINUTES": str(minutes)}
+        given = {"ROOT": str(self.root), "SPARK_URL": "local[3]", "SPARK_MEMORY": "1g", "ENGINE_MINUTES": str(minutes)}
         return os.environ | {f"LAKEHOUSE_{name}": value for name, value in given.items()}
 
     def use(self, what: str, minutes: float = 10) -> subprocess.Popen[str]:
@@ -83,9 +83,9 @@ def keeper_of(user: subprocess.Popen[str]) -> int:
     return int(user.stdout.readline())
 
 
-def written_by(engines: Engines, user: subprocess.Popen[str]) -> Path:
-    """What Spark keeps while a user's job writes; gone when that has ended."""
-    return engines.root / f"rows-{user.pid}" / "_temporary"
+def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
+    """How many files their jobs have written."""
+    return sum(1 for user in users for _ in (engines.root / f"rows-{user.pid}").rglob("*.parquet"))
 
 
 def sums(engines: Engines) -> tuple[str, int]:
@@ -103,8 +103,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     first, second = engines.use("write"), engines.use("write")
     keeper = keeper_of(first)
     assert keeper_of(second) == keeper, "two cold starters, one engine"
-    until(written_by(engines, first).exists)
-    until(written_by(engines, second).exists)
+    until(lambda: written(engines, first) and written(engines, second))
 
     [state] = engines.status()
     assert state["users"] == sorted((first.pid, second.pid))
@@ -123,19 +122,23 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert sums(engines)[0].startswith(left_alone), "beside two long jobs"
     first.send_signal(signal.SIGKILL)
     second.send_signal(signal.SIGINT)
-    for user in (first, second):
-        until(lambda user=user: not written_by(engines, user).exists())
-        user.wait()
-        assert not (engines.root / f"rows-{user.pid}" / "_SUCCESS").exists()
-    found, same = sums(engines)
-    assert found.startswith(left_alone), "in a session of its own"
-    assert same == keeper
-    assert not found.endswith(" 7"), "what another has set is not its own"
+
+    def nothing_is_written() -> bool:
+        before = written(engines, first, second)
+        found, same = sums(engines)
+        assert found.startswith(left_alone), "in a session of its own"
+        assert not found.endswith(" 7"), "what another has set is not its own"
+        assert same == keeper
+        return before == written(engines, first, second)
+
+    until(nothing_is_written)
+    assert first.wait() == -signal.SIGKILL
+    assert second.wait() != 0
 
     # An engine that is killed takes its users' work along, and nobody waits for it.
     third = engines.use("write")
     keeper_of(third)
-    until(written_by(engines, third).exists)
+    until(lambda: written(engines, third))
     os.kill(keeper, signal.SIGKILL)
     assert third.stdout is not None
     assert "LAKEHOUSE_ENGINE_MINUTES=0" in third.stdout.read()
