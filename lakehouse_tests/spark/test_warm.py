@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -174,7 +175,7 @@ def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
     """Without it, the process that has a dead keeper's id today would be taken for it, and killed."""
     place = Place(tmp_path / "engine", tmp_path / "log")
     place.prepare()
-    (place.folder / "alive").write_text(json.dumps({"pid": os.getpid()}))
+    (place.folder / "alive").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
     (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
     assert place.address() is None
     assert not place.end()
