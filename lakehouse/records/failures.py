@@ -127,23 +127,23 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     decided = discarded(root, table.id)
     found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
-        standing: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
+        by_row: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
         newest = max(kept, key=lambda each: each.version)
         for rules, rows in newest.rows.items():
             for row in rows:
                 each = QuarantinedRow(day, row, rules, newest.at, newest.at, 0, newest.code_version)
                 each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
-                standing.setdefault(row, []).append(each)
+                by_row.setdefault(row, []).append(each)
         for record in sorted(kept, key=lambda each: each.version, reverse=True):
-            _add_past(standing, record)
-        found += [each for rows in standing.values() for each in rows]
+            _add_past(by_row, record)
+        found += [each for rows in by_row.values() for each in rows]
     return found
 
 
-def _add_past(standing: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
+def _add_past(by_row: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
     """Take in an older record; the newest that judged comes first."""
-    for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
-        for each in standing[row]:
+    for row in {row for rows in record.rows.values() for row in rows} & by_row.keys():
+        for each in by_row[row]:
             each.first = min(each.first, record.at)
             if record.judged:
                 if not each.times:

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
 from lakehouse.delta.target import Commit, Target
@@ -81,7 +81,7 @@ def add_rows(
     else:
         append_batch(target, after, files, Commit(transactions))
     if len(base.of(about)) >= MOST_FILES:
-        compact(Layout(target.path, target.schema))
+        compact(Compactable(target.path, target.schema))
 
 
 def rows_about(

@@ -19,7 +19,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.maintenance import TARGET_BYTES, Layout, compact, vacuum
+from lakehouse.delta.maintenance import TARGET_BYTES, Compactable, compact, vacuum
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
@@ -97,7 +97,7 @@ class Tidied:
         return bool(done or self.checkpoint)
 
 
-def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Layout]:
+def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Compactable]:
     """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too.
 
     Args:
@@ -105,17 +105,17 @@ def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, La
         tables: contracts.
         ops: the tables of the lakehouse about itself too.
     """
-    found: dict[str, Layout] = {}
+    found: dict[str, Compactable] = {}
     for contract in tables:
-        found[contract.id] = Layout(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
+        found[contract.id] = Compactable(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
         if contract.rules:
             path = table_path(root, contract.quarantine_id)
             # A quarantined row may hold personal data anywhere in its raw text.
             hidden = (*contract.pii, *UNSEEN)
-            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), hidden)
+            found[contract.quarantine_id] = Compactable(path, quarantine_schema(contract), hidden)
     for name in ops_tables(root) if ops else ():
         path = table_path(root, name)
-        found[name] = Layout(path, stored_schema(open_snapshot(path)))
+        found[name] = Compactable(path, stored_schema(open_snapshot(path)))
     return {name: layout for name, layout in found.items() if store.exists(layout.path / "_delta_log")}
 
 
@@ -189,7 +189,7 @@ def _from(names: list[str], marker: Path) -> list[str]:
     return names
 
 
-def _merge(layout: Layout, done: Tidied, ends: float, limits: Limits, held: Callable[[], bool]) -> float:
+def _merge(layout: Compactable, done: Tidied, ends: float, limits: Limits, held: Callable[[], bool]) -> float:
     """Merge small files, a batch of partitions in one commit; returns the bytes that were merged."""
     found = untidy(layout.path)
     merged = 0.0

@@ -21,13 +21,13 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input, Landing, Table, code
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.staged import CONTENT, StagedFile
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import ContractError
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
@@ -203,7 +203,7 @@ def of_minor(library: str, version: str) -> Change:
 def compacted(name: str) -> Change:
     def change(world: World) -> None:
         made = world.lake.table(name)
-        assert compact(Layout(world.lake.path(name), made.schema)).files_before > 1
+        assert compact(Compactable(world.lake.path(name), made.schema)).files_before > 1
 
     return change
 
@@ -311,7 +311,7 @@ def test_a_compacted_upsert_table_is_no_change_but_other_rows_are(lake: LakeFact
     world.lake = lake(keyed, reader)
     world.publish(keyed.id, [{"key": "a", "_event_days": D[:1]}, {"key": "b", "_event_days": D[:1]}], files=2)
     before = make_plan(world.lake, reader, D[:1]).fingerprints
-    assert compact(Layout(world.lake.path(keyed.id), keyed.schema)).files_before == 2
+    assert compact(Compactable(world.lake.path(keyed.id), keyed.schema)).files_before == 2
     assert make_plan(world.lake, reader, D[:1]).fingerprints == before
     world.publish(keyed.id, [{"key": "a", "_event_days": D[:2]}, {"key": "b", "_event_days": D[:1]}])
     assert make_plan(world.lake, reader, D[:1]).fingerprints != before

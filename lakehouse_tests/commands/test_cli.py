@@ -104,7 +104,7 @@ def test_version() -> None:
     [
         (["backfill"], "Which days? Give --from DAY and --to DAY"),
         (["backfill", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
-        (["backfill", "--touched", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["backfill", "--stale", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["backfill", "--failed-only", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["reconcile", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["land", "online_retail", ".", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
@@ -113,7 +113,7 @@ def test_version() -> None:
         (["backfill", "--from", "yesterday"], "is not a day; expected YYYY-MM-DD"),
         (["describe", "silver.transaction"], "Did you mean silver.transactions"),
         (["sql", "DROP TABLE silver.orders"], "This command only reads"),
-        (["backfill", "--touched", "--no-wait"], "--no-wait is for --daemon"),
+        (["backfill", "--stale", "--no-wait"], "--no-wait is for --daemon"),
         (["backfills", "show", "abcdefgh"], "There is no backfill abcdefgh"),
         (["backfills", "pause", "abcdefgh"], "There is no backfill abcdefgh"),
         (["land", "events", "--days", "1", "--rows", "1", "--seed", "1", "--faults", "gremlins=1"], "gremlins"),

@@ -123,7 +123,7 @@ def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.Mon
     monkeypatch.setattr("lakehouse.commands.build.backfill.run_pieces", recorded)
     monkeypatch.setattr("lakehouse.commands.build.backfill.run_stale", recorded)
     cli("backfill", *RANGE, "--slices", "8")
-    cli("backfill", "--touched", "--slices", "4", "--select", "gold.user_features")
+    cli("backfill", "--stale", "--slices", "4", "--select", "gold.user_features")
     cli("backfill", *RANGE)
     assert slices == [8, 4, 1]
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakehouse.build.build import build
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.shop.bronze.orders import orders

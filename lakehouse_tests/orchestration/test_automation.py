@@ -14,13 +14,13 @@ from dagster import DagsterInstance, DagsterRun, SensorResult, build_sensor_cont
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import below, tables
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.definitions import defs
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
 from lakehouse.orchestration.instance import checks_of

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
-from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_of
+from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_at
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
 from lakehouse.read.lake import Lake
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
@@ -139,7 +139,7 @@ def test_what_is_no_layers_table_is_mended_in_place(lake: LakeFactory, person: P
     made = lake(ledger)
     put(made, ledger, MONDAY, [{"reason": "asked for by 17841", "n": 17841}, {"reason": "none", "n": 2}])
     (path,) = delta_tables(made.settings.root)
-    assert table_of(made.settings.root, path, {}) is None
+    assert table_at(made.settings.root, path, {}) is None
     assert erase_rows(made.settings.root, path, None, person, "e1") == 1
     assert {(each["reason"], each["n"]) for each in rows_of(path)} == {
         ("none", 2),

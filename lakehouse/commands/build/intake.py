@@ -10,7 +10,7 @@ import typer
 
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
@@ -97,4 +97,4 @@ def _show(source: Table, result: BuildResult, built: dict[str, list[date]]) -> N
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
-        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --touched")
+        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")

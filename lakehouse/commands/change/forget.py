@@ -69,7 +69,7 @@ def forget(
         for name in done.hits:
             say(f"  still named in {name}")
     if done.counts["days_failed"]:
-        say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --touched")
+        say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --stale")
     if done.hits or done.counts["days_failed"]:
         raise typer.Exit(CHECKS_FAILED)
 

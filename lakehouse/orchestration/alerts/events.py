@@ -41,7 +41,7 @@ READ = (
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Findings in the order of the log, and the id of the last event they take in."""
 
     observed: Sequence[Observed]
@@ -67,7 +67,7 @@ def last_position(instance: DagsterInstance) -> int:
     return instance.event_log_storage.get_maximum_record_id() or 0
 
 
-def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = BATCH) -> Batch:
+def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = BATCH) -> EventBatch:
     """The settled steps after an event.
 
     The events of a step come within a moment. A step that is still speaking is left for the next look, and so is all
@@ -101,7 +101,7 @@ def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = B
         whole.setdefault(_step(record), []).append(record)
     observed = [_observe(instance, run_id, group) for (run_id, _), group in whole.items()]
     position = settled[-1].storage_id if settled else after
-    return Batch(observed, position, more=bool(horizon) and position > after)
+    return EventBatch(observed, position, more=bool(horizon) and position > after)
 
 
 def _step(record: EventLogRecord) -> tuple[str, str]:

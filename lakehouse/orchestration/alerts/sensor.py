@@ -15,10 +15,10 @@ from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.alerts.compared import not_told
 from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
-from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align
 from lakehouse.read.lake import Lake, LakeOfNow
@@ -35,7 +35,7 @@ class AlertDeliveryError(LakehouseError):
 
 
 _SEEN: dict[tuple[Path, str], tuple[str, float]] = {}
-"""By root and table, the mark of when its checks were last compared and the time; the sensor's process keeps it."""
+"""By root and table, the versions of its logs when its checks were last compared, and when; kept by the process."""
 
 
 @dataclass
@@ -118,7 +118,7 @@ def look(
     more = True
     while more and time.monotonic() - began < LONGEST:
         more = looking.take_in()
-    if not more:  # else the standing of checks would be told before the events that led to it
+    if not more:  # else what fails would be told before the events that led to it
         looking.compare(lake or LakeOfNow(get_settings(), tables()))
     _send(store, sinks, looking.done, began + LONGEST)
     store.tidy()
@@ -155,21 +155,21 @@ class _Looking:
     def compare(self, lake: Lake) -> None:
         """Take in how the checks of the tables stand: what no event has said, and what is over."""
         for name, table in lake.tables.items():
-            mark = _mark(lake, table)
+            versions = _versions(lake, table)
             before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
-            if not self.done.taken_in and before == mark and self.now - at < COMPARED_FOR:
+            if not self.done.taken_in and before == versions and self.now - at < COMPARED_FOR:
                 continue
             try:
-                standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
+                failed = [*verdicts(lake, table), *table_verdicts(lake, table)]
             except DeltaError as error:  # a table that cannot be read is told by whoever reads it
                 self.done.problems.append(f"{name}: {type(error).__name__}")
                 continue
             with self.store.transaction():
-                self._judge(stands(table, standing, self.store.problems(), self.now))
-            align(self.instance, table, standing)
-            # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
-            if not any(each.blocking for each in standing):
-                _SEEN[lake.settings.root, name] = mark, self.now
+                self._judge(not_told(table, failed, self.store.problems(), self.now))
+            align(self.instance, table, failed)
+            # Whether a refused day is still wanted is told by the landing zone too, which is not in the versions.
+            if not any(each.blocking for each in failed):
+                _SEEN[lake.settings.root, name] = versions, self.now
             else:
                 _SEEN.pop((lake.settings.root, name), None)
 
@@ -184,8 +184,8 @@ class _Looking:
             self.done.made += len(news.messages)
 
 
-def _mark(lake: Lake, table: Table) -> str:
-    """What the standing of a table's checks is told from; the same mark, the same standing, but for the time."""
+def _versions(lake: Lake, table: Table) -> str:
+    """The versions that say which checks of a table fail; while they stay, only the time can change the answer."""
     return " ".join(str(lake.snapshot(name).version) for name in (table.id, table.quarantine_id, LEDGER))
 
 
