@@ -42,8 +42,7 @@ def tables() -> dict[str, Table]:
         ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
-    if settings.tables == __package__:  # the lock is of this project's own tables
-        _as_locked(declared())
+    _as_locked(declared())
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract

@@ -85,9 +85,11 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
 
 
 def delta_tables(root: Path) -> list[Path]:
-    """Every Delta table under the root, built by contract or not."""
-    found = store.walk(root / "tables", gone_ok=True)
-    return sorted({path.parent.parent for path in found if path.parent.name == LOG})
+    """Every Delta table under the root, built by contract or not.
+
+    One whose log is still empty counts: a kill before its first commit may have left staged files of people beside it.
+    """
+    return sorted(path.parent for path in store.folders_below(root / "tables") if path.name == LOG)
 
 
 def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, int]:

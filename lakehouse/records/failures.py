@@ -34,7 +34,7 @@ from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
-MOST_BEHIND = 30  # commits without a row in quarantine, before the projection says that it has seen them
+MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
 ORIGIN = ("_source_file", "_source_row", "_raw")
 
 _TEXT, _LONG = T.StringType(), T.LongType()
@@ -184,10 +184,15 @@ def _days(age: timedelta) -> str:
     return f"{age / timedelta(days=1):.1f} days"
 
 
-def project_failures(root: Path, table: Table) -> int:
+def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND) -> int:
     """Append what the quarantine's log says beyond the last projection; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never projected twice.
+
+    Args:
+        root: of the lakehouse.
+        table: whose quarantine.
+        most_behind: commits without a row in quarantine, before the projection says that it has seen them.
     """
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
@@ -195,7 +200,7 @@ def project_failures(root: Path, table: Table) -> int:
         projected = ensure_table(target)
         done = projected.transaction(table.id)
         newer = _newer(side, table, done)
-        if not newer and side.version - (done or 0) < MOST_BEHIND:
+        if not newer and side.version - (done or 0) < most_behind:
             return 0
         try:
             # One commit for rows and position; without rows too, or the same empty commits would be read each time.

@@ -55,6 +55,7 @@ def add_rows(
     transactions: Mapping[str, int],
     *,
     after: Snapshot | None = None,
+    most_files: int = MOST_FILES,
 ) -> None:
     """Append rows of one partition; a repeat of the same transactions is a no-op.
 
@@ -64,6 +65,7 @@ def add_rows(
         rows: by column, without the first; maps as lists of pairs. Without any, only the transactions are set.
         transactions: see `commit.append`.
         after: what the rows go on from, likewise.
+        most_files: of the partition; from so many on they are merged.
 
     Raises:
         PublishConflictError: where rows of the same transactions came after `after`.
@@ -80,7 +82,7 @@ def add_rows(
         append(target, files, Commit(transactions))
     else:
         append_batch(target, after, files, Commit(transactions))
-    if len(base.of(about)) >= MOST_FILES:
+    if len(base.of(about)) >= most_files:
         compact(Compactable(target.path, target.schema))
 
 

@@ -35,7 +35,7 @@ MANY_SMALL = 4  # small files of one partition that are worth a merge
 CHECKPOINT_AFTER = 10  # entries
 LOG_DAYS = 90  # entries that are younger are never removed; more than any undo window
 BATCH_BYTES = 1 << 30  # merged in one commit
-DRAFT_SECONDS = 86_400.0
+DRAFT_SECONDS = 86_400.0  # age of a draft that nobody can be writing any more
 _NEXT = "upkeep.next"
 
 
@@ -156,6 +156,7 @@ def tidy(
     owners = {name: each.id for each in tables for name in (each.id, each.quarantine_id)}
     contracts = {each.id: each for each in tables}
     marker = root / "cache" / _NEXT
+    sweep_drafts(root)
     all_of = layouts(root, tables, ops=True)
     for name in _from(list(all_of), marker):
         if time.monotonic() >= ends:
@@ -179,6 +180,32 @@ def tidy(
             done.problem = f"{type(error).__name__}: {error}"
         yield done
     store.delete(marker)
+
+
+def sweep_drafts(root: Path) -> int:
+    """Remove files in the making that a killed writer left outside of the tables; returns how many.
+
+    Those of tables' logs go with their entries (`clean_up_log`). No reader sees a draft, but it takes room, and it may
+    hold what a landed file holds.
+    """
+    gone = 0
+    for path in store.walk(root, gone_ok=True):
+        if (
+            path.name.startswith(".")
+            and path.name.endswith(store.DRAFT)
+            and path.relative_to(root).parts[0] != "tables"
+        ):
+            gone += _delete_if_old(path)
+    return gone
+
+
+def _delete_if_old(draft: Path) -> bool:
+    with suppress(OSError):  # its writer may be at work, or another sweep
+        found = store.stat(draft)
+        if found is not None and time.time() - found.modified > DRAFT_SECONDS:
+            store.delete(draft)
+            return True
+    return False
 
 
 def _from(names: list[str], marker: Path) -> list[str]:
@@ -238,10 +265,7 @@ def clean_up_log(path: Path, before: datetime) -> int:
     """
     log = path / "_delta_log"
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
-        with suppress(OSError):
-            found = store.stat(draft)
-            if found is not None and time.time() - found.modified > DRAFT_SECONDS:
-                store.delete(draft)
+        _delete_if_old(draft)
     keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
         return 0

@@ -32,6 +32,7 @@ from lakehouse.errors import ContractError
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
+from lakehouse.sources.landing import landing_files
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
@@ -377,13 +378,15 @@ def test_landed_files_are_read_once_and_again_where_they_changed(world: World, m
     raw = world.lake.table("bronze.raw")
     first = make_plan(world.lake, raw, D[:1]).fingerprints
     assert read == ["part-0.jsonl"], "what has just been written may be written again within the same tick"
-    monkeypatch.setattr(digests, "SETTLED_NS", 0)
+    assert raw.landing is not None
+    root = world.lake.settings.root
+    assert digests.digests(root, landing_files(root, raw.landing), settled_ns=0)
     assert [make_plan(world.lake, raw, D[:1]).fingerprints for _ in range(3)] == [first] * 3
     assert len(read) == 2
     relanded(world)
     assert make_plan(world.lake, raw, D[:1]).fingerprints != first
     assert len(read) == 3
-    kept = world.lake.settings.root / "cache" / "landing" / "events.json"
+    kept = root / "cache" / "landing" / "events.json"
     kept.write_text("damaged")
     assert make_plan(world.lake, raw, D[:1]).fingerprints != first
     assert stale_days(world.lake, raw) == [D[0]]

@@ -59,7 +59,7 @@ class Taking:
     def point_to(self, url: str | None) -> None:
         """Set the address of the source."""
         secret = SecretStr(url) if url else None
-        self.lake.settings = self.lake.settings.model_copy(update={"orders_url": secret})
+        self.lake.settings = self.lake.settings.model_copy(update={"source_urls": {"orders": secret} if secret else {}})
 
     def take(self, *, whole: bool = False) -> BuildResult:
         """One batch."""

@@ -48,6 +48,18 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
+def test_completing_a_command_imports_none() -> None:
+    """Without it, each press of the tab key would import every command, and Dagster with them."""
+    code = "import sys, atexit, lakehouse.cli; "
+    code += "atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr)); lakehouse.cli.app()"
+    asked = {"_LAKEHOUSE_COMPLETE": "complete_bash", "COMP_WORDS": "lakehouse ba", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["backfill", "backfills"]
+    assert not {"dagster", "pyspark", "lakehouse.commands.build.backfill"} & set(done.stderr.split())
+
+
 def test_what_needs_no_dagster_does_not_import_it() -> None:
     """Without it, every look at a table would wait for seconds."""
     asked = ["sql", "tables", "history", "vacuum", "compact", "freshness", "reconcile", "report", "doctor", "dev"]

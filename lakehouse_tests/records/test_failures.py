@@ -290,10 +290,9 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     opened: list[tuple[int, ...]] = []
     real = module.open_snapshot
     monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
-    monkeypatch.setattr(module, "MOST_BEHIND", 5)
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
-        assert project_failures(root, made) == 0
+        assert project_failures(root, made, most_behind=5) == 0
         done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
         assert done is not None
         assert version - done < 5

@@ -40,6 +40,9 @@ def list_(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
+    if not found:
+        say("There is no key yet: the first run that tokenises makes one.")
+        return
     columns = ("key", "state", "kept in", "rows")
     console().print(table(columns, [[each[c] for c in columns] for each in found], right=("rows",)))
     if sum(1 for each in found if each["rows"]) > 1:
@@ -63,7 +66,7 @@ def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old k
     settings = get_settings()
     found = {each["key"]: each for each in _keys(settings)}
     if name not in found or name == NO_KEY:
-        raise UsageError(f"There is no key {name!r}. Keys: {', '.join(found)}.")
+        raise UsageError(f"There is no key {name!r}. Keys: {', '.join(found) or 'none yet'}.")
     each = found[name]
     if each["state"] == "present":
         raise UsageError(f"{name} is the present key. `lakehouse keys rotate` makes another one first.")
@@ -81,8 +84,10 @@ def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old k
 
 def _keys(settings: Settings) -> list[dict[str, Any]]:
     rows = tokens_by_key(settings)
-    present = key_id(settings.pii_key_bytes())
-    kept = {present: "LAKEHOUSE_PII_KEY" if settings.pii_key is not None else settings.pii_key_file.name}
+    kept: dict[str, str] = {}
+    present = key_id(settings.pii_key_bytes()) if settings.has_pii_key else ""
+    if present:
+        kept[present] = "LAKEHOUSE_PII_KEY" if settings.pii_key is not None else settings.pii_key_file.name
     for name in settings.pii_old_keys_bytes():
         aside = settings.pii_key_file.with_name(f"pii-{name}.key")
         kept[name] = aside.name if aside.exists() else "LAKEHOUSE_PII_OLD_KEYS"
