@@ -26,7 +26,7 @@ from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 
-__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name"]
+__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name", "table_path"]
 
 _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
@@ -136,8 +136,14 @@ class Snapshot:
         return read_transactions(Path(self.uri), self.version)
 
 
+def table_path(root: Path, name: str) -> Path:
+    """Folder of `layer.table` under a lakehouse root."""
+    layer, table = name.split(".", 1)
+    return root / "tables" / layer / table
+
+
 def table_name(folder: Path) -> str:
-    """`layer.name` of the table in a folder: what `lake.table_path` says, backwards."""
+    """`layer.name` of the table in a folder: what `table_path` says, backwards."""
     return f"{folder.parent.name}.{folder.name}"
 
 
