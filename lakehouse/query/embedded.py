@@ -151,7 +151,7 @@ def _rows(engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, 
         raise NotTranslatedError("a statement that is no query")
     batches: list[pa.RecordBatch] = []
     wanted = limit
-    with engine.execute(statement).to_arrow_reader(_ROWS if limit is None else min(limit, _ROWS)) as reader:
+    with engine.sql(made.sql).to_arrow_reader(_ROWS if limit is None else min(limit, _ROWS)) as reader:
         for batch in reader:
             batches.append(batch)
             wanted = None if wanted is None else wanted - batch.num_rows

@@ -121,7 +121,7 @@ def _named(form: str, *parts: Value) -> str | None:
 def _not(node: exp.Expr, scope: Scope) -> Value:
     if isinstance(node.this, exp.Is) and isinstance(node.this.expression, exp.Null):
         inner = translated(node.this.this, scope)
-        return Value(f"({inner.sql} IS NOT NULL)", BOOLEAN, _named("({} IS NOT NULL)", inner))
+        return Value(f"({inner.sql} IS NOT NULL)", BOOLEAN, _named("(NOT ({} IS NULL))", inner))
     inner = _condition(node.this, scope)
     return Value(f"(NOT {inner.sql})", BOOLEAN, _named("(NOT {})", inner))
 
@@ -317,7 +317,10 @@ def _chosen(whens: list[str], values: list[Value], default: exp.Expr | None, sco
 def _cast(node: exp.Expr, scope: Scope) -> Value:
     inner, kind = translated(node.this, scope), of_sql(node.args["to"])
     trying = bool(node.args.get("safe"))
-    name = None if trying else _named(f"CAST({{}} AS {str(kind).upper()})", inner)
+    # Spark calls a column as before, whatever it is cast to.
+    form = "{}" if isinstance(node.this, exp.Column) else f"CAST({{}} AS {str(kind).upper()})"
+    known = not trying and not (isinstance(node.this, exp.Column) and node.this.table)
+    name = _named(form, inner) if known else None
     return Value(converted(inner, kind, trying=trying), kind, name)
 
 

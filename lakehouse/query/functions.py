@@ -61,9 +61,15 @@ def called(node: exp.Expr, translate: Callable[[exp.Expr], Value]) -> Value:
         made = make(*values, distinct=distinct) if name in AGGREGATES else make(*values)
     except TypeError:  # another number of arguments
         raise NotTranslatedError(f"{name} with {len(values)} arguments") from None
-    names = [each.name for each in values]
-    known = None if None in names or name in _OTHERWISE_NAMED else f"{name}({distinct}{', '.join(map(str, names))})"
-    return replace(made, name=known)
+    return replace(made, name=_name(name, [each.name for each in values], distinct))
+
+
+def _name(function: str, arguments: Sequence[str | None], distinct: str) -> str | None:
+    """What Spark calls a column of the call."""
+    if None in arguments or function in _OTHERWISE_NAMED or (function == "substring" and len(arguments) < 3):  # noqa: PLR2004
+        return None
+    zero = ["0"] if function == "round" and len(arguments) == 1 else []
+    return f"{function}({distinct}{', '.join(map(str, [*arguments, *zero]))})"
 
 
 def _of(value: Value, *kinds: Kind) -> str:
@@ -276,8 +282,8 @@ def _nullif(one: Value, other: Value) -> Value:
 
 _DATE_PARTS = {
     "year": "year({})", "quarter": "quarter({})", "month": "month({})", "day": "day({})", "dayofmonth": "day({})",
-    "dayofyear": "dayofyear({})", "weekofyear": "weekofyear({})", "week": "weekofyear({})", "dayofweek": "dayofweek({}) + 1",
-    "weekday": "isodow({}) - 1",
+    "dayofyear": "dayofyear({})", "weekofyear": "weekofyear({})", "week": "weekofyear({})",
+    "dayofweek": "dayofweek({}) + 1", "weekday": "isodow({}) - 1",
 }  # fmt: skip
 _TIME_PARTS = {name: f"{name}({{}})" for name in ("hour", "minute", "second")}
 _TRUNCATED = {
@@ -412,4 +418,7 @@ PLAIN: dict[str, Make] = {
     "get": _get,
 }
 # Spark calls their columns otherwise than they are written.
-_OTHERWISE_NAMED = {"count_if", "bool_and", "every", "bool_or", "some", "get", "mean", "std", "substring", "substr", "dateadd", "date_diff", "ceiling", "ifnull", "nvl", "nullif", "left", "right", "to_date", "date_trunc", "trunc"}  # fmt: skip
+_OTHERWISE_NAMED = {
+    "bool_and", "bool_or", "ceiling", "count_if", "date_diff", "date_trunc", "dateadd", "every", "get", "ifnull", "left",
+    "mean", "nullif", "nvl", "right", "some", "std", "substr", "to_date", "trunc",
+}  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from sqlglot import exp
 
 from lakehouse.query.functions import called, is_aggregate, over
-from lakehouse.query.kinds import BOOLEAN, DATE, INTEGER, STRING, TIMESTAMP
+from lakehouse.query.kinds import BOOLEAN, DATE, INTEGER, STRING, TIMESTAMP, wider
 from lakehouse.query.scope import Scope
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.query.values import Value, brought, cast
@@ -47,7 +47,7 @@ def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
         return Value(cast(f"{name}({', '.join(each.sql for each in values)})\0", INTEGER), INTEGER)
     if name in _BESIDE and len(values) in (1, 2, 3) and all(each.digits for each in values[1:2]):
         rest = [each.sql for each in values[1:2]]
-        rest += [brought(each, values[0].kind).sql for each in values[2:] if each.kind == values[0].kind]
+        rest += [brought(each, values[0].kind).sql for each in values[2:] if wider(each.kind, values[0].kind) == values[0].kind]
         if len(rest) == len(values) - 1:
             return Value(f"{name}({', '.join([values[0].sql, *rest])})\0", values[0].kind)
     raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")
