@@ -124,7 +124,7 @@ class Snapshot:
 
     @cached_property
     def _statistics(self) -> pa.Table:
-        return pa.table(self._read.get_add_actions(flatten=True))
+        return _add_actions(self._read)
 
     @property
     def _read(self) -> DeltaTable:
@@ -307,7 +307,7 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     """The snapshot that an opened table shows."""
     metadata = delta.metadata()
     columns = tuple(metadata.partition_columns)
-    actions = pa.table(delta.get_add_actions(flatten=True))
+    actions = _add_actions(delta)
     logged = actions["path"].to_pylist()
     rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(logged)
     parts = [_texts(actions, f"partition.{name}") for name in columns]
@@ -324,6 +324,11 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     made = Snapshot(uri, delta.version(), columns, LiveFiles.of(files), delta.schema(), metadata, nulls)
     made.__dict__["delta"] = delta
     return made
+
+
+def _add_actions(delta: DeltaTable) -> pa.Table:
+    """A row of each live file; by its stream, since `pa.table` would import pandas to ask whether it is one of its."""
+    return pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
 
 
 def _any(counts: pa.ChunkedArray) -> bool:

@@ -31,6 +31,7 @@ from lakehouse.settings import Settings
 
 _FILE = "lake file"  # the column of a row's file, while a view is made
 _MOST_FILES = 10_000  # of a table; their names stand in the query
+_FAILURES = (duckdb.Error, pa.ArrowException, OSError)  # the last is what a stream of batches makes of the first
 _ROWS = 100_000  # of a batch
 
 
@@ -54,11 +55,10 @@ def answer(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | N
     with _spilling(settings.root) as folder:
         try:
             return _run(made, schema, snapshots, columns, folder, limit)
-        except duckdb.Error as error:
+        except _FAILURES as error:
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise NotTranslatedError(f"what DuckDB says of it ({said})") from None
-        except pa.ArrowException as error:
-            raise NotTranslatedError(f"its result ({error})") from None
+            why = "a value whose meaning it decides" if "Spark decides" in said else f"what DuckDB says of it ({said})"
+            raise NotTranslatedError(why) from None
 
 
 def _snapshot(settings: Settings, use: TableUse, version: int | None) -> Snapshot:
@@ -89,7 +89,7 @@ def _run(
                 for view, each in snapshots.items():
                     engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {_rows_of(each, columns[view], merged=merged)}")
                 return _rows(engine, made, schema, limit)
-            except duckdb.Error as error:
+            except _FAILURES as error:
                 # A file without a column that came later ends the first try, which looks at one file alone.
                 if merged or "Spark decides" in str(error):
                     raise

@@ -14,6 +14,7 @@ DAYS = [date(2010, 12, 31), date(2011, 1, 1), date(2011, 1, 31), date(2012, 2, 2
 _AT = [datetime(2011, 3, 6, 23, 59, 59, 999999, UTC), datetime(2011, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 30, 5, 500000, UTC)]
 ROWS = [
     {
+        "id": number,
         "day": DAYS[number % 6],
         "name": ["a", "B", "", " x ", "é😀", None, "abc_%", "12", "-7.50", "O'Neil", "b", "\tt"][number % 12],
         "small": [1, -7, 0, None, 2**31 - 1, 3, 5][number % 7],
@@ -31,6 +32,7 @@ ROWS = [
 ]  # fmt: skip
 SCHEMA = pa.schema(
     {
+        "id": pa.int32(),
         "day": pa.date32(),
         "name": pa.string(),
         "small": pa.int32(),
@@ -105,3 +107,75 @@ ANSWERED = [
     "select name from (select name, row_number() over (partition by name order by n, x, day) r from o) where r = 1",
     "select sum(case when flag then amount else 0 end) a, sum(case when flag then 1 else 0 end) b, avg(case when flag then 1.0 else 0.0 end) c from o",
 ]  # fmt: skip
+
+# What both engines must say the same of whatever is put in: by type, forms over expressions of given types.
+COLUMNS = {
+    "int": ["small", "n % 100", "nested.a", "7", "-3", "0", "length(name)"],
+    "decimal": ["amount", "price", "1.5", "-0.001", "cast(small % 100 as decimal(5,1))"],
+    "double": ["x", "cast(amount as double)", "2.5e0"],
+    "string": ["name", "'a'", "''", "tags[0]", "nested.b.c", "'O''Neil %_'"],
+    "date": ["day", "date'2011-01-01'", "cast(at as date)", "date'1900-02-28'"],
+    "time": ["at", "timestamp'2011-03-06 00:00:00'", "cast(day as timestamp)"],
+    "bool": ["flag", "true", "name is null"],
+}
+FORMS = {
+    "int": [
+        "{int} + {int}", "{int} - {int}", "{int} * {int}", "{int} div {int}", "{int} % {int}", "abs({int})", "- {int}",
+        "coalesce({int}, {int})", "case when {bool} then {int} else {int} end", "if({bool}, {int}, {int})", "year({date})",
+        "month({time})", "dayofweek({date})", "weekofyear({date})", "datediff({date}, {time})", "hour({time})",
+        "second({time})", "cast({decimal} as int)", "greatest({int}, {int})", "nullif({int}, {int})", "length({string})",
+        "cast({double} as bigint)", "extract(quarter from {date})", "size(tags)",
+    ],
+    "decimal": [
+        "{decimal} + {decimal}", "{decimal} - {int}", "{decimal} * {decimal}", "{decimal} / {int}", "{decimal} / {decimal}",
+        "round({decimal}, 1)", "round({decimal})", "cast({int} as decimal(12,3))", "cast({decimal} as decimal(14,1))",
+        "coalesce({decimal}, {int})", "abs({decimal})", "ceil({decimal})", "floor({decimal})", "least({decimal}, {decimal})",
+        "case when {bool} then {decimal} else 0 end", "cast({double} as decimal(30,6))", "- {decimal}",
+    ],
+    "double": [
+        "{int} / {int}", "{double} + {int}", "{double} * {decimal}", "{double} - {double}", "{double} / {int}",
+        "cast({decimal} as double)", "round({double}, 2)", "cast({int} as double)", "- {double}", "abs({double})",
+        "coalesce({double}, {int})",
+    ],
+    "string": [
+        "{string} || {string}", "concat({string}, {string})", "trim({string})", "substring({string}, 2, 3)",
+        "left({string}, 1)", "right({string}, 2)", "upper({string})", "lower({string})", "replace({string}, 'a', 'ÄÖ')",
+        "cast({int} as string)", "cast({decimal} as string)", "cast({date} as string)", "cast({time} as string)",
+        "cast({bool} as string)", "coalesce({string}, {string})", "date_format({date}, 'dd.MM.yyyy')", "nvl({string}, 'none')",
+    ],
+    "date": [
+        "date_add({date}, {int} % 1000)", "date_sub({date}, 3)", "last_day({date})", "trunc({date}, 'quarter')",
+        "{date} + interval 2 month", "{date} - interval 1 year", "add_months({date}, 13)", "cast({time} as date)",
+        "{date} - 1", "greatest({date}, {date})", "cast(cast({date} as string) as date)",
+    ],
+    "time": [
+        "date_trunc('month', {time})", "date_trunc('HOUR', {time})", "date_trunc('week', {date})", "{time} + interval 90 minute",
+        "{time} - interval 1 day", "cast({date} as timestamp)", "coalesce({time}, {time})",
+    ],
+    "bool": [
+        "{int} = {decimal}", "{decimal} < {double}", "{int} <> {int}", "{string} >= {string}", "{date} <= {time}",
+        "{date} > '2011-01-01'", "{time} < '2011-01-01'", "{bool} and {bool}", "{bool} or {bool}", "not {bool}",
+        "{int} between {int} and {int}", "{int} in (1, 2, {int})", "{string} in ('a', {string})", "{string} like 'a%'",
+        "{string} like '_b%'", "{int} is null", "{double} <=> {double}", "{double} > {double}", "{string} <=> {string}",
+        "{double} = {int}", "startswith({string}, 'a')", "contains({string}, {string})", "{bool} is true",
+        "{int} not in (select small from p)", "{decimal} in (select rate from p where rate is not null)",
+    ],
+}  # fmt: skip
+AGGREGATES = [
+    "count({any})", "count(distinct {plain})", "sum({int})", "sum({decimal})", "avg({int})", "avg({decimal})", "min({any})",
+    "max({any})", "sum({double})", "avg({double})", "count_if({bool})", "bool_or({bool})", "stddev_pop({int})",
+    "sum({decimal}) filter (where {bool})", "sum({int}) / count(*)", "sum({decimal}) / sum({int})", "max({string})",
+]  # fmt: skip
+WINDOWS = [
+    "sum({int}) over (partition by {plain} order by id rows between 2 preceding and 1 following)",
+    "sum({decimal}) over (order by id)",
+    "avg({decimal}) over (partition by {plain})",
+    "row_number() over (partition by {plain} order by {any} desc, id)",
+    "rank() over (order by {plain})",
+    "dense_rank() over (partition by {bool} order by {any} nulls last)",
+    "lag({any}) over (order by id)",
+    "lead({plain}, 3) over (partition by {bool} order by id desc)",
+    "count(*) over (partition by {plain})",
+    "max({any}) over (order by id rows between unbounded preceding and current row)",
+]
+PLAIN = ("int", "decimal", "string", "date", "time", "bool")  # types that rows are grouped by
