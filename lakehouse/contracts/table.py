@@ -23,7 +23,6 @@ from lakehouse.contracts.mistakes import check, is_at_least
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
-from lakehouse.settings import LAYERS
 
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 

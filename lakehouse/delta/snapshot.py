@@ -26,7 +26,17 @@ from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 
-__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name", "table_path"]
+__all__ = [
+    "AGAIN",
+    "WITHDRAWN",
+    "DataFile",
+    "Snapshot",
+    "fingerprint",
+    "fresh_snapshot",
+    "open_snapshot",
+    "table_name",
+    "table_path",
+]
 
 _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is

@@ -109,7 +109,9 @@ def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged:
         if name in snapshot.partition_by:
             place = snapshot.partition_by.index(name)
             values = (values[place] for values in files.values())
-            pairs = ", ".join(f"{text(p)}: {'NULL' if v is None else text(v)}" for p, v in zip(files, values, strict=True))
+            pairs = ", ".join(
+                f"{text(p)}: {'NULL' if v is None else text(v)}" for p, v in zip(files, values, strict=True)
+            )
             listed.append(f"CAST((MAP {{{pairs}}})[{quoted(_FILE)}] AS {duckdb_type(kind)}) AS {quoted(name)}")
         else:
             listed.append(f"CAST({quoted(name)} AS {duckdb_type(kind)}) AS {quoted(name)}")

@@ -97,19 +97,19 @@ def _bracket(node: exp.Expr, scope: Scope) -> Value:
     inner = translated(node.this, scope)
     (at,) = [translated(each, scope) for each in node.expressions]
     if inner.kind.name == "map" and inner.kind.parts[0][1] == at.kind:
-        return Value(f"{inner.sql}[{at.sql}]", inner.kind.parts[1][1])
+        return Value(f"{inner.sql}[{at.sql}]", inner.kind.parts[1][1], _named("{}[{}]", inner, at))
     if inner.kind.name == "array" and at.kind == INTEGER:
         within = f"{at.sql} >= 0 AND {at.sql} < len({inner.sql})"
         found = (
             f"CASE WHEN {within} THEN {inner.sql}[{at.sql} + 1] WHEN {inner.sql} IS NULL OR {at.sql} IS NULL THEN NULL"
         )
-        return Value(f"({found} ELSE {ASK} END)", inner.kind.parts[0][1])
+        return Value(f"({found} ELSE {ASK} END)", inner.kind.parts[0][1], _named("{}[{}]", inner, at))
     raise NotTranslatedError(_what(node))
 
 
 def _joined(node: exp.Expr, scope: Scope) -> Value:
     word = "AND" if isinstance(node, exp.And) else "OR"
-    one, other = _condition(node.left, scope), _condition(node.right, scope)
+    one, other = _condition(node.this, scope), _condition(node.expression, scope)
     return Value(f"({one.sql} {word} {other.sql})", BOOLEAN, _named(f"({{}} {word} {{}})", one, other))
 
 
@@ -135,11 +135,11 @@ def _is(node: exp.Expr, scope: Scope) -> Value:
     raise NotTranslatedError(_what(node))
 
 
-_SIGNS = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 
 
 def _comparison(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.left, scope), translated(node.right, scope)
+    one, other = translated(node.this, scope), translated(node.expression, scope)
     a, b = compared(one, other)
     if isinstance(node, exp.NullSafeEQ):
         return Value(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", BOOLEAN, _named("({} <=> {})", one, other))
@@ -209,15 +209,18 @@ def _negated(node: exp.Expr, scope: Scope) -> Value:
     return Value(cast(f"-{inner.sql}", inner.kind), inner.kind, _named("(- {})", inner))
 
 
+_OPERATORS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+
+
 def _arithmetic(node: exp.Expr, scope: Scope) -> Value:
     """`+`, `-` and `*` of numbers; days and intervals added to dates."""
-    sign = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}[type(node)]
-    if isinstance(node.right, exp.Interval):
-        return _shifted(translated(node.left, scope), sign, node.right)
-    one, other = translated(node.left, scope), translated(node.right, scope)
+    sign = _OPERATORS[type(node)]
+    if isinstance(node.expression, exp.Interval):
+        return _shifted(translated(node.this, scope), sign, node.expression)
+    one, other = translated(node.this, scope), translated(node.expression, scope)
     if one.kind == DATE and other.kind == INTEGER and sign in "+-":
-        name = {"+": "date_add({}, {})", "-": "date_sub({}, {})"}[sign]
-        return Value(f"({one.sql} {sign} {other.sql})", DATE, _named(name, one, other))
+        form = "date_add({}, {})" if sign == "+" else "date_sub({}, {})"
+        return Value(f"({one.sql} {sign} {other.sql})", DATE, _named(form, one, other))
     name = _named(f"({{}} {sign} {{}})", one, other)
     kind = _numbers(one, other, node)
     if kind == DOUBLE or kind.is_integer:
@@ -252,7 +255,7 @@ def _shifted(moment: Value, sign: str, interval: exp.Interval) -> Value:
 
 
 def _division(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.left, scope), translated(node.right, scope)
+    one, other = translated(node.this, scope), translated(node.expression, scope)
     name = _named("({} / {})", one, other)
     kind = _numbers(one, other, node)
     if kind.name != "decimal":
@@ -270,7 +273,7 @@ def _division(node: exp.Expr, scope: Scope) -> Value:
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.left, scope), translated(node.right, scope)
+    one, other = translated(node.this, scope), translated(node.expression, scope)
     if not one.kind.is_integer or not other.kind.is_integer:
         raise NotTranslatedError(_what(node))
     kind = LONG if isinstance(node, exp.IntDiv) else wider(one.kind, other.kind)
@@ -281,7 +284,7 @@ def _whole_division(node: exp.Expr, scope: Scope) -> Value:
 
 
 def _concatenated(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.left, scope), translated(node.right, scope)
+    one, other = translated(node.this, scope), translated(node.expression, scope)
     if one.kind != STRING or other.kind != STRING:
         raise NotTranslatedError(_what(node))
     return Value(f"({one.sql} || {other.sql})", STRING, _named("concat({}, {})", one, other))

@@ -419,6 +419,6 @@ PLAIN: dict[str, Make] = {
 }
 # Spark calls their columns otherwise than they are written.
 _OTHERWISE_NAMED = {
-    "bool_and", "bool_or", "ceiling", "count_if", "date_diff", "date_trunc", "dateadd", "every", "get", "ifnull", "left",
-    "mean", "nullif", "nvl", "right", "some", "std", "substr", "to_date", "trunc",
+    "bool_and", "bool_or", "ceiling", "count_if", "date_diff", "date_trunc", "dateadd", "every", "get", "ifnull",
+    "left", "mean", "nullif", "nvl", "right", "some", "std", "substr", "to_date", "trunc",
 }  # fmt: skip

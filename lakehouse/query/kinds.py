@@ -177,7 +177,7 @@ def wider(one: Kind, other: Kind) -> Kind:
     Raises:
         NotTranslatedError: where there is none that both engines agree on.
     """
-    if one == other or other == NULL:
+    if other in (one, NULL):
         return one
     if one == NULL:
         return other

@@ -40,7 +40,7 @@ class Scope:
         sources: of each table the columns that its name leads to.
         columns: what is called without a table's name.
         aliases: columns of the select list by their lower-case names, where such count too.
-        outer: whether names of a query around may be meant.
+        outer: names of the queries around, which may be meant.
         windows: definitions of the WINDOW clause by lower-case name.
     """
 
@@ -53,8 +53,8 @@ class Scope:
     windows: Mapping[str, exp.Expr] = field(default_factory=dict)
 
     def names(self) -> frozenset[str]:
-        """Every name of a column here, in lower case."""
-        return frozenset(each.name.lower() for each in self.columns if each.name) | self.outer
+        """Every name of a column or table here, in lower case."""
+        return self.outer | {each.name.lower() for each in self.columns if each.name} | set(self.sources)
 
     def column(self, parts: Sequence[str]) -> Value:
         """What a dotted name stands for.

@@ -18,7 +18,10 @@ from lakehouse.query.values import Value, brought, compared
 from lakehouse.query.windows import grouped, groups, ordered
 
 Columns = tuple[tuple[str, Kind], ...]
-_SELECT = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_", "windows"}  # fmt: skip
+_SELECT = {
+    "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_",
+    "windows",
+}  # fmt: skip
 _WORDS = {exp.Union: "UNION", exp.Except: "EXCEPT", exp.Intersect: "INTERSECT"}
 _LONGEST = 200_000  # characters; a CTE that is used again and again is written out each time
 
@@ -227,7 +230,7 @@ def _chosen(node: exp.Select, scope: Scope) -> list[Named]:
 def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
     _only(star, {"except_"})
     columns = scope.columns
-    if each is not star:
+    if isinstance(each, exp.Column):
         if "" in scope.sources or len(each.parts) != 2 or each.table.lower() not in scope.sources:  # noqa: PLR2004
             raise NotTranslatedError(each.sql("spark"))
         columns = scope.sources[each.table.lower()]

@@ -47,7 +47,8 @@ def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
         return Value(cast(f"{name}({', '.join(each.sql for each in values)})\0", INTEGER), INTEGER)
     if name in _BESIDE and len(values) in (1, 2, 3) and all(each.digits for each in values[1:2]):
         rest = [each.sql for each in values[1:2]]
-        rest += [brought(each, values[0].kind).sql for each in values[2:] if wider(each.kind, values[0].kind) == values[0].kind]
+        own = values[0].kind
+        rest += [brought(each, own).sql for each in values[2:] if wider(each.kind, own) == own]
         if len(rest) == len(values) - 1:
             return Value(f"{name}({', '.join([values[0].sql, *rest])})\0", values[0].kind)
     raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")

@@ -11,7 +11,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 DAYS = [date(2010, 12, 31), date(2011, 1, 1), date(2011, 1, 31), date(2012, 2, 29), date(1999, 6, 6), None]
-_AT = [datetime(2011, 3, 6, 23, 59, 59, 999999, UTC), datetime(2011, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 30, 5, 500000, UTC)]
+_AT = [
+    datetime(2011, 3, 6, 23, 59, 59, 999999, UTC),
+    datetime(2011, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 30, 5, 500000, UTC),
+]
 ROWS = [
     {
         "id": number,

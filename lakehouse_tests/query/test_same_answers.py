@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -51,7 +50,9 @@ def there(spark: SparkSession, query: CheckedQuery) -> pa.Table:
 
 
 def shape(rows: pa.Table) -> list[tuple[str, str]]:
-    return [(field.name, str(field.type).replace("item: ", "element: ").replace(" not null", "")) for field in rows.schema]
+    return [
+        (field.name, str(field.type).replace("item: ", "element: ").replace(" not null", "")) for field in rows.schema
+    ]
 
 
 def plain(value: Any) -> Any:
@@ -112,8 +113,12 @@ class Maker:
 
     def joined(self) -> str:
         word = self.random.choice(("join", "left join", "right join", "full join", "left semi join", "left anti join"))
-        on = self.random.choice(("o.name = p.name", "o.small = p.small", "o.amount > p.rate", "o.name <=> p.name and o.flag"))
-        columns = "o.id, o.name" if " semi" in word or " anti" in word else "o.id, p.name as other, rate * amount as product"
+        on = self.random.choice(
+            ("o.name = p.name", "o.small = p.small", "o.amount > p.rate", "o.name <=> p.name and o.flag")
+        )
+        columns = (
+            "o.id, o.name" if " semi" in word or " anti" in word else "o.id, p.name as other, rate * amount as product"
+        )
         return f"select {columns} from o {word} p on {on}"
 
     def combined(self) -> str:
@@ -157,7 +162,9 @@ def test_generated_queries_have_the_same_rows(
 ) -> None:
     """Groups, joins and combined queries."""
     make = Maker(request.config.getoption("--seed") or 11)
-    made = [make.grouped() for _ in range(30)] + [make.joined() for _ in range(10)] + [make.combined() for _ in range(12)]
+    made = (
+        [make.grouped() for _ in range(30)] + [make.joined() for _ in range(10)] + [make.combined() for _ in range(12)]
+    )
     known = accepted(settings, made)
     assert len(known) > len(made) / 3, "too many are left to Spark for this to show anything"
     for query, rows in known:

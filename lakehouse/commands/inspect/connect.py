@@ -73,10 +73,9 @@ def snippet(tool: Tool, name: str, path: Path) -> str:
     opened = f'from deltalake import DeltaTable\n\n{short} = DeltaTable("{path}")'
     match tool:
         case Tool.DUCKDB:
-            return (
-                f'import duckdb\n{opened}.to_pyarrow_dataset()\nduckdb.sql("SELECT count(*) FROM {short}").show()\n'
-                f"# In DuckDB's own shell, with its extension: INSTALL delta; LOAD delta; FROM delta_scan('{path}');"
-            )
+            ask = f'duckdb.sql("FROM {short} SELECT count(*)").show()'
+            own = f"# In DuckDB's own shell, with its extension: INSTALL delta; LOAD delta; FROM delta_scan('{path}');"
+            return f"import duckdb\n{opened}.to_pyarrow_dataset()\n{ask}\n{own}"
         case Tool.POLARS:
             return f'import polars as pl\n\n{short} = pl.scan_delta("{path}")\nprint({short}.head().collect())'
         case Tool.PANDAS:

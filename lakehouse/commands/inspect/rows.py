@@ -64,7 +64,7 @@ def write_file(rows: pa.Table, form: Format, file: Path, settings: Settings) -> 
             if form is Format.PARQUET:
                 _write_parquet(rows, binary)
             else:
-                with open(binary.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:  # noqa: PTH123
+                with open(binary.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
                     (_write_json if form is Format.JSON else _write_csv)(rows, text)
         draft.replace(file)
     except OSError as error:
@@ -101,8 +101,7 @@ def _json(value: Any) -> str:
 def _write_csv(rows: pa.Table, out: TextIO) -> None:
     """A header and a line for each row; null is an empty cell, an empty text is quoted; what has parts is JSON."""
     out.write(",".join(map(_quoted, rows.column_names)) + "\r\n")
-    for row in _dicts(rows):
-        out.write(",".join(map(_csv_cell, row.values())) + "\r\n")
+    out.writelines(",".join(map(_csv_cell, row.values())) + "\r\n" for row in _dicts(rows))
 
 
 def _csv_cell(value: Any) -> str:

@@ -23,10 +23,40 @@ from lakehouse.texts import counted, near, program
 HELP = r"""A query ends with ; and may have many lines. Tables are called by layer and name: silver.orders.
 \d         list the tables        \d TABLE   list a table's columns
 \?         this help              \q         end (so does Ctrl-D); Ctrl-C drops what is typed or running"""
-_WORDS = (
-    "SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT JOIN LEFT INNER USING DISTINCT COUNT SUM AVG MIN MAX CASE WHEN THEN "
-    "ELSE END BETWEEN LIKE UNION WITH OVER PARTITION CAST DATE VERSION"
-).split()
+_WORDS = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "BY",
+    "ORDER",
+    "HAVING",
+    "LIMIT",
+    "JOIN",
+    "LEFT",
+    "INNER",
+    "USING",
+    "DISTINCT",
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "BETWEEN",
+    "LIKE",
+    "UNION",
+    "WITH",
+    "OVER",
+    "PARTITION",
+    "CAST",
+    "DATE",
+    "VERSION",
+]
 _MOST_LINES = 10_000  # of the history
 
 
@@ -96,15 +126,16 @@ class Shell:
         known = built_names(self.settings)
         if not name:
             snapshots = {each: open_snapshot(table_path(self.settings.root, each)) for each in known}
-            cells = [(each, found.version, found.live.rows) for each, found in snapshots.items()]
-            console().print(table(("table", "version", "rows"), cells, right=("version", "rows")))
+            listed = [(each, found.version, found.live.rows) for each, found in snapshots.items()]
+            console().print(table(("table", "version", "rows"), listed, right=("version", "rows")))
             return
         if name not in known:
             say(f"There is no table {name}.{near(name, known)} \\d lists the tables.")
             return
         snapshot = open_snapshot(table_path(self.settings.root, name))
         cells = [
-            (column, kind, "partition" if column in snapshot.partition_by else "") for column, kind in self._columns(name)
+            (column, kind, "partition" if column in snapshot.partition_by else "")
+            for column, kind in self._columns(name)
         ]
         console().print(table(("column", "type", ""), cells))
         say(f"What they mean: {program()} describe {name.removesuffix('_quarantine')}")
@@ -122,7 +153,9 @@ class Shell:
         columns = dict.fromkeys(column for each in named or known for column, _ in self._columns(each))
         low = start.lower()
         yield from (each for each in (*known, *columns) if each.lower().startswith(low))
-        yield from (each if start.isupper() else each.lower() for each in _WORDS if low and each.lower().startswith(low))
+        yield from (
+            each if start.isupper() else each.lower() for each in _WORDS if low and each.lower().startswith(low)
+        )
 
 
 def _is_whole(text: str) -> bool:
@@ -135,7 +168,7 @@ def _is_whole(text: str) -> bool:
 
 @contextlib.contextmanager
 def _history(file: Path) -> Iterator[None]:
-    """Earlier lines at hand. They may name people: the file is its owner's alone, and `lakehouse forget` looks into it."""
+    """Earlier lines at hand. They may name people: the file is its owner's alone, and searched when one is erased."""
     import readline
 
     with contextlib.suppress(OSError):
