@@ -23,6 +23,7 @@ from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 _SOURCE_URL = re.compile(r"lakehouse_(\w+)_url")
+LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
 _DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
