@@ -183,7 +183,7 @@ def test_rows_left_by_a_killed_query_are_removed_by_the_next(tmp_path: Path) -> 
         assert running.stdout is not None
         assert running.stdout.readline() == "there\n"
         with _spilling(tmp_path):
-            left = [path for path in (tmp_path / "spill").rglob("rows")]
+            left = list((tmp_path / "spill").rglob("rows"))
         assert len(left) == 1, "what a living query holds stays"
         os.kill(running.pid, signal.SIGKILL)
     with _spilling(tmp_path):
