@@ -49,6 +49,36 @@ def condition(node: exp.Expr, scope: Scope) -> str:
     return _condition(node, scope).sql
 
 
+def kept(node: exp.Expr, scope: Scope) -> str:
+    """A condition that rows are kept by, as WHERE has it: only there, a subquery that has no answer is one of no.
+
+    Elsewhere Spark says no where the standard says that it is not known.
+    """
+    if isinstance(node, exp.Paren):
+        return kept(node.this, scope)
+    if isinstance(node, exp.And):
+        return f"({kept(node.this, scope)} AND {kept(node.expression, scope)})"
+    inner = node.this if isinstance(node, exp.Not) else node
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    if isinstance(inner, exp.Exists):
+        made = f"EXISTS ({scope.query(inner.this).sql})"
+    elif isinstance(inner, exp.In) and inner.args.get("query"):
+        made = _among(inner, scope)
+    else:
+        return condition(node, scope)
+    return f"(NOT {made})" if inner is not node else f"({made})"
+
+
+def _among(node: exp.Expr, scope: Scope) -> str:
+    """`IN (SELECT …)`."""
+    made = scope.query(node.args["query"])
+    if len(made.columns) != 1:
+        raise NotTranslatedError(_what(node))
+    here, there = compared(translated(node.this, scope), Value("q.c0", made.columns[0][1]))
+    return f"{here.sql} IN (SELECT {there.sql} FROM ({made.sql}) AS q)"
+
+
 def _condition(node: exp.Expr, scope: Scope) -> Value:
     made = translated(node, scope)
     if made.kind not in (BOOLEAN, NULL):
@@ -157,12 +187,7 @@ def _between(node: exp.Expr, scope: Scope) -> Value:
 def _in(node: exp.Expr, scope: Scope) -> Value:
     one = translated(node.this, scope)
     if node.args.get("query"):
-        made = scope.query(node.args["query"])
-        if len(made.columns) != 1:
-            raise NotTranslatedError(_what(node))
-        _, there = compared(one, Value("q.c0", made.columns[0][1]))
-        here, _ = compared(one, Value("q.c0", made.columns[0][1]))
-        return Value(f"({here.sql} IN (SELECT {there.sql} FROM ({made.sql}) AS q))", BOOLEAN)
+        raise NotTranslatedError("IN (SELECT …) within another condition")
     listed = [translated(each, scope) for each in node.expressions]
     pairs = [compared(one, each) for each in listed]
     # Spark brings the whole list to one type, which never changes what is equal to what, decimals and doubles aside.
@@ -170,10 +195,6 @@ def _in(node: exp.Expr, scope: Scope) -> Value:
         raise NotTranslatedError("IN with values of different types")
     name = _named("({} IN (" + ", ".join(["{}"] * len(listed)) + "))", one, *listed)
     return Value(f"({pairs[0][0].sql} IN ({', '.join(b.sql for _, b in pairs)}))", BOOLEAN, name)
-
-
-def _exists(node: exp.Expr, scope: Scope) -> Value:
-    return Value(f"(EXISTS ({scope.query(node.this).sql}))", BOOLEAN)
 
 
 def _subquery(node: exp.Expr, scope: Scope) -> Value:
@@ -375,7 +396,6 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr, Scope], Value]] = {
     **dict.fromkeys((*_SIGNS, exp.NullSafeEQ), _comparison),
     exp.Between: _between,
     exp.In: _in,
-    exp.Exists: _exists,
     exp.Subquery: _subquery,
     **dict.fromkeys((exp.Like, exp.Escape), _like),
     exp.Neg: _negated,
