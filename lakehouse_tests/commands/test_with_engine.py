@@ -210,7 +210,9 @@ def test_what_has_no_translation_is_left_to_spark(built: Cli) -> None:
     said = built("sql", "SELECT sort_array(collect_set(source)) AS s FROM silver.transactions", "--json")
     assert said.json == [{"s": ["events", "online_retail"]}]
     assert "Spark answers this query, which takes longer: the function sort_array." in said.err
-    query = "SELECT currency, count(*), sum(amount), avg(amount) AS a FROM silver.transactions GROUP BY currency ORDER BY 1"
+    query = (
+        "SELECT currency, count(*), sum(amount), avg(amount) AS a FROM silver.transactions GROUP BY currency ORDER BY 1"
+    )
     here, there = (built("sql", query, "--json", "--engine", engine) for engine in ("embedded", "spark"))
     assert here.json == there.json
     assert "Spark answers" not in here.err + there.err
