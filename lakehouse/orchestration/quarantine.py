@@ -86,7 +86,7 @@ def observed(table: Table, depth: Depth, told: Mapping[str, Any] | None = None) 
 
 
 def is_news(instance: DagsterInstance, shown: AssetObservation) -> bool:
-    """Whether an observation shows another quarantine than the newest one; of one that was always empty none is news."""
+    """Whether an observation shows another quarantine than the newest one; of one always empty, none is."""
     records = instance.fetch_observations(shown.asset_key, limit=1).records
     before = records[0].asset_observation if records else None
     return _counts(shown) != (_counts(before) if before else {})
