@@ -290,12 +290,11 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     rows = sum(result.days[day].metrics.rows for day in good)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items())
     unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
-    context.log.info(
+    also = f"; also wrote {also_text(result.also_replaced)}" if result.also_replaced else ""
+    context.log.info(  # one line, since each is an event that Dagster keeps
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
-        f"{rows} rows, version {result.version} (seconds: {seconds})"
+        f"{rows} rows, version {result.version} (seconds: {seconds}){also}"
     )
-    if result.also_replaced:
-        context.log.info(f"{result.table.id} also wrote {also_text(result.also_replaced)}")
     if changed := result.table.changed_on_disk():
         context.log.warning(
             f"{result.table.id}: {', '.join(changed)} changed on disk since this process loaded the code; the rows are "

@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -76,6 +76,14 @@ class Server:
 
     def _warm(self) -> list[Place]:
         return places(Settings(root=self.root))
+
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """Nobody joins the warm engine meanwhile: a run waits in the first step that needs it."""
+        with ExitStack() as doors:
+            for place in self._warm():
+                doors.enter_context(place.door())
+            yield
 
     def _end(self) -> None:
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
