@@ -24,7 +24,7 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 42, 8, 26, 24  # room for labels
 _FORMATS = {"share": "%", "bytes": ".2s", "seconds": ",.2~f"}
 _HEADROOM = 1.6  # a band is drawn up to this much above the largest value
 _OPEN = (
-    f'<svg aria-hidden="true" focusable="false" '
+    f'<svg aria-hidden="true" focusable="false" fill="none" '
     f'viewBox="{-_LEFT} {-_TOP} {WIDTH + _LEFT + _RIGHT} {HEIGHT + _TOP + _BOTTOM}">'
 )
 _DAY = 24 * 60 * 60 * 1000  # milliseconds

@@ -246,6 +246,7 @@ def test_the_odd_days_and_what_was_usual_are_where_the_figures_are() -> None:
     assert colours["var(--value)"]["d"] == "M0,48L260,0L520,48"
     assert colours["var(--usual)"]["d"] == "M0,48L260,48L520,48"
     assert colours["var(--band)"]["d"] == "M0,60L260,60L520,60L520,24L260,24L0,24Z"
+    assert picture.one("svg").attributes["fill"] == "none"  # a line is no area
     assert colours["var(--odd)"]["transform"] == "translate(260,0)"
     texts = [e.text for e in picture.all("text")]
     assert {"0", "100", "2 Mar 26", "4 Mar 26"} <= set(texts)
