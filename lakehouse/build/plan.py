@@ -10,7 +10,7 @@ from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
-from lakehouse.read.content import content_name
+from lakehouse.read.content import content_of_day, content_of_days
 from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id
 from lakehouse.sources.digests import digests
@@ -77,7 +77,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
                 parts.append(f"{name}/{read}/{states[name].identity(read)}")
                 if states[name].rows.get(read):
                     has_input.add(day)
-        if day in has_input and (near := _near(table, states, day)):
+        if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
         prints[day] = fingerprint(parts)
@@ -140,6 +140,10 @@ class _DayStates:
         self._by_file = table.upsert or table.extract is not None
         self._days_differ = table.content_day_column != table.day_column
         self._arrival = table.day_column
+        columns = snapshot.partition_by
+        self._own, self._seen = (
+            columns.index(each) if columns else 0 for each in (table.day_column, table.content_day_column)
+        )
         self._identities: dict[tuple[date, date | None], str] = {}
         self._files = snapshot.by_day(table.content_day_column)
         self.rows = snapshot.rows_by_day(table.content_day_column)
@@ -167,8 +171,8 @@ class _DayStates:
     def _identity(self, day: date, through: date | None) -> str:
         parts: dict[str, list[str]] = {}
         for file in self._files.get(day, []):
-            values = dict(zip(self._snapshot.partition_by, file.partition, strict=True))
-            name, own = content_name(self._table, values), values[self._table.day_column]
+            own, seen = file.partition[self._own], file.partition[self._seen]
+            name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
             if self._days_differ and through is not None and (own or "") > through.isoformat():
                 continue
             rows = self._snapshot.transaction(name) if name else None

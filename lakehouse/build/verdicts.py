@@ -46,7 +46,9 @@ class Verdict:
     at: datetime | None = None
 
 
-def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[Verdict]:
+def verdicts(
+    lake: Lake, table: Table, days: Collection[date] | None = None, kept: Mapping[date, DayRecord] | None = None
+) -> list[Verdict]:
     """The checks of single days that fail, by day and name. Starts no engine.
 
     A day that was not published fails until it is built again, or until what was judged is not wanted any more: its
@@ -56,8 +58,9 @@ def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> 
         lake: where the tables are.
         table: whose checks.
         days: only these; None: all.
+        kept: the `judgements` of these days, where they are known.
     """
-    kept = judgements(lake.settings.root, table.id, days)
+    kept = judgements(lake.settings.root, table.id, days) if kept is None else kept
     if table.extract is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
         newest = max(kept.values(), key=lambda each: each.version)
         kept = {newest.day: newest}
