@@ -10,19 +10,46 @@ import secrets
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
+_SOURCE_URL = re.compile(r"lakehouse_(\w+)_url")
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
+_DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
+_DATABASE_EXAMPLE = "postgresql://user:password@host:5432/database"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
+
+
+class _SourceUrls(PydanticBaseSettingsSource):
+    """`LAKEHOUSE_<SOURCE>_URL` for any source: which there are, table files say, and no line here."""
+
+    def __init__(self, settings: type[BaseSettings], *sources: EnvSettingsSource) -> None:
+        super().__init__(settings)
+        self._sources = sources
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+        """Nothing: the one value is made as a whole."""
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """The addresses by source; a variable wins over a line of a file."""
+        found: dict[str, str] = {}
+        for source in reversed(self._sources):
+            for name, value in source.env_vars.items():
+                named = _SOURCE_URL.fullmatch(name.lower())
+                if named and value and f"{named[1]}_url" not in self.settings_cls.model_fields:
+                    found[named[1]] = value
+        return {"source_urls": found} if found else {}
 
 
 class Settings(BaseSettings):
@@ -60,9 +87,10 @@ class Settings(BaseSettings):
         None,
         description="Key of the HMAC that tokenises personal data; empty: made once, kept under the root (mode 0600)",
     )
-    orders_url: SecretStr | None = Field(
-        None,
-        description="Database of bronze.orders: postgresql://user:password@host:5432/database; empty: no such table",
+    source_urls: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Databases that tables are taken from, as JSON by source; or a variable for each, "
+        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host:5432/database`; empty: no such tables",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
@@ -90,6 +118,20 @@ class Settings(BaseSettings):
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Where values come from, the first wins; addresses of single sources win over those in one JSON object."""
+        texts = [each for each in (env_settings, dotenv_settings) if isinstance(each, EnvSettingsSource)]
+        single = _SourceUrls(settings_cls, *texts)
+        return init_settings, single, env_settings, dotenv_settings, file_secret_settings
 
     @field_validator("root")
     @classmethod
@@ -120,14 +162,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is neither off nor five fields such as {UPKEEP_CRON!r}")
         return value
 
-    @field_validator("orders_url")
-    @classmethod
-    def _database(cls, value: SecretStr | None) -> SecretStr | None:
-        # The value is not repeated: it holds a password.
-        if value is not None and not re.fullmatch(r"postgres(ql)?://[^\s/]+/[^\s/]+", value.get_secret_value()):
-            raise ValueError("is not an address such as postgresql://user:password@host:5432/database")
-        return value
-
     @field_validator("alert_webhook", "alert_routes")
     @classmethod
     def _web_address(cls, value: SecretStr | dict[str, SecretStr] | None) -> SecretStr | dict[str, SecretStr] | None:
@@ -155,17 +189,17 @@ class Settings(BaseSettings):
         )
 
     def source_url(self, source: str) -> SecretStr | None:
-        """Address of a database that tables are taken from: the setting `<source>_url`; None where it is not set.
+        """Address of a database that tables are taken from, as `Extract.source` names it; None where none is set.
 
         Raises:
-            SettingsError: where there is no such setting.
+            SettingsError: it is no address; the value is not repeated, for it holds a password.
         """
-        name = f"{source}_url"
-        if name not in type(self).model_fields:
+        url = self.source_urls.get(source)
+        if url is not None and not _DATABASE.fullmatch(url.get_secret_value()):
             raise SettingsError(
-                f"A table is taken from {source!r}, but there is no setting {name}: add it to Settings."
+                f"LAKEHOUSE_{source.upper()}_URL: is not an address such as {_DATABASE_EXAMPLE}. "
+                "`.env.example` lists the settings."
             )
-        url: SecretStr | None = getattr(self, name)
         return url
 
     @property
@@ -228,8 +262,13 @@ class Settings(BaseSettings):
         """Earlier keys by their id: those of the environment and those that `lakehouse keys rotate` put aside."""
         found = [each.get_secret_value().encode() for each in self.pii_old_keys]
         found += [path.read_text().strip().encode() for path in sorted(self.pii_key_file.parent.glob("pii-*.key"))]
-        present = self.pii_key_bytes()
+        present = self.pii_key_bytes() if self.has_pii_key else b""
         return {key_id(key): key for key in found if key and key != present}
+
+    @property
+    def has_pii_key(self) -> bool:
+        """False in a lakehouse that has tokenised nothing yet: who only looks makes no key."""
+        return self.pii_key is not None or self.pii_key_file.exists()
 
     def rotate_pii_key(self) -> str:
         """Put the present key aside and make a new one; returns the new one's id.

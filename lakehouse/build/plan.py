@@ -8,8 +8,8 @@ from datetime import date, timedelta
 
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.marks import DAY_PREFIX, day_transaction
 from lakehouse.delta.snapshot import Snapshot, fingerprint
+from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
 from lakehouse.read.content import content_name
 from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id

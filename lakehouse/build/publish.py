@@ -25,11 +25,11 @@ from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
 from lakehouse.delta.commit import exchange_files, replace_days
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, moved
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.content import contents
 from lakehouse.records.history import JUDGE, JUDGED
 
@@ -96,7 +96,7 @@ def _same(audited: Audited) -> set[str]:
     """Names of the fingerprints that the published rows have already, as they can only of a build that is forced."""
     work = audited.staged.work
     tried = _fingerprints(work, work.days)
-    return {name for name, mark in tried.items() if work.base.main.snapshot.transaction(name) == mark}
+    return {name for name, tried_with in tried.items() if work.base.main.snapshot.transaction(name) == tried_with}
 
 
 def _withdraw(audited: Audited, facts: Facts) -> Base:
@@ -108,7 +108,7 @@ def _withdraw(audited: Audited, facts: Facts) -> Base:
 
     Killed before it: nothing has happened. Killed after it: the old rows stand, without fingerprint, so the day is
     stale and is built again. Only days that will be published are withdrawn: a day that fails keeps its good rows, and
-    `_set_aside` marks it instead.
+    `_set_aside` makes it stale instead.
     """
     work = audited.staged.work
     base = work.base

@@ -16,7 +16,7 @@ from lakehouse.checks.audit import check_names
 from lakehouse.checks.clocks import judge_clocks, producer_days
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
@@ -80,10 +80,10 @@ def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[da
     stores = [lake.snapshot(table.id), *([lake.snapshot(table.quarantine_id)] if table.rules else [])]
     over = set()
     for day, record in refused.items():
-        mark = plan.fingerprints[day]
-        current = all(each.transaction(day_transaction(day)) == mark for each in stores)
+        fingerprint = plan.fingerprints[day]
+        current = all(each.transaction(day_transaction(day)) == fingerprint for each in stores)
         # As long as what was judged is what there is now, it fails; else the verdict is of an input that is gone.
-        if record.figures.get("tried") != mark and (current or day not in plan.has_input):
+        if record.figures.get("tried") != fingerprint and (current or day not in plan.has_input):
             over.add(day)
     return over
 

@@ -1,4 +1,4 @@
-"""Freshness by the time the data speaks of: is each day complete by the end of its time, and how often was it.
+"""FreshnessState by the time the data speaks of: is each day complete by the end of its time, and how often was it.
 
 A table that was built a minute ago can still lack yesterday. Here a day is due once its end and `fresh_within` have
 passed; it is met where its rows were published by then and are as many as its history lets expect. Building an old day
@@ -39,7 +39,7 @@ class DayFreshness:
 
 
 @dataclass(frozen=True)
-class Freshness:
+class FreshnessState:
     """A table at one moment.
 
     Attributes:
@@ -78,7 +78,7 @@ class Freshness:
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {state}; {spent}"
 
 
-def freshness(root: Path, table: Table, now: datetime, last_day: date | None = None) -> Freshness:
+def freshness(root: Path, table: Table, now: datetime, last_day: date | None = None) -> FreshnessState:
     """The freshness of a table, from the figures that commits keep.
 
     Args:
@@ -92,7 +92,7 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
 
 def judge(
     table: Table, kept: Sequence[DayRecord], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
-) -> Freshness:
+) -> FreshnessState:
     """The freshness of a table.
 
     Args:
@@ -120,7 +120,7 @@ def judge(
     newest = max(complete, default=None) or max((day for day in rows if rows[day] and day <= now.date()), default=None)
     begun = kept[0].at.date() if kept else now.date()
     judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
-    return Freshness(
+    return FreshnessState(
         table=table.id,
         within=table.freshness.within,
         due=due,

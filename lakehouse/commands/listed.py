@@ -40,7 +40,7 @@ COMMANDS = {
     ),
     "status": Listed(
         "commands.inspect.status",
-        "Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth.",
+        "Show by table: partitions, rows, freshness, failing checks, failed and stale days, quarantine depth.",
     ),
     "report": Listed(
         "commands.inspect.report",

@@ -259,7 +259,7 @@ def days_of(files: Collection[DataFile]) -> set[date]:
     return days
 
 
-def figures_of(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[str, dict[str, Any]]:
+def figures_in_log(snapshot: Snapshot, column: str, days: Collection[date]) -> dict[str, dict[str, Any]]:
     """What the commits up to a snapshot say of some days, by day as text, each with the code version that made the day.
 
     Of a day that they do not speak of, its rows are given. A commit that brings the days back repeats all of it, so

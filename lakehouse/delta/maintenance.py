@@ -56,7 +56,7 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Compactable:
     """What a compaction has to know of a table."""
 
     path: Path
@@ -144,7 +144,7 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
     return sorted({version for versions in holders.values() for version in versions})
 
 
-def compact(layout: Layout, *, dry_run: bool = False, values: Collection[str] | None = None) -> Compacted:
+def compact(layout: Compactable, *, dry_run: bool = False, values: Collection[str] | None = None) -> Compacted:
     """Merge the files of each partition that has several; no row changes.
 
     Of a partition that a run publishes meanwhile, what the run has published stands; the others are merged. Where a

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult
-from lakehouse.build.touched import published_days, waiting_days
+from lakehouse.build.stale import published_days, waiting_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
@@ -195,10 +195,10 @@ def _judged(
     now = LakeOfNow(get_settings(), tables())
     published = published_days(now, table, days)
     waiting = held | waiting_days(now, table, published.union(days)) if table.upstream else {}
-    standing = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
+    failed = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
     mine = {day: why for day, why in waiting.items() if day in days}
     of_days = [*day_evaluations(table, result), *not_fresh(table, mine, published)]
-    return [*of_days, *evaluations(table, standing, result, waiting, published)], mine
+    return [*of_days, *evaluations(table, failed, result, waiting, published)], mine
 
 
 def _check_outputs(context: AssetExecutionContext, table: Table) -> Iterator[Output[None]]:
@@ -296,7 +296,7 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     if changed := result.table.changed_on_disk():
         context.log.warning(
             f"{result.table.id}: {', '.join(changed)} changed on disk since this process loaded the code; the rows are "
-            f"of the loaded code, {result.table.code_version}. Reload it, then run: lakehouse backfill --outdated"
+            f"of the loaded code, {result.table.code_version}. Reload it, then run: lakehouse backfill --older-code"
         )
     for day, reason in sorted(bad.items()):
         context.log.warning(f"{result.table.id} {day} was not published: {reason}")

@@ -118,7 +118,7 @@ def waits(day: date, why: str, published: Collection[date]) -> str:
 
 def evaluations(
     table: Table,
-    standing: Sequence[Verdict],
+    failed: Sequence[Verdict],
     result: BuildResult | None = None,
     waiting: Mapping[date, str] | None = None,
     published: Collection[date] = (),
@@ -127,12 +127,12 @@ def evaluations(
 
     Args:
         table: whose checks.
-        standing: the checks that fail, of days and of the whole table.
+        failed: the checks that fail, of days and of the whole table.
         result: what was built just now, for its figures; None: nothing.
         waiting: the days whose inputs are not fresh, and why; None: not judged.
         published: days that readers see something of.
     """
-    failing = by_check(standing)
+    failing = by_check(failed)
     found = [_over_all(table, name, failing.get(name, ()), result) for name in check_names(table)]
     if table.upstream and waiting is not None:
         told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
@@ -140,7 +140,7 @@ def evaluations(
     return found
 
 
-def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) -> list[str]:
+def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) -> list[str]:
     """Have Dagster show how the checks of a table stand, where no run has said so; returns the checks it is told of.
 
     A restore, a swap or a file that was withdrawn changes what is true without a run, and a run that broke says
@@ -149,13 +149,13 @@ def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) 
     Args:
         instance: where Dagster keeps evaluations.
         table: the table.
-        standing: its checks that fail now.
+        failed: its checks that fail now.
     """
-    failing = by_check(standing)
+    failing = by_check(failed)
     keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}
     newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
     told = []
-    for evaluation in evaluations(table, standing):
+    for evaluation in evaluations(table, failed):
         record = newest.get(evaluation.asset_check_key)
         if record is None:
             continue  # no run has judged the table yet, so Dagster shows nothing that could be wrong

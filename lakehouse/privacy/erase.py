@@ -24,10 +24,10 @@ from lakehouse.contracts.table import LAYERS
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
 from lakehouse.delta.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
@@ -41,7 +41,7 @@ _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedTraces:
     """What the landing zone holds of a person: files, lines to take out, lines to mend, and days by bronze table."""
 
     files: int
@@ -50,7 +50,7 @@ class Landed:
     days: Mapping[str, set[date]]
 
 
-def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> Landed:
+def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> LandedTraces:
     """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is.
 
     Args:
@@ -81,13 +81,15 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
                 failpoint(name, "before-landing-rewrite")
                 rewrite(file, left)
                 failpoint(name, "after-landing-rewrite")
-    return Landed(files, gone, mended, days)
+    return LandedTraces(files, gone, mended, days)
 
 
 def delta_tables(root: Path) -> list[Path]:
-    """Every Delta table under the root, built by contract or not."""
-    found = store.walk(root / "tables", gone_ok=True)
-    return sorted({path.parent.parent for path in found if path.parent.name == LOG})
+    """Every Delta table under the root, built by contract or not.
+
+    One whose log is still empty counts: a kill before its first commit may have left staged files of people beside it.
+    """
+    return sorted(path.parent for path in store.folders_below(root / "tables") if path.name == LOG)
 
 
 def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, int]:
@@ -336,7 +338,7 @@ def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
     return frozenset(name for name in columns - people if not name.startswith("_"))
 
 
-def table_of(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
+def table_at(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
     """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others.
 
     Args:

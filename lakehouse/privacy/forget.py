@@ -4,7 +4,7 @@ The protocol; whoever runs it again after a kill begins at the first step, and e
 
 1. The ledger says that the erasure has begun: what is landed from then on is read without the person.
 2. A journal names the days to build, for once the landed files are clean nothing else tells which these were.
-3. Landed files are written without the person, and the days are built again.
+3. LandedTraces files are written without the person, and the days are built again.
 4. What no landed file could give again is written anew from itself, and what depends on it is built again.
 5. No run is on, so that none can have read the person before: old files and log entries that name them are removed,
    and whatever else names them is mended.
@@ -28,8 +28,8 @@ from filelock import FileLock, Timeout
 from lakehouse import store
 from lakehouse.build.plan import read_by
 from lakehouse.contracts import Table
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import open_snapshot, table_name
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import (
     clean_landing,
@@ -38,7 +38,7 @@ from lakehouse.privacy.erase import (
     other_columns,
     purge,
     rows_by_day,
-    table_of,
+    table_at,
 )
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
@@ -145,7 +145,7 @@ def held(settings: Settings, contracts: Mapping[str, Table], person: Person) -> 
     """
     found = {}
     for path in delta_tables(settings.root):
-        days = rows_by_day(path, table_of(settings.root, path, contracts), person)
+        days = rows_by_day(path, table_at(settings.root, path, contracts), person)
         if days:
             found[table_name(path)] = days
     return found
@@ -222,13 +222,13 @@ def _begun(settings: Settings, who: Subject) -> Erasure:
 
 def _erase_rows(root: Path, contracts: Mapping[str, Table], person: Person, erasure: str) -> int:
     tables = delta_tables(root)
-    return sum(erase_rows(root, path, table_of(root, path, contracts), person, erasure) for path in tables)
+    return sum(erase_rows(root, path, table_at(root, path, contracts), person, erasure) for path in tables)
 
 
 def _purge(root: Path, contracts: Mapping[str, Table], person: Person, older_than: float) -> tuple[int, int]:
     """Remove old files and log entries that name the person; returns how many of each."""
     for path in delta_tables(root):
-        contract = table_of(root, path, contracts)
+        contract = table_at(root, path, contracts)
         if contract is not None and path.name == contract.name:
             # What the entries say of days is kept before they go.
             project_history(root, open_snapshot(path), contract.id)

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
@@ -83,7 +83,7 @@ def plan_replay(lake: Lake, table: Table, wanted: Wanted, *, force: bool = False
     return ReplayPlan(table, wanted, chosen, build, same, gone, unfinished)
 
 
-def carry_out(
+def run_replay(
     lake: Lake,
     plan: ReplayPlan,
     execute: Callable[[Collection[date]], Sequence[str] | None],
@@ -137,7 +137,7 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
         table: the contract.
         chosen: the rows that were replayed, by day.
     """
-    standing = {each.row: each.rules for each in failures(lake.settings.root, table)}
+    quarantined = {each.row: each.rules for each in failures(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)
     by_day = snapshot.by_day(table.day_column)
     found: Counter[str] = Counter()
@@ -145,15 +145,15 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
     not_current = set(stale_days(lake, table, chosen))
     for day, rules in chosen.items():
         rows = list(chain(*rules.values()))
-        left = {row for row in rows if row not in standing}
+        left = {row for row in rows if row not in quarantined}
         live: set[int] = set()
         for file in by_day.get(day, []) if left else []:
             live.update(left.intersection(identified(table, snapshot, file)[1]))
         for row in rows:
-            if row in standing:
-                still.update(standing[row])
+            if row in quarantined:
+                still.update(quarantined[row])
             missing = HELD_BACK if day in not_current else GONE
-            found[QUARANTINED if row in standing else PUBLISHED if row in live else missing] += 1
+            found[QUARANTINED if row in quarantined else PUBLISHED if row in live else missing] += 1
     return dict(found), dict(still)
 
 

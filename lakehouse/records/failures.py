@@ -34,7 +34,7 @@ from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
-MOST_BEHIND = 30  # commits without a row in quarantine, before the projection says that it has seen them
+MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
 ORIGIN = ("_source_file", "_source_row", "_raw")
 
 _TEXT, _LONG = T.StringType(), T.LongType()
@@ -127,23 +127,23 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     decided = discarded(root, table.id)
     found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
-        standing: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
+        by_row: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
         newest = max(kept, key=lambda each: each.version)
         for rules, rows in newest.rows.items():
             for row in rows:
                 each = QuarantinedRow(day, row, rules, newest.at, newest.at, 0, newest.code_version)
                 each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
-                standing.setdefault(row, []).append(each)
+                by_row.setdefault(row, []).append(each)
         for record in sorted(kept, key=lambda each: each.version, reverse=True):
-            _add_past(standing, record)
-        found += [each for rows in standing.values() for each in rows]
+            _add_past(by_row, record)
+        found += [each for rows in by_row.values() for each in rows]
     return found
 
 
-def _add_past(standing: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
+def _add_past(by_row: Mapping[int, Sequence[QuarantinedRow]], record: QuarantineRecord) -> None:
     """Take in an older record; the newest that judged comes first."""
-    for row in {row for rows in record.rows.values() for row in rows} & standing.keys():
-        for each in standing[row]:
+    for row in {row for rows in record.rows.values() for row in rows} & by_row.keys():
+        for each in by_row[row]:
             each.first = min(each.first, record.at)
             if record.judged:
                 if not each.times:
@@ -184,10 +184,15 @@ def _days(age: timedelta) -> str:
     return f"{age / timedelta(days=1):.1f} days"
 
 
-def project_failures(root: Path, table: Table) -> int:
+def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND) -> int:
     """Append what the quarantine's log says beyond the last projection; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never projected twice.
+
+    Args:
+        root: of the lakehouse.
+        table: whose quarantine.
+        most_behind: commits without a row in quarantine, before the projection says that it has seen them.
     """
     target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
@@ -195,7 +200,7 @@ def project_failures(root: Path, table: Table) -> int:
         projected = ensure_table(target)
         done = projected.transaction(table.id)
         newer = _newer(side, table, done)
-        if not newer and side.version - (done or 0) < MOST_BEHIND:
+        if not newer and side.version - (done or 0) < most_behind:
             return 0
         try:
             # One commit for rows and position; without rows too, or the same empty commits would be read each time.

@@ -23,7 +23,7 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_FILES, MOST_TRIES, add_rows, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
 JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
@@ -222,7 +222,7 @@ def _all(
     return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
 
-def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
+def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: int = MOST_FILES) -> int:
     """Append what the table's log says beyond the last projection; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never projected twice.
@@ -231,6 +231,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
         root: of the lakehouse.
         snapshot: the table at the version up to which its log is read.
         table: `layer.name`.
+        most_files: of the table's part of the history; from so many on they are merged.
     """
     target = _target(root)
     for _ in range(MOST_TRIES):
@@ -240,7 +241,8 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
             return 0
         try:
             # Rows and the version they go up to are one commit: killed before it nothing is kept, after it all is.
-            add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
+            position = {table: snapshot.version}
+            add_rows(target, table, [_row(each) for each in newer], position, after=base, most_files=most_files)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
         return len(newer)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
 from lakehouse.delta.target import Commit, Target
@@ -55,6 +55,7 @@ def add_rows(
     transactions: Mapping[str, int],
     *,
     after: Snapshot | None = None,
+    most_files: int = MOST_FILES,
 ) -> None:
     """Append rows of one partition; a repeat of the same transactions is a no-op.
 
@@ -64,6 +65,7 @@ def add_rows(
         rows: by column, without the first; maps as lists of pairs. Without any, only the transactions are set.
         transactions: see `commit.append`.
         after: what the rows go on from, likewise.
+        most_files: of the partition; from so many on they are merged.
 
     Raises:
         PublishConflictError: where rows of the same transactions came after `after`.
@@ -80,8 +82,8 @@ def add_rows(
         append(target, files, Commit(transactions))
     else:
         append_batch(target, after, files, Commit(transactions))
-    if len(base.of(about)) >= MOST_FILES:
-        compact(Layout(target.path, target.schema))
+    if len(base.of(about)) >= most_files:
+        compact(Compactable(target.path, target.schema))
 
 
 def rows_about(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakehouse.build.touched import all_waiting_days, known_days, stale_days
+from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table

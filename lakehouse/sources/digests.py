@@ -21,18 +21,20 @@ from lakehouse import store
 from lakehouse.sources.landing import LandingFile
 from lakehouse.sources.reader import unfit
 
-# A file may be written twice within one tick of the clock that its times are of: what is younger is not kept.
+# Nanoseconds. A file may be written twice within one tick of the clock that its times are of (2 s at
+# the coarsest, FAT's), and would look the same after the second time: what is younger is read again and not kept.
 SETTLED_NS = 2 * 10**9
 
 Kept = dict[str, list[int | str]]
 
 
-def digests(root: Path, files: Sequence[LandingFile]) -> dict[Path, str]:
+def digests(root: Path, files: Sequence[LandingFile], *, settled_ns: int = SETTLED_NS) -> dict[Path, str]:
     """A digest of each file's bytes. What cannot be read has one of its size and times: it is judged when it is read.
 
     Args:
         root: lakehouse root.
         files: as they were listed.
+        settled_ns: nanoseconds since a file's last change, after which what was read of it is kept.
     """
     found: dict[Path, str] = {}
     for source in sorted({file.source for file in files}):
@@ -52,7 +54,7 @@ def digests(root: Path, files: Sequence[LandingFile]) -> dict[Path, str]:
         settled: Kept = {
             names[file.path]: [*file.stat, text]
             for file in new
-            if (text := read[file.path]) is not None and now - file.ctime_ns > SETTLED_NS
+            if (text := read[file.path]) is not None and now - file.ctime_ns > settled_ns
         }
         if settled:
             _keep(place, kept | settled)

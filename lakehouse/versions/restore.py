@@ -22,16 +22,16 @@ from lakehouse.delta.log import (
     LogEntry,
     days_of,
     entries,
-    figures_of,
+    figures_in_log,
     gone_files,
     snapshot_at,
     versions,
 )
-from lakehouse.delta.marks import days_of_transactions
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
 from lakehouse.delta.staged import read_file
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import days_of_transactions
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
@@ -146,7 +146,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     for each in (side, main):
         if each is not None and (gone := gone_files(each.target.path, each.added)):
             raise _gone(each, gone)
-    figures = figures_of(wanted, table.day_column, main.touched)
+    figures = figures_in_log(wanted, table.day_column, main.touched)
     codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
     return Restore(table, version, main, side, codes, figures)
 
@@ -259,7 +259,7 @@ def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
             {name: WITHDRAWN if number is None else number for name, number in before.items()},
             change.days,
         )
-        figures = figures_of(change.base, change.target.day_column, change.touched)
+        figures = figures_in_log(change.base, change.target.day_column, change.touched)
         why = f"version {version} lost {gone[0].path}"
         _commit(back, {**facts, "lakehouse.reason": f"put back: {why}", "lakehouse.metrics": figures})
         raise _gone(change, gone)

@@ -123,7 +123,7 @@ def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.Mon
     monkeypatch.setattr("lakehouse.commands.build.backfill.run_pieces", recorded)
     monkeypatch.setattr("lakehouse.commands.build.backfill.run_stale", recorded)
     cli("backfill", *RANGE, "--slices", "8")
-    cli("backfill", "--touched", "--slices", "4", "--select", "gold.user_features")
+    cli("backfill", "--stale", "--slices", "4", "--select", "gold.user_features")
     cli("backfill", *RANGE)
     assert slices == [8, 4, 1]
 
@@ -237,7 +237,7 @@ def test_the_doctor_says_how_to_mend(cli: Cli, root: Path, tmp_path: Path, monke
     assert "python -m lakehouse.spark.jars" in found["jars"]["mend"]
 
 
-def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
     """Without it, a lake whose upkeep is switched off would only become slower."""
     target = ops_target(
         root, "ops.notes", T.StructType([T.StructField(n, T.StringType()) for n in ("about", "id")]), ""
@@ -247,10 +247,9 @@ def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path, monkeypat
     assert findings(cli("doctor", "--no-engine", "--json"))["tidy"]["found"].startswith(
         "4 files, at most 5 log entries"
     )
-    monkeypatch.setattr(doctor, "MANY_SMALL_FILES", 3)
-    found = findings(cli("doctor", "--no-engine", "--json"))["tidy"]
-    assert (found["ok"], found["found"]) == (False, "small files to merge: ops.notes 4")
-    assert "lakehouse compact" in found["mend"]
+    with pytest.raises(doctor.ProblemError, match="small files to merge: ops.notes 4") as caught:
+        doctor.tidiness(Settings(root=root), many=3)
+    assert "lakehouse compact" in caught.value.mend
 
 
 def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

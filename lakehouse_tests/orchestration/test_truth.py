@@ -19,7 +19,7 @@ from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.alerts.message import RECOVERED
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store

@@ -13,13 +13,13 @@ from dagster import DagsterInstance
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import all_waiting_days, waiting_days
+from lakehouse.build.stale import all_waiting_days, waiting_days
 from lakehouse.checks.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Input, Landing, Sum, Table, Volume
 from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import JUDGE, JUDGED, latest_records
 from lakehouse.report.collect import collect

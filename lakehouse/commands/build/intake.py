@@ -10,8 +10,8 @@ import typer
 
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import stale_days
-from lakehouse.catalog import get_table, lake_with_engine, tables
+from lakehouse.build.stale import stale_days
+from lakehouse.catalog import declared, get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.contracts import Table
@@ -51,7 +51,9 @@ def intake(
     if wrong := [each.id for each in chosen if not each.extract]:
         raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
     if not chosen:
-        raise UsageError("No table is taken from a database: none of their addresses is set (LAKEHOUSE_ORDERS_URL).")
+        names = sorted({f"LAKEHOUSE_{each.extract.source.upper()}_URL" for each in declared().values() if each.extract})
+        why = f"none of their addresses is set ({', '.join(names)})" if names else "no table file has an Extract"
+        raise UsageError(f"No table is taken from a database: {why}.")
     settings = get_settings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
@@ -97,4 +99,4 @@ def _show(source: Table, result: BuildResult, built: dict[str, list[date]]) -> N
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
-        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --touched")
+        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")

@@ -126,7 +126,8 @@ def _made_up(
 
 def _report(files: Sequence[Landed], as_json: bool) -> None:
     settings = get_settings()
-    if settings.own_file.exists():  # a lake whose days are those of its files
+    # A lake whose days are those of its files, or one that begins. Where days were built, their range is somebody's.
+    if settings.own_file.exists() or not (settings.root / "tables").exists():
         fit_days(settings, say)
     root = settings.root
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import below, tables
 from lakehouse.commands.build.backfill import Verbose
 from lakehouse.commands.command import Command, examples
@@ -26,7 +26,7 @@ from lakehouse.commands.summary import print_summary
 from lakehouse.contracts import Table
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.pieces import bridged, pieces_of
-from lakehouse.quarantine.replay import ReplayPlan, by_rules, carry_out, plan_replay
+from lakehouse.quarantine.replay import ReplayPlan, by_rules, plan_replay, run_replay
 from lakehouse.quarantine.replay import discard as discard_rows
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import failures
@@ -112,7 +112,7 @@ def replay(
             report.add(run_stale(settings, readers, listener=terminal))
         return None if _broke(report) else [run.run_id for run in report.runs]
 
-    ended = carry_out(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
+    ended = run_replay(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
     if report.runs and not as_json:
         print_summary(report, settings)
     _tell(plan, ended, report, as_json)
@@ -255,7 +255,7 @@ def _say_stale_inputs(lake: Lake, contract: Table) -> None:
         if days := stale_days(lake, lake.table(each.table)):
             say(
                 f"{each.table} has changed files or code for {days_text(days)}, and is read as it is published. If the "
-                f"fix is there, build it first: {program()} backfill --touched --select {each.table}"
+                f"fix is there, build it first: {program()} backfill --stale --select {each.table}"
             )
 
 

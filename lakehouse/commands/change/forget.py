@@ -33,7 +33,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def forget(
-    user: Annotated[str | None, typer.Option("--user", help="Id of the person, as `user_id` or `CustomerID`.")] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Id of the person, as the tables' `privacy.person` columns hold it.")
+    ] = None,
     emails: Annotated[list[str] | None, typer.Option("--email", help="An e-mail address; may be repeated.")] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would go; write nothing.")] = False,
@@ -69,7 +71,7 @@ def forget(
         for name in done.hits:
             say(f"  still named in {name}")
     if done.counts["days_failed"]:
-        say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --touched")
+        say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --stale")
     if done.hits or done.counts["days_failed"]:
         raise typer.Exit(CHECKS_FAILED)
 

@@ -213,7 +213,7 @@ def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:
         return
     for each, days in stale.items():
         say(f"Stale now: {each} {days_text(days)}")
-    say(f"Rebuild them: {program()} backfill --touched --select '{name}+ and not {name}'")
+    say(f"Rebuild them: {program()} backfill --stale --select '{name}+ and not {name}'")
 
 
 def _never_built(settings: Settings, name: str) -> str:

@@ -13,10 +13,10 @@ from lakehouse.checks.audit import check_names
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.errors import BROKEN
+from lakehouse.orchestration.alerts.compared import failure_of, key_of
 from lakehouse.orchestration.alerts.message import TEST, WARN, Message
 from lakehouse.orchestration.alerts.sensor import store_path
 from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, SinkError, sinks_of
-from lakehouse.orchestration.alerts.standing import failure_of, key_of
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted

@@ -92,7 +92,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
     if needed[0].ok:  # else there is nothing to read logs with
-        yield _finding("tidy", lambda: _tidy(settings))
+        yield _finding("tidy", lambda: tidiness(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
             found = _finding("engine", lambda: _engine(settings))
@@ -106,8 +106,16 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=False, found=problem.found, mend=problem.mend)
 
 
-def _tidy(settings: Settings) -> str:
-    """Small files and log entries of every table that was built."""
+def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
+    """Small files and log entries of every table that was built, in words.
+
+    Args:
+        settings: where the lakehouse is.
+        many: small files that the tables may have together.
+
+    Raises:
+        ProblemError: there are more, or a log cannot be read.
+    """
     try:
         from lakehouse.catalog import tables
         from lakehouse.versions.upkeep import layouts, untidy
@@ -118,7 +126,7 @@ def _tidy(settings: Settings) -> str:
     except LakehouseError as error:
         raise ProblemError(str(error), "Mend that table first.") from None
     waiting = {name: each.small for name, each in found.items() if each.partitions}
-    if sum(waiting.values()) > MANY_SMALL_FILES:
+    if sum(waiting.values()) > many:
         listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
         raise ProblemError(
             f"small files to merge: {listed}", "The job upkeep merges them at night; now: lakehouse compact"

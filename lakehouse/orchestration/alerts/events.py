@@ -41,7 +41,7 @@ READ = (
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Findings in the order of the log, and the id of the last event they take in."""
 
     observed: Sequence[Observed]
@@ -67,7 +67,9 @@ def last_position(instance: DagsterInstance) -> int:
     return instance.event_log_storage.get_maximum_record_id() or 0
 
 
-def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = BATCH) -> Batch:
+def read_batch(
+    instance: DagsterInstance, after: int, now: float, limit: int = BATCH, settles_in: float = SETTLES_IN
+) -> EventBatch:
     """The settled steps after an event.
 
     The events of a step come within a moment. A step that is still speaking is left for the next look, and so is all
@@ -78,6 +80,7 @@ def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = B
         after: id of the last event taken in.
         now: seconds since the epoch.
         limit: most events of one kind that are read.
+        settles_in: seconds after which the events of a step are all in the log.
     """
     records: list[EventLogRecord] = []
     horizon: int | None = None
@@ -91,7 +94,7 @@ def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = B
     groups: dict[tuple[str, str], list[EventLogRecord]] = {}
     for record in records:
         groups.setdefault(_step(record), []).append(record)
-    cuts = [group[0].storage_id for group in groups.values() if now - group[-1].timestamp < SETTLES_IN]
+    cuts = [group[0].storage_id for group in groups.values() if now - group[-1].timestamp < settles_in]
     if horizon and len(groups) > 1:  # the batch ends somewhere within its last step
         cuts.append(groups[_step(records[-1])][0].storage_id)
     cut = min(cuts, default=None)
@@ -101,7 +104,7 @@ def read_batch(instance: DagsterInstance, after: int, now: float, limit: int = B
         whole.setdefault(_step(record), []).append(record)
     observed = [_observe(instance, run_id, group) for (run_id, _), group in whole.items()]
     position = settled[-1].storage_id if settled else after
-    return Batch(observed, position, more=bool(horizon) and position > after)
+    return EventBatch(observed, position, more=bool(horizon) and position > after)
 
 
 def _step(record: EventLogRecord) -> tuple[str, str]:

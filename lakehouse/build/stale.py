@@ -13,7 +13,7 @@ from datetime import date, timedelta
 
 from lakehouse.build.plan import make_plan, window
 from lakehouse.contracts import Table
-from lakehouse.delta.marks import day_transaction, days_of_transactions
+from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 from lakehouse.sources.landing import landing_files
