@@ -222,7 +222,20 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "is_free", lambda _: True)
     said = cli("doctor", "--no-engine", "--json")
     assert [each["check"] for each in said.json] == [
-        *("python", "settings", "packages", "java", "jars", "folders", "privacy", "pii key", "port", "tidy"),
+        *(
+            "python",
+            "settings",
+            "packages",
+            "java",
+            "jars",
+            "folders",
+            "privacy",
+            "pii key",
+            "port",
+            "tidy",
+            "lineage",
+            "warm engine",
+        ),
     ]
     assert [each for each in said.json if not each["ok"]] == []
     assert said.code == 0
