@@ -314,11 +314,15 @@ def _row(record: DayRecord) -> dict[str, Any]:
 def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
     figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
     figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
-    figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row.get("profile") else {}
-    figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
+    figures |= {name: _nested(row[name]) for name in ("profile", "checks") if row.get(name)}
+    figures |= {name: _nested(row[name]) for name in _NESTED if row.get(name)}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
-    figures |= {"checks": {name: dict(each) for name, each in row["checks"]}} if row.get("checks") else {}
     return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip
+
+
+def _nested(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A map of maps, which files keep as lists of pairs."""
+    return {key: dict(each) for key, each in pairs}
