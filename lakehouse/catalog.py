@@ -22,11 +22,10 @@ from lakehouse.contracts.fitting import slice_mistakes
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
-from lakehouse.contracts.table import LAYERS
 from lakehouse.contracts.versions import problems, read_lock, unlocked
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
-from lakehouse.settings import Settings, get_settings
+from lakehouse.settings import LAYERS, Settings, get_settings
 from lakehouse.spark.session import start
 from lakehouse.texts import near
 

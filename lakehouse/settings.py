@@ -21,6 +21,7 @@ from lakehouse.environment import SourceUrls
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
+LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
 _DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
@@ -53,6 +54,12 @@ class Settings(BaseSettings):
     )
     backfill_days: int = Field(
         0, ge=0, description="Most days in one run of a backfill that Dagster's daemon runs; 0: the whole range"
+    )
+    engine_minutes: float = Field(
+        0.0, ge=0, description="Minutes after its last use that a warm local engine ends; 0: an engine in each process"
+    )
+    engine_dir: Path | None = Field(
+        None, description="Folder of warm engines, which lakehouses may share; empty: engine, under the root"
     )
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
@@ -116,6 +123,11 @@ class Settings(BaseSettings):
         texts = [each for each in (env_settings, dotenv_settings) if isinstance(each, EnvSettingsSource)]
         single = SourceUrls(settings_cls, *texts)
         return init_settings, single, env_settings, dotenv_settings, file_secret_settings
+
+    @field_validator("engine_dir")
+    @classmethod
+    def _found_from_everywhere(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("root")
     @classmethod

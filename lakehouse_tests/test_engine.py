@@ -10,7 +10,8 @@ import pytest
 from lakehouse.contracts.code import MACHINERY, POLICY
 from lakehouse.contracts.engine import ENGINE_VERSION
 from lakehouse.contracts.syntax import meaning
-from lakehouse.contracts.table import LAYERS, Table
+from lakehouse.contracts.table import Table
+from lakehouse.settings import LAYERS
 from lakehouse_tests.engine import COMMAND, PACKAGE, now, recorded
 
 

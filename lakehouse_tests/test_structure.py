@@ -16,8 +16,8 @@ import pytest
 
 import lakehouse
 from lakehouse.catalog import declared, tables
-from lakehouse.contracts.table import LAYERS
 from lakehouse.delta.failpoints import FORGET_POINTS, MERGE_POINTS, POINTS, REPLAY_POINTS, SLICE_POINTS, UNDO_POINTS
+from lakehouse.settings import LAYERS
 
 PACKAGE = Path(lakehouse.__file__).parent
 TESTS = Path(__file__).parent

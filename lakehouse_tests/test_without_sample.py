@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakehouse
-from lakehouse.contracts.table import LAYERS
+from lakehouse.settings import LAYERS
 
 PACKAGE, TESTS = Path(lakehouse.__file__).parent, Path(__file__).parent
 

@@ -34,6 +34,9 @@ COMMANDS = {
         "commands.inspect.query",
         "Query tables by name: silver.transactions, silver.transactions_quarantine, ops.partition_metrics.",
     ),
+    "connect": Listed(
+        "commands.inspect.connect", "Print how to open a table from DuckDB, Polars, pandas, Spark and Trino."
+    ),
     "ready": Listed(
         "commands.inspect.ready",
         "End with 0 where a day is published from the newest of all that it is made from, else with 1.",
@@ -93,6 +96,7 @@ COMMANDS = {
         "commands.operate.doctor",
         "Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine.",
     ),
+    "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
     "dev": Listed(
         "commands.operate.dev",
         "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",

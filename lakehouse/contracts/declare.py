@@ -20,7 +20,8 @@ from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, unless
 from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
 from lakehouse.contracts.slices import SliceBy
-from lakehouse.contracts.table import COMPATIBILITY, LAYERS, Input, Table
+from lakehouse.contracts.table import COMPATIBILITY, Input, Table
+from lakehouse.settings import LAYERS
 
 # Columns that staging adds.
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content", "_beaten")

@@ -24,7 +24,6 @@ from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quar
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
 
-LAYERS = ("bronze", "silver", "gold")
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 
 

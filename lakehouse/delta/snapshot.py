@@ -26,7 +26,17 @@ from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 
-__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name"]
+__all__ = [
+    "AGAIN",
+    "WITHDRAWN",
+    "DataFile",
+    "Snapshot",
+    "fingerprint",
+    "fresh_snapshot",
+    "open_snapshot",
+    "table_name",
+    "table_path",
+]
 
 _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
@@ -124,7 +134,7 @@ class Snapshot:
 
     @cached_property
     def _statistics(self) -> pa.Table:
-        return pa.table(self._read.get_add_actions(flatten=True))
+        return _add_actions(self._read)
 
     @property
     def _read(self) -> DeltaTable:
@@ -136,8 +146,14 @@ class Snapshot:
         return read_transactions(Path(self.uri), self.version)
 
 
+def table_path(root: Path, name: str) -> Path:
+    """Folder of `layer.table` under a lakehouse root."""
+    layer, table = name.split(".", 1)
+    return root / "tables" / layer / table
+
+
 def table_name(folder: Path) -> str:
-    """`layer.name` of the table in a folder: what `lake.table_path` says, backwards."""
+    """`layer.name` of the table in a folder: what `table_path` says, backwards."""
     return f"{folder.parent.name}.{folder.name}"
 
 
@@ -307,7 +323,7 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     """The snapshot that an opened table shows."""
     metadata = delta.metadata()
     columns = tuple(metadata.partition_columns)
-    actions = pa.table(delta.get_add_actions(flatten=True))
+    actions = _add_actions(delta)
     logged = actions["path"].to_pylist()
     rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(logged)
     parts = [_texts(actions, f"partition.{name}") for name in columns]
@@ -324,6 +340,11 @@ def snapshot_of(delta: DeltaTable, uri: str) -> Snapshot:
     made = Snapshot(uri, delta.version(), columns, LiveFiles.of(files), delta.schema(), metadata, nulls)
     made.__dict__["delta"] = delta
     return made
+
+
+def _add_actions(delta: DeltaTable) -> pa.Table:
+    """A row of each live file; by its stream, since `pa.table` would import pandas to ask whether it is one of its."""
+    return pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
 
 
 def _any(counts: pa.ChunkedArray) -> bool:

@@ -19,7 +19,6 @@ import pyarrow as pa
 from lakehouse import store
 from lakehouse.checks.metrics import measure
 from lakehouse.contracts import Table
-from lakehouse.contracts.table import LAYERS
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.failpoints import failpoint
@@ -31,6 +30,7 @@ from lakehouse.privacy.traces import files_under, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
 from lakehouse.records.history import latest_records
+from lakehouse.settings import LAYERS
 from lakehouse.sources.people import PERSON_FIELDS, Person
 from lakehouse.store import parquet
 

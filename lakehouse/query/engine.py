@@ -11,10 +11,11 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse.delta.snapshot import table_path
 from lakehouse.errors import UsageError
 from lakehouse.query.checked_query import CheckedQuery, TableUse
+from lakehouse.query.names import distinct_names
 from lakehouse.query.pinning import Pinned
-from lakehouse.read.lake import table_path
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
 
@@ -45,7 +46,7 @@ def query_rows(settings: Settings, query: CheckedQuery, read: Pinned, limit: int
             reader.load(str(table_path(settings.root, use.table))).createOrReplaceTempView(use.view)
         with walls(spark):
             frame = run_query(spark, query.spark_sql())
-            frame = frame.toDF(*_distinct(frame.columns))
+            frame = frame.toDF(*distinct_names(frame.columns))
             return (frame if limit is None else frame.limit(limit)).toArrow()
     except (AnalysisException, ParseException) as error:
         raise UsageError(_readable(str(error), uses)) from None
@@ -71,19 +72,7 @@ def run_query(spark: SparkSession, text: str) -> DataFrame:
 
     Inside the parentheses Spark's own grammar has queries alone.
     """
-    return spark.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  # made from a checked tree
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Column names that differ, as JSON objects need them: the second `day` becomes `day_2`."""
-    given: list[str] = []
-    for name in names:
-        number, candidate = 1, name
-        while candidate in given:
-            number += 1
-            candidate = f"{name}_{number}"
-        given.append(candidate)
-    return given
+    return spark.sql(f"SELECT * FROM (\n{text}\n)")  # made from a checked tree
 
 
 def _readable(text: str, uses: Sequence[TableUse]) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from lakehouse.delta.log import readable_at
+from lakehouse.delta.snapshot import table_path
 from lakehouse.errors import UsageError
 from lakehouse.query.checked_query import TableUse
-from lakehouse.read.lake import table_path
 from lakehouse.texts import near, program
 from lakehouse.versions.moments import parse_moment, version_at
 

@@ -29,6 +29,10 @@ class QueryError(LakehouseError):
     """What was given is no query, or one that is not allowed."""
 
 
+class NotTranslatedError(LakehouseError):
+    """What the engine in this process would not answer as Spark does; the text names it."""
+
+
 def plain_parts(text: str) -> Iterator[str]:
     """The text without comments and hints, each literal in its simplest form, as Spark reads it."""
     tokens = list(_tokens(text))

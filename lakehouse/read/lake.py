@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
-from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot, table_path
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
 from lakehouse.spark.session import literal_path
@@ -171,12 +171,6 @@ def _spelled(columns: Collection[str], file: DataFile) -> bool:
         and f"/{name}={value}/" in f"/{file.path}"
         for name, value in zip(columns, file.partition, strict=True)
     )
-
-
-def table_path(root: Path, name: str) -> Path:
-    """Folder of `layer.table` under a lakehouse root."""
-    layer, table = name.split(".", 1)
-    return root / "tables" / layer / table
 
 
 def in_days(column: str, days: Collection[date]) -> Column:

@@ -83,8 +83,8 @@ def token(text: Column) -> Column:
 
 def _unseen(value: bytes) -> Column:
     """A constant that is data, not a literal: plans print literals, and of local rows their columns alone."""
-    # In a thread other than the engine's none is active; there it is the one engine of the process.
-    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    # In a thread other than the engine's, the active one is the one engine of the process.
+    session = SparkSession.active()
     return session.createDataFrame(pa.table({"pad": pa.array([value], pa.binary())})).scalar()
 
 

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from lakehouse.days import days_between
+from lakehouse.settings import Settings
+from lakehouse.spark.place import Place
+from lakehouse.spark.warm import places
 from lakehouse_tests.conftest import PII_KEY
 
 T = TypeVar("T")
@@ -49,7 +52,7 @@ class Server:
         self.port = self.port or _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         with self.log.open("ab") as log:
-            # A session of its own: its group holds the server, the daemon, the code server, every run and its engine.
+            # A session of its own: its group holds the server, the daemon, the code server and every run.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self.program, "dev", "--port", str(self.port)],
                 cwd=self._folder(),
@@ -67,6 +70,14 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+        for place in self._warm():  # that the daemon's runs started; the server's own ends with it
+            place.end()
+
+    def _warm(self) -> list[Place]:
+        return places(Settings(root=self.root))
+
+    def _end(self) -> None:
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, sent)
@@ -81,11 +92,12 @@ class Server:
         self.__enter__()
 
     def engines(self) -> list[str]:
-        """The command line of each engine that a run has started."""
+        """The command line of each engine that a run has started, warm ones included."""
+        groups = {self._process.pid, *(each.pid for place in self._warm() if (each := place.address()))}
         found = []
         for folder in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
-                if os.getpgid(int(folder.name)) == self._process.pid:
+                if os.getpgid(int(folder.name)) in groups:
                     found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return [
             line for line in found if " org.apache.spark.deploy.SparkSubmit" in line and "launcher.Main" not in line
@@ -99,6 +111,7 @@ class Server:
             "LAKEHOUSE_AUTO_DAYS": "0",  # what runs is what the tests start
             "LAKEHOUSE_SPARK_URL": "local[2]",
             "LAKEHOUSE_SPARK_MEMORY": "1200m",
+            "LAKEHOUSE_ENGINE_MINUTES": "10",
             "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),
             "PYTHONPATH": str(REPOSITORY),
         }

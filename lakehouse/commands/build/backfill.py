@@ -88,7 +88,7 @@ AtOnce = Annotated[
         "--at-once",
         min=1,
         metavar="N",
-        help="Execute up to N runs at the same time, each in a process with an engine of its own; without "
+        help="Execute up to N runs at the same time, each in a process of its own; without "
         "--days-per-run the range is cut into N parts.",
     ),
 ]

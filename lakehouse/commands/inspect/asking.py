@@ -1,0 +1,93 @@
+"""How commands ask a query: in this process where that gives Spark's answer, on Spark where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import pyarrow as pa
+
+from lakehouse.commands.console import engine_output_aside, say
+from lakehouse.errors import UsageError
+from lakehouse.query.checked_query import CheckedQuery, check_query
+from lakehouse.query.names import OPS, built_names, distinct_names
+from lakehouse.query.pinning import Pinned, check_built, pinned
+from lakehouse.query.sql_text import NotTranslatedError, QueryError
+from lakehouse.settings import LAYERS, Settings
+
+
+class Engine(StrEnum):
+    """What answers a query."""
+
+    AUTO = "auto"
+    EMBEDDED = "embedded"
+    SPARK = "spark"
+
+
+def ask(
+    settings: Settings,
+    statement: str,
+    *,
+    as_of: Sequence[str] = (),
+    limit: int | None = None,
+    engine: Engine = Engine.AUTO,
+) -> pa.Table:
+    """The rows of a query, its columns by names that differ.
+
+    Args:
+        settings: where the lakehouse and its engine are.
+        statement: one query, in Spark's SQL.
+        as_of: as `pinned` takes it.
+        limit: most rows; None: all.
+        engine: `auto` asks Spark what the engine in this process would not answer the same, and says so.
+
+    Raises:
+        UsageError: for what is no query that only reads, or that neither engine can answer.
+    """
+    query, known = _checked(settings, statement)
+    check_built(settings.root, query.uses)
+    read = pinned(settings.root, query.uses, as_of, known)
+    if engine is not Engine.SPARK:
+        try:
+            return _embedded(settings, query, read, limit)
+        except NotTranslatedError as why:
+            if engine is Engine.EMBEDDED:
+                raise UsageError(f"Only Spark answers this query: {why}. Leave out --engine embedded.") from None
+            say(f"Spark answers this query, which takes longer: {why}.")
+    with engine_output_aside(settings):
+        from lakehouse.query.engine import query_rows
+
+        return query_rows(settings, query, read, limit)
+
+
+def _checked(settings: Settings, statement: str) -> tuple[CheckedQuery, list[str]]:
+    """The query and the names it could use; where that is none, the catalog is asked what there could be."""
+    layers = (*LAYERS, OPS)
+    known = built_names(settings)
+    try:
+        return check_query(statement, known, layers), known
+    except QueryError:
+        known = _all_names(settings)
+    try:
+        return check_query(statement, known, layers), known
+    except QueryError as error:
+        raise UsageError(str(error)) from None
+
+
+def _all_names(settings: Settings) -> list[str]:
+    from lakehouse.catalog import tables
+    from lakehouse.records.ops import ops_tables
+
+    contracts = tables().values()
+    known = [each.id for each in contracts] + [each.quarantine_id for each in contracts if each.rules]
+    return known + ops_tables(settings.root)
+
+
+def _embedded(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None) -> pa.Table:
+    from lakehouse.query.embedded import answer
+
+    try:
+        found = answer(settings, query, read, limit)
+    except QueryError as error:
+        raise UsageError(str(error)) from None
+    return found.rename_columns(distinct_names(found.column_names))

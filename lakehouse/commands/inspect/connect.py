@@ -1,0 +1,95 @@
+"""`lakehouse connect`: how to open the tables from other tools."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import console, say
+from lakehouse.delta.snapshot import table_path
+from lakehouse.errors import UsageError
+from lakehouse.query.names import built_names
+from lakehouse.settings import get_settings
+from lakehouse.texts import near, program
+
+_DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"  # as in lakehouse/spark/ivy.xml, which a test compares
+
+
+class Tool(StrEnum):
+    """What can open the tables."""
+
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    PANDAS = "pandas"
+    SPARK = "spark"
+    TRINO = "trino"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "connect",
+        cls=Command,
+        epilog=examples("lakehouse connect", "lakehouse connect gold.daily_revenue --for polars"),
+    )(connect)
+
+
+def connect(
+    name: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Default: the first that was built.")] = None,
+    tool: Annotated[Tool | None, typer.Option("--for", help="Only for this tool. Default: all.")] = None,
+) -> None:
+    """Print how to open a table from DuckDB, Polars, pandas, Spark and Trino.
+
+    The tables are plain Delta tables without features that a reader must know.
+    """
+    settings = get_settings()
+    known = built_names(settings)
+    if not known:
+        raise UsageError(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
+    if name is None:
+        name = next((each for each in known if each.startswith("gold.")), known[0])
+    if name not in known:
+        raise UsageError(f"There is no table {name} to open.{near(name, known)} Tables: {', '.join(known)}.")
+    out = console()
+    for each in [tool] if tool else list(Tool):
+        out.print(f"{'--' if each is Tool.TRINO else '#'} {each}", markup=False)
+        out.print(snippet(each, name, table_path(settings.root, name)), markup=False, end="\n\n")
+    say("These tools read. Tables are changed by their transforms and a backfill alone.")
+
+
+def snippet(tool: Tool, name: str, path: Path) -> str:
+    """What opens a table from a tool: Python, or for Trino SQL.
+
+    Args:
+        tool: which.
+        name: `layer.table`.
+        path: its folder.
+    """
+    layer, _, short = name.partition(".")
+    opened = f'from deltalake import DeltaTable\n\n{short} = DeltaTable("{path}")'
+    match tool:
+        case Tool.DUCKDB:
+            ask = f'duckdb.sql("FROM {short} SELECT count(*)").show()'
+            own = f"# In DuckDB's own shell, with its extension: INSTALL delta; LOAD delta; FROM delta_scan('{path}');"
+            return f"import duckdb\n{opened}.to_pyarrow_dataset()\n{ask}\n{own}"
+        case Tool.POLARS:
+            return f'import polars as pl\n\n{short} = pl.scan_delta("{path}")\nprint({short}.head().collect())'
+        case Tool.PANDAS:
+            return f"{opened}.to_pandas()\nprint({short}.head())"
+        case Tool.SPARK:
+            return (
+                f'from pyspark.sql import SparkSession\n\nspark = SparkSession.builder.config("spark.jars.packages", '
+                f'"{_DELTA}").config(\n    "spark.sql.session.timeZone", "UTC"\n).getOrCreate()\n'
+                f'{short} = spark.read.format("delta").load("{path}")\n{short}.show()'
+            )
+        case Tool.TRINO:
+            return (
+                "-- A catalog `lake` of Trino's Delta connector, with delta.register-table-procedure.enabled=true\n"
+                f"CREATE SCHEMA IF NOT EXISTS lake.{layer};\n"
+                f"CALL lake.system.register_table('{layer}', '{short}', 'local://{path}');\n"
+                f"SELECT count(*) FROM lake.{layer}.{short};"
+            )

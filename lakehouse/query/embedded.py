@@ -1,0 +1,197 @@
+"""A checked query answered in this process, by DuckDB over the files that the tables' logs name.
+
+It can only read: it runs one SELECT that was generated from a checked and typed tree, over views of exactly the files
+of the versions asked for. DuckDB may open these files and no others, load nothing, and change no setting.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from lakehouse import store
+from lakehouse.delta.log import readable_at
+from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_path
+from lakehouse.errors import UnsupportedTableError
+from lakehouse.query.checked_query import CheckedQuery, TableUse
+from lakehouse.query.kinds import Kind, arrow_type, columns_of, duckdb_type, quoted, text
+from lakehouse.query.pinning import Pinned
+from lakehouse.query.scope import Relation
+from lakehouse.query.sql_text import NotTranslatedError
+from lakehouse.query.translate import translate
+from lakehouse.settings import Settings
+
+_FILE = "lake file"  # the column of a row's file, while a view is made
+_MOST_FILES = 10_000  # of a table; their names stand in the query
+_FAILURES = (duckdb.Error, pa.ArrowException, OSError)  # the last is what a stream of batches makes of the first
+_ROWS = 100_000  # of a batch
+
+
+def answer(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None) -> pa.Table:
+    """The rows of a query, with the types that Spark gives them; names of columns as Spark has them, repeats too.
+
+    Args:
+        settings: where the lakehouse is.
+        query: has passed its check.
+        read: the tables it reads, with their versions.
+        limit: most rows; None: all.
+
+    Raises:
+        NotTranslatedError: where Spark has to answer; it says why.
+        QueryError: for a column that is not there.
+    """
+    snapshots = {use.view: _snapshot(settings, use, version) for use, version in read}
+    columns = {view: columns_of(each.schema.to_json()) for view, each in snapshots.items() if each.schema}
+    made = translate(query.tree, columns, datetime.now(UTC).date())
+    schema = pa.schema([pa.field(name or "", arrow_type(kind)) for name, kind in made.columns])
+    with _spilling(settings.root) as folder:
+        try:
+            return _run(made, schema, snapshots, columns, folder, limit)
+        except _FAILURES as error:
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            why = "a value whose meaning it decides" if "Spark decides" in said else f"what DuckDB says of it ({said})"
+            raise NotTranslatedError(why) from None
+
+
+def _snapshot(settings: Settings, use: TableUse, version: int | None) -> Snapshot:
+    if version is None and use.option is not None:
+        raise NotTranslatedError(f"{use.table} TIMESTAMP AS OF (--as-of takes a time)")
+    path = table_path(settings.root, use.table)
+    try:
+        found = open_snapshot(path) if version is None else readable_at(path, version)
+    except UnsupportedTableError as error:
+        raise NotTranslatedError(str(error)) from None
+    if found.live.number > _MOST_FILES:
+        raise NotTranslatedError(f"{use.table}, which has {found.live.number:,} files")
+    return found
+
+
+def _run(
+    made: Relation,
+    schema: pa.Schema,
+    snapshots: dict[str, Snapshot],
+    columns: dict[str, tuple[tuple[str, Kind], ...]],
+    folder: Path | None,
+    limit: int | None,
+) -> pa.Table:
+    paths = [str(Path(each.uri) / file.path) for each in snapshots.values() for file in each.live]
+    for merged in (False, True):
+        with _walled(paths, folder) as engine:
+            try:
+                for view, each in snapshots.items():
+                    engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {_rows_of(each, columns[view], merged=merged)}")
+                return _rows(engine, made, schema, limit)
+            except _FAILURES as error:
+                # A file without a column that came later ends the first try, which looks at one file alone.
+                if merged or "Spark decides" in str(error):
+                    raise
+    raise AssertionError("the second try returns or raises")
+
+
+def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged: bool) -> str:
+    """The rows of a table at one version: the files of its log, with the partition values that it has for them."""
+    files = {str(Path(snapshot.uri) / file.path): file.partition for file in snapshot.live}
+    empty = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS {quoted(name)}" for name, kind in columns)
+    if not files:
+        return f"SELECT {empty} LIMIT 0"
+    if glob := next((path for path in files if any(sign in path for sign in "*?[")), None):
+        raise NotTranslatedError(f"the path {glob}")
+    listed = []
+    for name, kind in columns:
+        if name in snapshot.partition_by:
+            place = snapshot.partition_by.index(name)
+            values = (values[place] for values in files.values())
+            pairs = ", ".join(
+                f"{text(p)}: {'NULL' if v is None else text(v)}" for p, v in zip(files, values, strict=True)
+            )
+            listed.append(f"CAST((MAP {{{pairs}}})[{quoted(_FILE)}] AS {duckdb_type(kind)}) AS {quoted(name)}")
+        else:
+            listed.append(f"CAST({quoted(name)} AS {duckdb_type(kind)}) AS {quoted(name)}")
+    names = ", ".join(text(path) for path in files)
+    options = f"filename = {text(_FILE)}, hive_partitioning = false, union_by_name = {str(merged).lower()}"
+    rows = f"SELECT * FROM read_parquet([{names}], {options})"
+    if merged:
+        rows = f"SELECT * FROM (SELECT {empty} LIMIT 0) UNION ALL BY NAME {rows}"
+    return f"SELECT {', '.join(listed)} FROM ({rows})"
+
+
+@contextmanager
+def _walled(paths: Sequence[str], folder: Path | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An engine of its own in memory, which may read some files and nothing else."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    engine = duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "memory_limit": f"{max(memory // 2**20, 512)}MiB",
+            "temp_directory": str(folder or ""),
+        },
+    )
+    try:
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.execute("SET allowed_paths = [" + ", ".join(map(text, paths)) + "]")
+        engine.execute("SET enable_external_access = false")
+        engine.execute("SET lock_configuration = true")
+        yield engine
+    finally:
+        engine.close()
+
+
+def _rows(engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, limit: int | None) -> pa.Table:
+    (statement,) = engine.extract_statements(made.sql)
+    if statement.type != duckdb.StatementType.SELECT:
+        raise NotTranslatedError("a statement that is no query")
+    batches: list[pa.RecordBatch] = []
+    wanted = limit
+    with engine.sql(made.sql).to_arrow_reader(_ROWS if limit is None else min(limit, _ROWS)) as reader:
+        for batch in reader:
+            batches.append(batch)
+            wanted = None if wanted is None else wanted - batch.num_rows
+            if wanted is not None and wanted <= 0:
+                break
+        found = pa.Table.from_batches(batches, reader.schema)
+    arrays = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema).slice(0, limit)
+
+
+@contextmanager
+def _spilling(root: Path) -> Iterator[Path | None]:
+    """A folder for what does not fit in memory, for the time of a query; None where nothing can be written.
+
+    What a killed query has left is removed by the next one: rows of a table are nobody else's to read.
+    """
+    above = root / "spill"
+    folder = above / uuid.uuid4().hex
+    try:
+        store.make_folder(above, private=True)
+        _sweep(above)
+    except OSError:
+        yield None
+        return
+    with FileLock(folder.with_suffix(".lock")):
+        store.make_folder(folder, private=True)
+        try:
+            yield folder
+        finally:
+            _removed(folder)
+
+
+def _sweep(above: Path) -> None:
+    for folder in [each for each in store.listed(above) if store.is_folder(each)]:
+        with suppress(Timeout, OSError), FileLock(folder.with_suffix(".lock"), timeout=0):
+            _removed(folder)
+
+
+def _removed(folder: Path) -> None:
+    store.delete_tree(folder)
+    store.delete(folder.with_suffix(".lock"))

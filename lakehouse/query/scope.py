@@ -1,0 +1,105 @@
+"""What the names in a query stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from lakehouse.query.kinds import Kind, quoted
+from lakehouse.query.sql_text import NotTranslatedError, QueryError
+from lakehouse.query.values import Value
+from lakehouse.texts import near
+
+
+class Relation(NamedTuple):
+    """A query in DuckDB's SQL, whose columns are c0, c1 …; their names in Spark (None: not known) and types."""
+
+    sql: str
+    columns: tuple[tuple[str | None, Kind], ...]
+
+
+class Named(NamedTuple):
+    """A column that `*` has, in its order."""
+
+    source: str
+    name: str | None
+    value: Value
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that hold at one place of a query.
+
+    Attributes:
+        query: translates a query that stands inside.
+        today: the day of `current_date`.
+        sources: of each table the columns that its name leads to.
+        columns: what is called without a table's name.
+        aliases: columns of the select list by their lower-case names, where such count too.
+        outer: names of the queries around, which may be meant.
+        windows: definitions of the WINDOW clause by lower-case name.
+    """
+
+    query: Callable[[exp.Expr], Relation]
+    today: date
+    sources: Mapping[str, Sequence[Named]] = field(default_factory=dict)
+    columns: Sequence[Named] = ()
+    aliases: Mapping[str, Value] = field(default_factory=dict)
+    outer: frozenset[str] = frozenset()
+    windows: Mapping[str, exp.Expr] = field(default_factory=dict)
+
+    def names(self) -> frozenset[str]:
+        """Every name of a column or table here, in lower case."""
+        return self.outer | {each.name.lower() for each in self.columns if each.name} | set(self.sources)
+
+    def column(self, parts: Sequence[str]) -> Value:
+        """What a dotted name stands for.
+
+        Raises:
+            QueryError: nothing here has the name.
+            NotTranslatedError: it may stand for several things.
+        """
+        source = self.sources.get(parts[0].lower()) if len(parts) > 1 else None
+        first = _called(self.columns, parts[0])
+        if source is not None and (first or len(_called(source, parts[1])) != 1):
+            raise NotTranslatedError(f"what {'.'.join(parts)} stands for")
+        found, rest = (_called(source, parts[1]), parts[2:]) if source is not None else (first, parts[1:])
+        if len(found) > 1:
+            raise NotTranslatedError(f"{parts[0]}, which several tables have")
+        alias = self.aliases.get(parts[0].lower()) if source is None else None
+        if not found and alias is None:
+            raise self._unknown(parts)
+        if found and alias is not None and found[0].value.sql != alias.sql:
+            raise NotTranslatedError(f"{parts[0]}, which is a column and a name given to another")
+        made = found[0].value if found else alias
+        assert made is not None
+        made = replace(made, name=parts[-len(rest) - 1], digits=None, literal=None)
+        for each in rest:
+            made = self.field(made, each)
+        return made
+
+    def _unknown(self, parts: Sequence[str]) -> Exception:
+        name = ".".join(parts)
+        if parts[0].lower() in self.outer or parts[0].lower().startswith("_metadata"):
+            return NotTranslatedError(f"{name}, which is of the query around or of a file")
+        known = [each.name for each in self.columns if each.name]
+        if any(each.name is None for each in self.columns):
+            return NotTranslatedError(f"{name}, which may be a column without a name")
+        listed = f" Columns: {', '.join(known)}." if known else ""
+        return QueryError(f"There is no column {name}.{near(parts[-1].lower(), known)}{listed}")
+
+    def field(self, inner: Value, name: str) -> Value:
+        """A field of a struct."""
+        found = [(each, kind) for each, kind in inner.kind.parts if each.lower() == name.lower()]
+        if inner.kind.name != "struct" or len(found) != 1:
+            raise NotTranslatedError(f".{name} of {inner.kind}")
+        ((own, kind),) = found
+        return Value(f"({inner.sql}).{quoted(own)}", kind, name)
+
+
+def _called(columns: Sequence[Named], name: str) -> list[Named]:
+    return [each for each in columns if each.name is not None and each.name.lower() == name.lower()]

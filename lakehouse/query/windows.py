@@ -1,0 +1,95 @@
+"""Window functions and orders in DuckDB's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sqlglot import exp
+
+from lakehouse.query.functions import called, is_aggregate, over
+from lakehouse.query.kinds import BOOLEAN, DATE, INTEGER, STRING, TIMESTAMP, wider
+from lakehouse.query.scope import Scope
+from lakehouse.query.sql_text import NotTranslatedError
+from lakehouse.query.values import Value, brought, cast
+
+Translate = Callable[[exp.Expr, Scope], Value]
+_RANKS = {"row_number": 0, "rank": 0, "dense_rank": 0, "ntile": 1}  # arguments of each
+_BESIDE = {"lag", "lead"}
+_SIDES = {"preceding": "PRECEDING", "following": "FOLLOWING"}
+
+
+def window(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
+    """A call with OVER."""
+    made = _function(node.this, scope, translate)
+    if alias := node.args.get("alias"):
+        named = scope.windows.get(alias.name.lower())
+        if named is None or node.args.get("partition_by") or node.args.get("order") or node.args.get("spec"):
+            raise NotTranslatedError(f"the window {alias.name}")
+        node = named
+    parts = []
+    if by := node.args.get("partition_by"):
+        parts.append(f"PARTITION BY {', '.join(grouped(translate(each, scope)).sql for each in by)}")
+    if order := node.args.get("order"):
+        parts.append(f"ORDER BY {', '.join(ordered(each, translate(each.this, scope)) for each in order.expressions)}")
+    if spec := node.args.get("spec"):
+        parts.append(_frame(spec))
+    return Value(over(made, f" OVER ({' '.join(parts)})").sql, made.kind)
+
+
+def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
+    if is_aggregate(node):
+        if any(isinstance(each, exp.Distinct) for each in node.expressions):
+            raise NotTranslatedError("DISTINCT in a window")
+        return called(node, lambda each: translate(each, scope))
+    name = str(node.name).lower() if isinstance(node, exp.Anonymous) else ""
+    values = [translate(each, scope) for each in node.expressions] if name else []
+    if name in _RANKS and len(values) == _RANKS[name] and all(each.digits for each in values):
+        return Value(cast(f"{name}({', '.join(each.sql for each in values)})\0", INTEGER), INTEGER)
+    if name in _BESIDE and len(values) in (1, 2, 3) and all(each.digits for each in values[1:2]):
+        rest = [each.sql for each in values[1:2]]
+        own = values[0].kind
+        rest += [brought(each, own).sql for each in values[2:] if wider(each.kind, own) == own]
+        if len(rest) == len(values) - 1:
+            return Value(f"{name}({', '.join([values[0].sql, *rest])})\0", values[0].kind)
+    raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")
+
+
+def _frame(spec: exp.Expr) -> str:
+    kind = str(spec.args.get("kind") or "").upper()
+    if spec.args.get("exclude") or kind not in ("ROWS", "RANGE"):
+        raise NotTranslatedError("this frame of a window")
+    start = _bound(spec.args.get("start"), spec.args.get("start_side"), kind)
+    end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), kind)
+    return f"{kind} BETWEEN {start} AND {end}"
+
+
+def _bound(value: object, side: object, kind: str) -> str:
+    if isinstance(value, str) and value.upper() == "CURRENT ROW":
+        return "CURRENT ROW"
+    word = _SIDES.get(str(side).lower())
+    if word and isinstance(value, str) and value.upper() == "UNBOUNDED":
+        return f"UNBOUNDED {word}"
+    if word and kind == "ROWS" and isinstance(value, exp.Literal) and value.name.isdigit():
+        return f"{int(value.name)} {word}"
+    raise NotTranslatedError("this frame of a window")
+
+
+def ordered(node: exp.Expr, made: Value) -> str:
+    """One part of an ORDER BY; the parser has said where Spark puts nulls."""
+    if not made.kind.is_number and made.kind not in (STRING, DATE, TIMESTAMP, BOOLEAN):
+        raise NotTranslatedError(f"an order by {made.kind}")
+    way = "DESC" if node.args.get("desc") else "ASC"
+    return f"{made.sql} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+
+
+def grouped(made: Value) -> Value:
+    """A value that rows are brought together by."""
+    if not groups([made.kind.name]):
+        raise NotTranslatedError(f"groups by {made.kind}")
+    return made
+
+
+def groups(kinds: Iterable[str]) -> bool:
+    """Whether both engines hold the same values of these types for equal; -0.0 and NaN are told apart by one."""
+    plain = {"boolean", "byte", "short", "integer", "long", "decimal", "string", "date", "timestamp"}
+    return set(kinds) <= plain
