@@ -35,10 +35,9 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
     looked_at = sorted(known_days(lake, table) if days is None else set(days))
     if not looked_at:
         return []
+    # What a build would be made from now, compared with what the log says the published day was made from.
     plan = make_plan(lake, table, looked_at)
-    snapshots = [lake.snapshot(table.id)]
-    if table.rules:
-        snapshots.append(lake.snapshot(table.quarantine_id))
+    snapshots = [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
     if table.landing:
         # A file that was tidied away once its rows were published or set aside is no change of them.
         kept = set().union(*(each.rows_by_day(table.day_column) for each in snapshots))
@@ -63,6 +62,8 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
 
 def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
     built = latest_records(lake.settings.root, table.id, stale, figures=()) if stale else {}
+    # Of a day that older code built, the fingerprint differs in any case: it is made once more with that code's
+    # version, so that what is left is a change of its inputs.
     by_code: dict[str, list[date]] = {}
     for day in stale:
         by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)
@@ -91,6 +92,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
             day: f"{each.table} {day} is not published from its newest input"
             for day in changed_days(lake, source, read)
         }
+        # The nearer reason wins: that the input itself is stale, before what the input waits for.
         stale = waiting_days(lake, source, read) | stale
         for day in days:
             for wanted in window(each, day):
@@ -109,6 +111,7 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     """
     snapshot = lake.snapshot(table.id)
     rows = set(snapshot.by_day(table.day_column)) | days_of_transactions(snapshot.transactions())
+    # A day that was published empty has no file, only its transaction: each likely one is asked for by name.
     likely = known_days(lake, table).union(also) - rows
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 

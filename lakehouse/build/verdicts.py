@@ -82,6 +82,7 @@ def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[da
     """Those of some days that nobody waits for any more, though their newest build did not publish them."""
     if not refused or table.extract is not None:
         return set()
+    # Once for all refused days: a plan reads the log, and there may be many.
     plan = make_plan(lake, table, sorted(refused))
     stores = [lake.snapshot(table.id), *([lake.snapshot(table.quarantine_id)] if table.rules else [])]
     over = set()

@@ -37,6 +37,7 @@ class Band(NamedTuple):
 
 def usual_count(values: Sequence[float], z: float) -> Band:
     """What `volume` takes for usual after such counts, all above 0, up to a robust z."""
+    # On the log scale a day of half the rows is as unusual as one of twice as many.
     centre, sigma = _log_scale(values)
     return Band(math.exp(centre - z * sigma), median(values), math.exp(centre + z * sigma))
 
@@ -69,7 +70,9 @@ def _log_scale(counts: Sequence[float]) -> tuple[float, float]:
 
 def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
     usual = median(shares)
+    # The binomial's standard deviation of a share: on a day of few rows a share strays by chance alone.
     chance = math.sqrt(usual * (1 - usual) / rows)
+    # The largest of the three: how it has varied, how it varies by chance, and the least that is worth a word.
     return usual, max(_spread(shares), chance, SMALLEST_NULL_SIGMA)
 
 
@@ -99,6 +102,7 @@ def baselines(
     """
     past = sorted(each for each in history if each not in known)
     newest: dict[int, deque[date]] = defaultdict(lambda: deque(maxlen=most))
+    # History and days both go forwards, so each earlier day is taken in once, whatever the number of days judged.
     position = 0
     for day in sorted(days):
         while position < len(past) and past[position] < day:
@@ -123,6 +127,7 @@ def volume(
     usual_days = baseline(m.day, rows, known, bounds.history)
     if m.problems:
         return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
+    # A day without rows has no ratio worth a bound: it is judged by whether its weekday has rows at all.
     if m.staged == 0:
         return _nothing(bounds, m, rows, known)
     if len(usual_days) < bounds.min_history:
@@ -132,6 +137,7 @@ def volume(
     usual = statistics.median(counts)
     ratio = m.rows / usual
     centre, sigma = _log_scale(counts)
+    # At least one row for the logarithm: a day of quarantined rows alone is as far down as a day of one row.
     z = abs(math.log(max(m.rows, 1)) - centre) / sigma
     blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
     text = (
@@ -151,6 +157,7 @@ def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Map
     weeks = [m.day - timedelta(weeks=n) for n in range(1, bounds.history + 1) if m.day - timedelta(weeks=n) >= first]
     there = [rows[day] for day in weeks if day in rows and day not in known]
     values: dict[str, Value] = {"rows": 0, "history": len(there)}
+    # Most of the weeks, not one of them: a shop that is closed on some Sundays warns on none.
     if 2 * len(there) <= len(weeks) or len(there) < bounds.min_history:
         return Outcome("volume", m.day, True, "empty day, and its weekday has no rows as a rule", values=values)
     usual = statistics.median(there)
@@ -221,6 +228,7 @@ def _null_drift(table: Table, mine: Figures, past: Sequence[Figures]) -> dict[st
     for name in table.columns:
         rates = [each.get("nulls", {}).get(name, 0) / each["rows"] for each in past]
         rate = mine["nulls"].get(name, 0) / mine["rows"]
+        # A column that was never null and is not now has nothing to say.
         if rate or any(rates):
             usual, sigma = _share_scale(rates, mine["rows"])
             z = abs(rate - usual) / sigma
@@ -250,16 +258,20 @@ def _category_mix(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str,
     for name, counted in mine.get("categories", {}).items():
         before = [Counter(day["categories"][name]) for day in past if name in day.get("categories", {})]
         if before:
+            # All days together are the mix that is usual; how far each of them is from it says what distance is usual.
             together = sum(before, Counter[str]())
             moved = _apart(counted, together)
             usual = [_apart(each, together) for each in before]
             rows = sum(counted.values())
+            # The expected distance of a sample of that many rows from the mix it was drawn from: sqrt(2 / pi) of each
+            # share's standard deviation, summed, and halved as the distance is.
             chance = sum(math.sqrt(n / together.total() * (1 - n / together.total())) for n in together.values())
             sigma = max(_spread(usual), chance / math.sqrt(2 * math.pi * rows), SMALLEST_MIX_SIGMA)
             most = max(
                 sorted({*counted, *together}),
                 key=lambda v: abs(counted.get(v, 0) / rows - together[v] / together.total()),
             )
+            # Nearer to the mix than usual is no anomaly.
             z = max(0.0, moved - statistics.median(usual)) / sigma
             share, before_share = counted.get(most, 0) / rows, together[most] / together.total()
             text = f"{moved:.1%} of rows have another {name} than usual, most of all {most}: {share:.1%}"

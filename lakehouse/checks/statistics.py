@@ -21,6 +21,7 @@ def percentile(counted: Mapping[int, int], share: float) -> int:
     # Nearest rank: always a lateness that occurred, never one between two.
     rank = math.ceil(share * sum(counted.values()))
     seen = 0
+    # From the least late on, until so many rows are passed.
     for days in sorted(counted):
         seen += counted[days]
         if seen >= rank:

@@ -96,6 +96,8 @@ class Lake:
             return self._nothing(table.schema)
         same_types(self.path(table.id), table.schema, snapshot)
         promoted = promoted_columns(table, snapshot, files)
+        # Values are taken from the folders' names, in which special characters are escaped; then Delta's reader knows
+        # how.
         if not all(_spelled(snapshot.partition_by, file) for file in files):
             rows = self._delta(snapshot).where(in_days(column, days))
             absent = [f for f in table.schema.fields if f.name not in rows.columns]

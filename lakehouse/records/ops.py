@@ -76,6 +76,7 @@ def add_rows(
     folder = target.path / "staged" / uuid.uuid4().hex
     files: list[StagedFile] = []
     if rows:
+        # Staged like rows of any table, so that the same gate looks at them.
         path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
         stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
         parquet.write(pa.Table.from_pylist(list(rows), schema=stored), path)
@@ -84,6 +85,7 @@ def add_rows(
         append(target, files, Commit(transactions))
     else:
         append_batch(target, after, files, Commit(transactions))
+    # After the append, and by the base before it: one file too many is no harm, and the next append sees it.
     if len(base.of(about)) >= most_files:
         compact(Compactable(target.path, target.schema))
 

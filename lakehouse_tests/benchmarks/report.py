@@ -32,7 +32,7 @@ from pyspark.sql import types as T
 from lakehouse.build.plan import make_plan
 from lakehouse.contracts import Anomalies, Count, Input, Landing, Sum, Table, Volume
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
