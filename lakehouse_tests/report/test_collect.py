@@ -268,7 +268,7 @@ def test_each_table_is_looked_at_once(shop: Lake, monkeypatch: pytest.MonkeyPatc
         return parquet_read(path, columns)
 
     parquet_read = parquet.read
-    monkeypatch.setattr("lakehouse.build.touched.make_plan", plan)
+    monkeypatch.setattr("lakehouse.build.stale.make_plan", plan)
     monkeypatch.setattr("lakehouse.store.parquet.read", rows)
     assert {cell.sign for cell in seen(shop).days.values()} == {State.PUBLISHED}
     assert sorted(planned) == ["gold.sales", "silver.raw"]
