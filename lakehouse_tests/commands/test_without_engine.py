@@ -307,6 +307,15 @@ def test_a_key_that_others_can_read_is_a_problem(root: Path) -> None:
         doctor._pii_key(settings)
 
 
+def test_no_warm_engine_is_no_error(cli: Cli) -> None:
+    """Without it, whoever asks for the engine would wait for one that nothing uses."""
+    wrong = cli("engine", "start")
+    assert (wrong.code, "LAKEHOUSE_ENGINE_MINUTES is 0" in wrong.err) == (2, True)
+    assert cli("engine", "status", "--json").json == []
+    assert "each process has an engine of its own" in cli("engine", "status").err
+    assert "No engine is on" in cli("engine", "stop").err
+
+
 def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell's background job ignores SIGINT; the web interface must not."""
     called: list[Any] = []
