@@ -103,6 +103,20 @@ def test_what_is_not_shown_to_be_the_same_is_named_and_left_to_spark(settings: S
         asked(settings, text)
 
 
+def test_whatever_a_part_of_a_query_says_is_read_or_refused(settings: Settings) -> None:
+    """Without it, a word that the parser keeps beside a node, as it does NOT beside LIKE, would be lost."""
+    query = check_query("select name not like 'a' n from silver.o", KNOWN, ["silver"])
+    for node in list(query.tree.walk()):
+        node.set("word", "unheard of")
+        with pytest.raises(NotTranslatedError, match="WORD of"):
+            answer(settings, query, [(use, None) for use in query.uses], None)
+        node.set("word", None)
+    assert (
+        asked(settings, "select name from silver.o where name not like '%' or name not like 'a' and id = 0").num_rows
+        == 0
+    )
+
+
 def test_an_unknown_column_is_told_at_once(settings: Settings) -> None:
     with pytest.raises(QueryError, match="There is no column amont. Did you mean amount"):
         asked(settings, "select sum(amont) from silver.o")
