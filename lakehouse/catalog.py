@@ -18,10 +18,10 @@ from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
+from lakehouse.contracts.fitting import slice_mistakes
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
-from lakehouse.contracts.slices import slice_mistakes
 from lakehouse.contracts.versions import problems, read_lock, unlocked
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
@@ -41,8 +41,7 @@ def tables() -> dict[str, Table]:
         ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
-    if settings.tables == __package__:  # the lock is of this project's own tables
-        _as_locked(declared())
+    _as_locked(declared())
     used: dict[str, Table] = {}
     for name, table in declared().items():
         extract = table.extract

@@ -13,7 +13,7 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import CompletionItem, TyperCommand, TyperGroup
 
 from lakehouse import __doc__ as about
 from lakehouse.commands.listed import COMMANDS
@@ -59,6 +59,13 @@ class _Group(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as Typer calls it
         """Their names, in the order of the list."""
         return list(self.commands)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What may follow `lakehouse`, from the kept sentences: a shell asks at each key and waits."""
+        listed = [
+            CompletionItem(name, help=each.about) for name, each in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*listed, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the whole program."""

@@ -27,6 +27,10 @@ class EngineError(LakehouseError):
     """Java, the jars or the Spark engine is missing or unusable."""
 
 
+class EngineLostError(EngineError, ConnectionError):
+    """The engine ended while it was used; trying again starts another."""
+
+
 class ContractError(LakehouseError):
     """A table file declares something that cannot be compiled."""
 

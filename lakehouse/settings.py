@@ -13,16 +13,19 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
+from lakehouse.environment import SourceUrls
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
+_DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
+_DATABASE_EXAMPLE = "postgresql://user:password@host:5432/database"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
 
 
@@ -52,6 +55,12 @@ class Settings(BaseSettings):
     backfill_days: int = Field(
         0, ge=0, description="Most days in one run of a backfill that Dagster's daemon runs; 0: the whole range"
     )
+    engine_minutes: float = Field(
+        0.0, ge=0, description="Minutes after its last use that a warm local engine ends; 0: an engine in each process"
+    )
+    engine_dir: Path | None = Field(
+        None, description="Folder of warm engines, which lakehouses may share; empty: engine, under the root"
+    )
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     last_day: date | None = Field(
@@ -61,9 +70,10 @@ class Settings(BaseSettings):
         None,
         description="Key of the HMAC that tokenises personal data; empty: made once, kept under the root (mode 0600)",
     )
-    orders_url: SecretStr | None = Field(
-        None,
-        description="Database of bronze.orders: postgresql://user:password@host:5432/database; empty: no such table",
+    source_urls: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Databases that tables are taken from, as JSON by source; or a variable for each, "
+        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host:5432/database`; empty: no such tables",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
@@ -91,6 +101,33 @@ class Settings(BaseSettings):
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Where values come from, the first wins; addresses of single sources win over those in one JSON object.
+
+        Args:
+            settings_cls: this class.
+            init_settings: what a caller gives.
+            env_settings: variables of the environment.
+            dotenv_settings: lines of `.env`, and of the lakehouse's own file.
+            file_secret_settings: files of a folder of secrets; none is set.
+        """
+        texts = [each for each in (env_settings, dotenv_settings) if isinstance(each, EnvSettingsSource)]
+        single = SourceUrls(settings_cls, *texts)
+        return init_settings, single, env_settings, dotenv_settings, file_secret_settings
+
+    @field_validator("engine_dir")
+    @classmethod
+    def _found_from_everywhere(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("root")
     @classmethod
@@ -121,14 +158,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is neither off nor five fields such as {UPKEEP_CRON!r}")
         return value
 
-    @field_validator("orders_url")
-    @classmethod
-    def _database(cls, value: SecretStr | None) -> SecretStr | None:
-        # The value is not repeated: it holds a password.
-        if value is not None and not re.fullmatch(r"postgres(ql)?://[^\s/]+/[^\s/]+", value.get_secret_value()):
-            raise ValueError("is not an address such as postgresql://user:password@host:5432/database")
-        return value
-
     @field_validator("alert_webhook", "alert_routes")
     @classmethod
     def _web_address(cls, value: SecretStr | dict[str, SecretStr] | None) -> SecretStr | dict[str, SecretStr] | None:
@@ -156,17 +185,17 @@ class Settings(BaseSettings):
         )
 
     def source_url(self, source: str) -> SecretStr | None:
-        """Address of a database that tables are taken from: the setting `<source>_url`; None where it is not set.
+        """Address of a database that tables are taken from, as `Extract.source` names it; None where none is set.
 
         Raises:
-            SettingsError: where there is no such setting.
+            SettingsError: it is no address; the value is not repeated, for it holds a password.
         """
-        name = f"{source}_url"
-        if name not in type(self).model_fields:
+        url = self.source_urls.get(source)
+        if url is not None and not _DATABASE.fullmatch(url.get_secret_value()):
             raise SettingsError(
-                f"A table is taken from {source!r}, but there is no setting {name}: add it to Settings."
+                f"LAKEHOUSE_{source.upper()}_URL: is not an address such as {_DATABASE_EXAMPLE}. "
+                "`.env.example` lists the settings."
             )
-        url: SecretStr | None = getattr(self, name)
         return url
 
     @property
@@ -229,8 +258,13 @@ class Settings(BaseSettings):
         """Earlier keys by their id: those of the environment and those that `lakehouse keys rotate` put aside."""
         found = [each.get_secret_value().encode() for each in self.pii_old_keys]
         found += [path.read_text().strip().encode() for path in sorted(self.pii_key_file.parent.glob("pii-*.key"))]
-        present = self.pii_key_bytes()
+        present = self.pii_key_bytes() if self.has_pii_key else b""
         return {key_id(key): key for key in found if key and key != present}
+
+    @property
+    def has_pii_key(self) -> bool:
+        """False in a lakehouse that has tokenised nothing yet: who only looks makes no key."""
+        return self.pii_key is not None or self.pii_key_file.exists()
 
     def rotate_pii_key(self) -> str:
         """Put the present key aside and make a new one; returns the new one's id.

@@ -50,6 +50,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
+        patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")  # a process of pytest has an engine of its own
         patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
         get_settings.cache_clear()
@@ -63,6 +64,7 @@ def engine_settings(root: Path) -> Settings:
         root=root,
         spark_url="local[2]",
         spark_memory="1500m",
+        engine_minutes=0,
         spark_config={
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "2",
@@ -80,6 +82,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings by which the processes that tests start share one warm engine; the first that computes starts it."""
+    from lakehouse.spark.warm import places
+
+    folder = tmp_path_factory.mktemp("warm")
+    yield {
+        "LAKEHOUSE_SPARK_URL": "local[2]",
+        "LAKEHOUSE_SPARK_MEMORY": "1500m",
+        "LAKEHOUSE_ENGINE_MINUTES": "10",
+        "LAKEHOUSE_ENGINE_DIR": str(folder),
+    }
+    for place in places(Settings(engine_dir=folder)):
+        place.end()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def test_a_change_of_the_machinery_is_thought_about() -> None:
     if changed and old["version"] == ENGINE_VERSION:
         pytest.fail(
             f"Changed: {', '.join(changed)}. Raise ENGINE_VERSION in lakehouse/contracts/engine.py if rows can differ now "
-            f"(every day is then of older code, and `lakehouse backfill --outdated` builds it); then renew this record "
+            f"(every day is then of older code, and `lakehouse backfill --older-code` builds it); then renew this record "
             f"with `{COMMAND}`.",
             pytrace=False,
         )

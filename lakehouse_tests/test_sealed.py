@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.settings import Settings, token_of
-from lakehouse.spark.session import spark_config
+from lakehouse.spark.config import spark_config
 from lakehouse.store.disk import private_umask
 
 DAY = date(2026, 3, 2)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.commands.change import keys as tokens
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
 from lakehouse.spark.session import start
@@ -52,6 +53,18 @@ def test_the_environment_comes_before_the_file_and_empty_is_unset(configure: Con
     (tmp_path / ".env").write_text("LAKEHOUSE_PORT=4000\nLAKEHOUSE_SPARK_MEMORY=2g\nOTHER=1\n")
     found = configure(port="5000", first_day="")
     assert (found.port, found.spark_memory, found.first_day) == (5000, "2g", date(2010, 12, 1))
+
+
+def test_who_only_looks_makes_no_key(configure: Configure, tmp_path: Path) -> None:
+    """Without it, `lakehouse keys list` on a new root would decide which key it has."""
+    found = configure(root=str(tmp_path / "lake"))
+    assert not found.has_pii_key
+    assert found.pii_old_keys_bytes() == {}
+    assert tokens._keys(found) == []
+    assert not found.root.exists()
+    found.pii_key_bytes()
+    assert found.has_pii_key
+    assert [each["state"] for each in tokens._keys(found)] == ["present"]
 
 
 @pytest.mark.parametrize(

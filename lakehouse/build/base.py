@@ -8,9 +8,9 @@ from datetime import date
 
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
@@ -54,6 +54,7 @@ class Base:
 
     def rows_kept(self) -> dict[date, int]:
         """Rows by day that are published or in quarantine."""
+        # Both stores: a day whose rows all broke a rule is as much kept as one whose rows were all sound.
         kept: Counter[date] = Counter()
         for each in self.stores:
             kept.update(each.snapshot.rows_by_day(self.table.day_column))

@@ -1,4 +1,4 @@
-"""What rebuilding the touched days writes, beside a fixed look-back: both from log entries and file sizes alone.
+"""What rebuilding the stale days writes, beside a fixed look-back: both from log entries and file sizes alone.
 
 A fixed look-back of N days rebuilds the newest arrival day and the N days before it in every table, whatever came
 (dbt's `lookback`, for one). It writes days that nothing touched, and misses what came later than N days.
@@ -22,7 +22,7 @@ USUAL = (7, 30)  # days of look-back to compare with, beside the one that would 
 
 @dataclass(frozen=True)
 class LookBack:
-    """A fixed look-back of `look_back` days: days of tables it writes, their bytes, and touched days that it misses."""
+    """A fixed look-back of `look_back` days: days of tables it writes, their bytes, and stale days that it misses."""
 
     look_back: int
     days: int
@@ -108,6 +108,7 @@ def _beside(lake: Lake, names: Iterable[str], touched: Mapping[str, Collection[d
     if newest is None or not all_days:
         return Rewritten(newest, len(all_days), size, ())
     needed = max(0, (newest - min(all_days)).days)  # the shortest look-back that reaches the oldest touched day
+    # A length beyond what was needed would only write more and miss as little: it says nothing.
     lengths = [days for days in USUAL if days < needed] + [needed]
     beside = [
         LookBack(

@@ -25,11 +25,11 @@ from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
 from lakehouse.delta.commit import exchange_files, replace_days
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, open_snapshot
 from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, moved
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.content import contents
 from lakehouse.records.history import JUDGE, JUDGED
 
@@ -64,8 +64,10 @@ def publish(audited: Audited) -> Published:
     work = audited.staged.work
     base, facts = work.base, _facts(work)
     if (side := base.side) is not None:
+        # Three commits at most, in this order; each says in its docstring what a kill before and after it leaves.
         base = _withdraw(audited, facts)
         facts = {**facts, QUARANTINE_VERSION: str(_set_aside(audited, side, facts))}
+    # A candidate's failures are nobody's: readers do not know it, and its days would be told as failed.
     if base.is_live and (judged := judged_days(audited.refused, work.plan.fingerprints)):
         facts = {**facts, JUDGED: judged}
     if audited.good:
@@ -96,7 +98,7 @@ def _same(audited: Audited) -> set[str]:
     """Names of the fingerprints that the published rows have already, as they can only of a build that is forced."""
     work = audited.staged.work
     tried = _fingerprints(work, work.days)
-    return {name for name, mark in tried.items() if work.base.main.snapshot.transaction(name) == mark}
+    return {name for name, tried_with in tried.items() if work.base.main.snapshot.transaction(name) == tried_with}
 
 
 def _withdraw(audited: Audited, facts: Facts) -> Base:
@@ -108,13 +110,14 @@ def _withdraw(audited: Audited, facts: Facts) -> Base:
 
     Killed before it: nothing has happened. Killed after it: the old rows stand, without fingerprint, so the day is
     stale and is built again. Only days that will be published are withdrawn: a day that fails keeps its good rows, and
-    `_set_aside` marks it instead.
+    `_set_aside` makes it stale instead.
     """
     work = audited.staged.work
     base = work.base
     forced = sorted(_same(audited) & _fingerprints(work, audited.good).keys())
     if not forced:
         return base
+    # An upsert was computed from the whole table: a change of any day makes its rows other ones.
     watched = None if base.table.upsert else work.days
     begun = Commit(dict.fromkeys(forced, WITHDRAWN), {**facts, "lakehouse.operation": "force"})
     target = base.main.target
@@ -139,6 +142,7 @@ def _set_aside(audited: Audited, side: Pinned, facts: Facts) -> int:
     table, good = work.base.table, audited.good
     kept_by_table = _same(audited) - _fingerprints(work, good).keys()
     tried = _fingerprints(work, work.days) | dict.fromkeys(kept_by_table, WITHDRAWN)
+    # Where no day is good nothing is published, so the further days of an upsert keep the rows they have here, too.
     replaced = work.replaced if good else list(work.days)
     # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
     folder = side.target.path / "staged" / uuid.uuid4().hex

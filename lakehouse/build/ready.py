@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from lakehouse.build.touched import stale_days, waiting_days
+from lakehouse.build.stale import stale_days, waiting_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 

@@ -43,7 +43,7 @@ COMMANDS = {
     ),
     "status": Listed(
         "commands.inspect.status",
-        "Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth.",
+        "Show by table: partitions, rows, freshness, failing checks, failed and stale days, quarantine depth.",
     ),
     "report": Listed(
         "commands.inspect.report",
@@ -96,6 +96,7 @@ COMMANDS = {
         "commands.operate.doctor",
         "Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine.",
     ),
+    "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
     "dev": Listed(
         "commands.operate.dev",
         "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",

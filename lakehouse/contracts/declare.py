@@ -13,7 +13,8 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
-from lakehouse.contracts.figures import Count, Figure, Sum, figure_mistakes
+from lakehouse.contracts.figures import Count, Figure, Sum
+from lakehouse.contracts.fitting import cut_mistakes, extract_mistakes, figure_mistakes
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, unless
@@ -204,8 +205,8 @@ def _wrong(made: Table) -> Iterator[Mistake]:
     yield from _unfit_inputs(made)
     yield from key_mistakes(made)
     yield from figure_mistakes(made)
-    yield from made.extract.mistakes(made) if made.extract else ()
-    yield from made.layout.slice_by.mistakes(made) if made.layout.slice_by else ()
+    yield from extract_mistakes(made)
+    yield from cut_mistakes(made)
 
 
 def _unknown_columns(made: Table) -> Iterator[Mistake]:

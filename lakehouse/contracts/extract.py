@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from lakehouse.contracts.mistakes import Mistake, are_known, check, unless
-
-if TYPE_CHECKING:
-    from lakehouse.contracts.table import Table
+from lakehouse.contracts.mistakes import are_known, check, unless
 
 EXACT, LAG = "exact", "lag"
 TAKEN = ("_arrival_date", "_batch", "_xid", "_tombstone")  # how a row came out of its database
@@ -70,13 +66,3 @@ class Extract:
     def read(self) -> tuple[str, ...]:
         """The columns that reading gives: `columns`, and `deleted_at`."""
         return tuple(dict.fromkeys([*self.columns, self.deleted_at]))
-
-    def mistakes(self, made: Table) -> list[Mistake]:
-        """What a table that takes it lacks, or has too much."""
-        names = ", ".join(each.name for each in made.rules)
-        return [
-            *unless(set(TAKEN) <= set(made.columns), "model", f"the columns {', '.join(TAKEN)} of taken rows",
-                    ", ".join(made.columns), "Add those that are missing."),
-            *unless(not made.rules, "model", "no row rules, since what was taken from a database cannot be taken again",
-                    names, "Declare them in the table that reads this one."),
-        ]  # fmt: skip

@@ -52,12 +52,12 @@ def impact(tables: Mapping[str, Table], asked: Collection[Source]) -> list[Affec
             if how:
                 reached.add((table.id, column))
                 rules = tuple(each.name for each in table.rules if column in each.columns)
-                checks = checks_of(table, column, tables)
+                checks = checks_of_column(table, column, tables)
                 found.append(Affected(table.id, column, table.owner, how, via or by_group, rules, checks))
     return found
 
 
-def checks_of(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[str, ...]:
+def checks_of_column(table: Table, column: str, tables: Mapping[str, Table]) -> tuple[str, ...]:
     """The table checks whose outcome can depend on one column; those of whole rows (counts) are left out.
 
     A downstream table that must add up to the column names it with its own name: `gold.daily_revenue.reconciliation`.

@@ -32,11 +32,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse import store
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import changed_days
+from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
 from lakehouse.days import contiguous
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.ended import Ended, ended_days
@@ -50,8 +49,9 @@ from lakehouse.orchestration.instance import (
 )
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
+from lakehouse.orchestration.reasons import what_happened
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, span_text
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
@@ -98,7 +98,7 @@ class Cursor:
         read = json.loads(text)
         asked, ended = (
             {
-                name: {date.fromisoformat(day): int(mark) for day, mark in days.items()}
+                name: {date.fromisoformat(day): int(state) for day, state in days.items()}
                 for name, days in read.get(kept, {}).items()
             }
             for kept in ("asked", "ended")
@@ -108,7 +108,7 @@ class Cursor:
     def text(self) -> str:
         """As Dagster stores it."""
         asked, ended = (
-            {name: {day.isoformat(): mark for day, mark in sorted(days.items())} for name, days in kept.items()}
+            {name: {day.isoformat(): state for day, state in sorted(days.items())} for name, days in kept.items()}
             for kept in (self.asked, self.ended)
         )
         return json.dumps({"count": self.count, "seen": self.seen, "asked": asked, "ended": ended})
@@ -133,7 +133,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         minimum_interval_seconds=INTERVAL,
         default_status=DefaultSensorStatus.RUNNING if get_settings().auto_days else DefaultSensorStatus.STOPPED,
         description="Builds the days whose files have landed or changed, then exactly the days these touch in other "
-        "tables. Code that changes makes no run: that is what `lakehouse backfill --outdated` is for.",
+        "tables. Code that changes makes no run: that is what `lakehouse backfill --older-code` is for.",
     )
     def landed(context: SensorEvaluationContext) -> SensorResult:
         now = time.time()
@@ -199,51 +199,34 @@ def decide(
     state = _state_of(lake, last, ended)
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
-    asked, due, stands, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = {
-        name: days for name, days in due.items() if days and not any(due.get(each) for each in above(lake.tables, name))
-    }
+    asked, due, waits, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
+    roots = {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
             "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
         )
-        return Decision([], Cursor(cursor.count, "" if later else state, asked, stands), reason + _waits(stands))
+        return Decision([], Cursor(cursor.count, "" if later else state, asked, waits), reason + _waits(waits))
     # A run may span days that are up to date, but none that failed, waits, or comes later.
-    leave_out = later.union(*asked.values(), *due.values(), *stands.values()) - set(chosen)
-    wanted: dict[str, set[date]] = {}
-    for name, days in roots.items():
-        now_due = set(days).intersection(chosen)
-        asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
-        for each in (name, *below(lake.tables, name)):
-            wanted.setdefault(each, set()).update(now_due)
-    spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
-    pieces = pieces_of(spans, list(lake.tables))
-    why = [_why(lake, {name: set(days) & set(piece.days) for name, days in roots.items()}) for piece in pieces]
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked, stands), "", why)
+    leave_out = later.union(*asked.values(), *due.values(), *waits.values()) - set(chosen)
+    now_due = {name: {day: state for day, state in days.items() if day in chosen} for name, days in roots.items()}
+    pieces = _pieces(lake, now_due, leave_out)
+    why = [_why(lake, piece, roots) for piece in pieces]
+    asked |= {name: asked.get(name, {}) | days for name, days in now_due.items()}
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, waits), "", why)
 
 
-def _why(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
-    """What has happened that some days of tables are due, in a few words."""
-    told: dict[str, None] = {}
+def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
+    """Runs over the days of some tables, and the same days of all that reads them."""
+    found: dict[str, set[date]] = {}
     for name, days in due.items():
-        if not days:
-            continue
-        table, snapshot = lake.table(name), lake.snapshot(name)
-        if table.landing is not None:
-            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
-            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
-        for each in table.upstream.values():
-            source = lake.table(each.table)
-            arrivals = {
-                file.partition[0]
-                for day, files in lake.snapshot(each.table).by_day(source.content_day_column).items()
-                for file in files
-                if day in days and source.content_day_column != source.day_column and file.partition[0] != str(day)
-            }
-            newest = max((each for each in arrivals if each), default="")
-            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
-    return "; ".join(told)[:LONGEST]
+        for each in (name, *below(lake.tables, name)):
+            found.setdefault(each, set()).update(days)
+    return pieces_of({name: bridged(days, leave=leave) for name, days in found.items()}, list(lake.tables))
+
+
+def _why(lake: Lake, piece: Piece, roots: Days) -> str:
+    return what_happened(lake, {name: set(days).intersection(piece.days) for name, days in roots.items()})
 
 
 def _waits(ended: Days) -> str:
@@ -266,11 +249,11 @@ def _due(
     last: date,
     now: float,
 ) -> tuple[Days, Days, Days, set[date]]:
-    """What was asked for and still stands, what is due now, what waits for a person, and the days due only later."""
+    """What was asked for and still waits, what is due now, what waits for a person, and the days due only later."""
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
-    stands: Days = {}
+    waits: Days = {}
     later: set[date] = set()
     for name, table in lake.tables.items():
         days = [day for day in changed_days(lake, table) if first <= day <= last]
@@ -278,23 +261,26 @@ def _due(
             continue
         # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
         prints = make_plan(lake, table, days).fingerprints
-        marks = {day: fingerprint([str(mark), table.policy_version]) for day, mark in prints.items()}
+        states = {day: fingerprint([str(inputs), table.policy_version]) for day, inputs in prints.items()}
         interrupted = ended.interrupted.get(name, ())
-        before = {day: mark for day, mark in cursor.asked.get(name, {}).items() if day not in interrupted}
+        before = {day: state for day, state in cursor.asked.get(name, {}).items() if day not in interrupted}
         # As the input was when it was asked for, or when its end was first seen.
         known = before | cursor.ended.get(name, {})
         mine = [day for day in days if day in ended.by_somebody.get(name, ())]
-        if waiting := {day: marks[day] for day in mine if known.get(day, marks[day]) == marks[day]}:
-            stands[name] = waiting
-        if kept := {day: before[day] for day in days if before.get(day) == marks[day]}:
-            asked[name] = kept
-        busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
-        busy |= set(leave.get(name, ()))
-        busy |= _still_landing(lake, table, days, now)
-        fresh = {day: marks[day] for day in days if day not in asked.get(name, {}) and day not in waiting}
+        waiting = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
+        kept = {day: before[day] for day in days if before.get(day) == states[day]}
+        waits |= {name: waiting} if waiting else {}
+        asked |= {name: kept} if kept else {}
+        busy = _days_of_runs(runs, name).union(leave.get(name, ()), _still_landing(lake, table, days, now))
+        fresh = {day: states[day] for day in days if day not in {*kept, *waiting}}
         later |= busy.intersection(fresh)
-        due[name] = {day: mark for day, mark in fresh.items() if day not in busy}
-    return asked, due, stands, later
+        due[name] = {day: state for day, state in fresh.items() if day not in busy}
+    return asked, due, waits, later
+
+
+def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
+    """The days of a table that runs are building, or will."""
+    return {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
 
 
 def outside(settings: Settings) -> str:

@@ -32,8 +32,8 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, days_of_run, table_of
 
 PAUSED_TAG = "lakehouse/paused"
-LOOKS = 2  # in a row that must find nothing to do, LULL seconds apart
-LULL = 1.0
+LOOKS = 2  # in a row that must find nothing to do
+LULL = 1.0  # seconds between them, in which runs that were just being made are there
 PATIENCE = 60.0  # seconds that a daemon may take to make the runs it has begun to make
 _WAITING = [DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
 _STATES = {
@@ -124,7 +124,7 @@ def holds_paused_runs(instance: DagsterInstance) -> bool:
     return any(each["key"] == PAUSED_TAG and each.get("value") == "true" and not each["limit"] for each in limits)
 
 
-def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool) -> None:
+def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool, *, lull: float = LULL) -> None:
     """Hold the runs of a backfill in the queue, those there are and those to come, or let them go.
 
     The daemon may be making runs at this very moment, with the tags of before: this ends when it has made them and a
@@ -134,6 +134,7 @@ def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool) -> Non
         instance: where the backfill is kept.
         backfill_id: as Dagster has named it.
         paused: hold them, or let them go.
+        lull: seconds between two looks.
     """
     until, calm = time.monotonic() + PATIENCE, 0
     while calm < LOOKS:
@@ -146,7 +147,7 @@ def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool) -> Non
         making = found is not None and bool(found.submitting_run_requests) and time.monotonic() < until
         calm = 0 if changed or making else calm + 1
         if calm < LOOKS:
-            time.sleep(LULL)
+            time.sleep(lull)
 
 
 def cancel(instance: DagsterInstance, backfill_id: str) -> bool:

@@ -20,7 +20,10 @@ from dagster import (
     MetadataValue,
     TableRecord,
 )
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
+)
 
 from lakehouse.build.result import BuildResult
 from lakehouse.build.verdicts import Verdict, by_check, sentence
@@ -118,7 +121,7 @@ def waits(day: date, why: str, published: Collection[date]) -> str:
 
 def evaluations(
     table: Table,
-    standing: Sequence[Verdict],
+    failed: Sequence[Verdict],
     result: BuildResult | None = None,
     waiting: Mapping[date, str] | None = None,
     published: Collection[date] = (),
@@ -127,12 +130,12 @@ def evaluations(
 
     Args:
         table: whose checks.
-        standing: the checks that fail, of days and of the whole table.
+        failed: the checks that fail, of days and of the whole table.
         result: what was built just now, for its figures; None: nothing.
         waiting: the days whose inputs are not fresh, and why; None: not judged.
         published: days that readers see something of.
     """
-    failing = by_check(standing)
+    failing = by_check(failed)
     found = [_over_all(table, name, failing.get(name, ()), result) for name in check_names(table)]
     if table.upstream and waiting is not None:
         told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
@@ -140,7 +143,7 @@ def evaluations(
     return found
 
 
-def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) -> list[str]:
+def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) -> list[str]:
     """Have Dagster show how the checks of a table stand, where no run has said so; returns the checks it is told of.
 
     A restore, a swap or a file that was withdrawn changes what is true without a run, and a run that broke says
@@ -149,20 +152,17 @@ def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) 
     Args:
         instance: where Dagster keeps evaluations.
         table: the table.
-        standing: its checks that fail now.
+        failed: its checks that fail now.
     """
-    failing = by_check(standing)
+    failing = by_check(failed)
     keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}
     newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
     told = []
-    for evaluation in evaluations(table, standing):
+    for evaluation in evaluations(table, failed):
         record = newest.get(evaluation.asset_check_key)
-        if record is None:
-            continue  # no run has judged the table yet, so Dagster shows nothing that could be wrong
-        if record.status == AssetCheckExecutionRecordStatus.PLANNED:
-            run = instance.get_run_by_id(record.run_id)
-            if run is not None and not run.is_finished:
-                continue
+        # Where no run has judged the table yet, Dagster shows nothing that could be wrong.
+        if record is None or _is_being_judged(instance, record):
+            continue
         shown = record.evaluation
         days = shown.metadata.get(FAILING) if shown is not None else None
         known = days is None or days.value == len(failing.get(evaluation.check_name, ()))
@@ -172,10 +172,17 @@ def align(instance: DagsterInstance, table: Table, standing: Sequence[Verdict]) 
     return told
 
 
+def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
+    """Whether a run that is on will say itself how the check stands."""
+    if record.status != AssetCheckExecutionRecordStatus.PLANNED:
+        return False
+    run = instance.get_run_by_id(record.run_id)
+    return run is not None and not run.is_finished
+
+
 def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: BuildResult | None) -> AssetCheckEvaluation:
-    outcomes = [
-        o for _, each in sorted(result.days.items() if result else ()) for o in each.outcomes if o.check == name
-    ]
+    built = sorted(result.days.items()) if result else []
+    outcomes = [outcome for _, each in built for outcome in each.outcomes if outcome.check == name]
     metadata: dict[str, Any] = {}
     if name not in JUDGED_AFTER:
         metadata = {SUMS_UP: len(outcomes), FAILING: len(failing), **_figures(outcomes)}

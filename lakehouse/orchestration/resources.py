@@ -12,6 +12,7 @@ from lakehouse.orchestration.instance import is_backfill
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
+from lakehouse.spark.warm import is_lost
 from lakehouse.store.disk import keep_private
 
 
@@ -30,7 +31,7 @@ class SparkEngine(LazyPySparkResource):
         self._of_backfill = context.run is not None and is_backfill(context.run.tags)
 
     def _init_session(self) -> None:
-        if self._spark_session is None:
+        if self._spark_session is None or is_lost(self._spark_session):  # a step that is tried again has another
             settings = get_settings().for_backfill() if self._of_backfill else get_settings()
             extra = {**settings.spark_config, **{k: str(v) for k, v in self.spark_config.items()}}
             self._spark_session = start(settings.model_copy(update={"spark_config": extra}))

@@ -28,18 +28,18 @@ from filelock import FileLock, Timeout
 from lakehouse import store
 from lakehouse.build.plan import read_by
 from lakehouse.contracts import Table
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import open_snapshot, table_name
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import (
-    clean_landing,
     delta_tables,
     erase_rows,
     other_columns,
     purge,
     rows_by_day,
-    table_of,
+    table_at,
 )
+from lakehouse.privacy.landed import clean_landing
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
 from lakehouse.read.lake import table_path
@@ -145,7 +145,7 @@ def held(settings: Settings, contracts: Mapping[str, Table], person: Person) -> 
     """
     found = {}
     for path in delta_tables(settings.root):
-        days = rows_by_day(path, table_of(settings.root, path, contracts), person)
+        days = rows_by_day(path, table_at(settings.root, path, contracts), person)
         if days:
             found[table_name(path)] = days
     return found
@@ -216,19 +216,20 @@ def _begun(settings: Settings, who: Subject) -> Erasure:
     name = hashlib.sha256("/".join(sorted(hmacs)).encode()).hexdigest()[:16]
     before = sum(1 for each in erasures(settings.root) if each.state == DONE and each.id.startswith(name))
     # An id that is an address comes from a database as its token.
+    # Both forms, since the filter of later landings sees whichever the source holds.
     hmacs += [person_hmac("user", token, key) for token in _tokens(settings, who.person.emails)]
     return Erasure(f"{name}-{before}", BEGUN, tuple(hmacs))
 
 
 def _erase_rows(root: Path, contracts: Mapping[str, Table], person: Person, erasure: str) -> int:
     tables = delta_tables(root)
-    return sum(erase_rows(root, path, table_of(root, path, contracts), person, erasure) for path in tables)
+    return sum(erase_rows(root, path, table_at(root, path, contracts), person, erasure) for path in tables)
 
 
 def _purge(root: Path, contracts: Mapping[str, Table], person: Person, older_than: float) -> tuple[int, int]:
     """Remove old files and log entries that name the person; returns how many of each."""
     for path in delta_tables(root):
-        contract = table_of(root, path, contracts)
+        contract = table_at(root, path, contracts)
         if contract is not None and path.name == contract.name:
             # What the entries say of days is kept before they go.
             project_history(root, open_snapshot(path), contract.id)

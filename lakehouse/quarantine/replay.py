@@ -15,11 +15,12 @@ from itertools import chain
 from pathlib import Path
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import QuarantinedRow, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures
+from lakehouse.records.identity import identified
 from lakehouse.records.ledger import (
     DISCARD,
     KEEP,
@@ -83,7 +84,7 @@ def plan_replay(lake: Lake, table: Table, wanted: Wanted, *, force: bool = False
     return ReplayPlan(table, wanted, chosen, build, same, gone, unfinished)
 
 
-def carry_out(
+def run_replay(
     lake: Lake,
     plan: ReplayPlan,
     execute: Callable[[Collection[date]], Sequence[str] | None],
@@ -109,6 +110,8 @@ def carry_out(
         known = {(day, row) for each in begun for day, rows in each.chosen.items() for row in chain(*rows.values())}
         if {(each.day, each.row) for each in plan.chosen} - known:  # else these rows were begun before, and killed
             entry = LedgerEntry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
+            # The intent goes into the ledger before anything is built: a kill in the middle leaves a replay that is
+            # known to be open.
             begun.append(write(root, entry))
     # Killed from here on, the entry has no end: the next replay of the table, of whatever rows, goes on with it.
     failpoint(plan.table.id, "after-replay-begun")
@@ -137,23 +140,23 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
         table: the contract.
         chosen: the rows that were replayed, by day.
     """
-    standing = {each.row: each.rules for each in failures(lake.settings.root, table)}
+    quarantined = {each.row: each.rules for each in failures(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)
     by_day = snapshot.by_day(table.day_column)
     found: Counter[str] = Counter()
     still: Counter[str] = Counter()
+    # A day that is stale after the run failed its audit: its rows are held back with it, and not lost.
     not_current = set(stale_days(lake, table, chosen))
     for day, rules in chosen.items():
         rows = list(chain(*rules.values()))
-        left = {row for row in rows if row not in standing}
-        live: set[int] = set()
-        for file in by_day.get(day, []) if left else []:
-            live.update(left.intersection(identified(table, snapshot, file)[1]))
+        left = {row for row in rows if row not in quarantined}
+        files = by_day.get(day, []) if left else []
+        live = left.intersection(chain.from_iterable(identified(table, snapshot, file)[1] for file in files))
         for row in rows:
-            if row in standing:
-                still.update(standing[row])
+            if row in quarantined:
+                still.update(quarantined[row])
             missing = HELD_BACK if day in not_current else GONE
-            found[QUARANTINED if row in standing else PUBLISHED if row in live else missing] += 1
+            found[QUARANTINED if row in quarantined else PUBLISHED if row in live else missing] += 1
     return dict(found), dict(still)
 
 

@@ -26,9 +26,6 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
 from lakehouse.read.lake import Lake
 from lakehouse.spark.session import literal_path
 
-MOST_FILES = 64  # read one by one; more are put into an entry first
-MOST_ENTRIES = 16
-KEPT_SECONDS = 86_400.0  # an entry that others have replaced: a run that reads it may still be on
 ROWS_A_FILE = 1_000_000
 _FILE = "_file"
 _ABOUT = "_files.json"  # Spark reads no file whose name begins so
@@ -49,22 +46,25 @@ def days_of_keys(lake: Lake, table: Table, snapshot: Snapshot) -> DataFrame:
     """The key and the event days of every live row of an upsert table or its quarantine; a row may come twice.
 
     Args:
-        lake: where the tables are.
+        lake: where the tables are, and the bounds of the index.
         table: the contract.
         snapshot: the version of the table, or of its quarantine, that is meant.
     """
+    # A cache outlives an erasure unless somebody thinks of it; this one never learns the names.
     if set(table.key) & set(table.pii):  # what a person may ask to have removed is kept in tables alone
         return _of_files(lake, table, snapshot, snapshot.files).drop(_FILE)
     folder = index_folder(lake.settings.root) / table_name(Path(snapshot.uri))
     live = {file.path: file for file in snapshot.files}
     chosen, loose = _choose(folder, live.keys())
-    if len(loose) > MOST_FILES or len(chosen) > MOST_ENTRIES:
-        merged = chosen if len(chosen) > MOST_ENTRIES else []
+    bounds = lake.key_index
+    if len(loose) > bounds.most_files or len(chosen) > bounds.most_entries:
+        merged = chosen if len(chosen) > bounds.most_entries else []
         frame = _rows(lake, table, snapshot, merged, [live[path] for path in loose], live.keys())
         about = {*loose, *(path for each in merged for path in each.files if path in live)}
         _write(frame, folder, about, sum(live[path].rows for path in about))
         chosen, loose = _choose(folder, live.keys())
-        _tidy(folder, {each.path for each in chosen})
+        # After the new entry has its name: killed before this, old and new stand side by side and say the same.
+        _tidy(folder, {each.path for each in chosen}, bounds.kept_seconds)
     return _rows(lake, table, snapshot, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
 
 
@@ -74,6 +74,7 @@ def _choose(folder: Path, live: Collection[str]) -> tuple[list[_IndexEntry], lis
     chosen = []
     for entry in sorted(_entries(folder), key=lambda each: -len(each.files)):
         useful = entry.files & left
+        # An entry of which more than half is about files that are gone costs more to read than it spares.
         if 2 * len(useful) > len(entry.files):
             chosen.append(entry)
             left -= entry.files
@@ -137,9 +138,9 @@ def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) ->
     store.move(draft, folder / draft.name[1:])
 
 
-def _tidy(folder: Path, used: Collection[Path]) -> None:
+def _tidy(folder: Path, used: Collection[Path], kept_seconds: float) -> None:
     """Remove entries that are of no use any more, and drafts of killed runs, once nobody can be reading them."""
     for path in store.listed(folder):
         found = store.stat(path)
-        if path not in used and found is not None and time.time() - found.modified > KEPT_SECONDS:
+        if path not in used and found is not None and time.time() - found.modified > kept_seconds:
             store.delete_tree(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,21 @@ from lakehouse.settings import Settings
 from lakehouse.spark.session import literal_path
 
 
+@dataclass(frozen=True)
+class IndexBounds:
+    """When the index of an upsert table's keys (`lakehouse.read.key_index`) grows and is tidied.
+
+    Attributes:
+        most_files: data files that are read one by one; of more an entry is made first.
+        most_entries: entries that are read; more are merged.
+        kept_seconds: how long an entry stays that others have replaced: a run that reads it may still be on.
+    """
+
+    most_files: int = 64
+    most_entries: int = 16
+    kept_seconds: float = 86_400.0
+
+
 class Lake:
     """A lakehouse root together with the engine that computes on it; the engine starts at first use.
 
@@ -29,6 +45,7 @@ class Lake:
     """
 
     facts: Mapping[str, str] = {}
+    key_index = IndexBounds()
 
     def __init__(self, settings: Settings, tables: Mapping[str, Table], engine: Callable[[], SparkSession]) -> None:
         self.settings = settings
@@ -79,6 +96,8 @@ class Lake:
             return self._nothing(table.schema)
         same_types(self.path(table.id), table.schema, snapshot)
         promoted = promoted_columns(table, snapshot, files)
+        # Values are taken from the folders' names, in which special characters are escaped; then Delta's reader knows
+        # how.
         if not all(_spelled(snapshot.partition_by, file) for file in files):
             rows = self._delta(snapshot).where(in_days(column, days))
             absent = [f for f in table.schema.fields if f.name not in rows.columns]

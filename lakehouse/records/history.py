@@ -8,7 +8,7 @@ projected version as its application transaction, so that a crash in between los
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -23,7 +23,7 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_FILES, MOST_TRIES, add_rows, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
 JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
@@ -42,6 +42,7 @@ _PROFILE = T.StructType(
     ]
 )
 _FAILED_CHECK = T.StructType([T.StructField("blocking", T.BooleanType()), T.StructField("found", T.StringType())])
+OF_JUDGEMENTS = ("checks", "tried")  # figures that say how checks stand
 JUDGE = "judge"
 """Operation of a record that says what the checks found on a day which was not published."""
 _SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
@@ -147,7 +148,14 @@ def records(
         days: only these; None: all.
         figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    projected, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
+    return [each for each in all_records(root, table, days, figures) if each.operation != JUDGE]
+
+
+def all_records(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> list[DayRecord]:
+    """As `records`, with those of builds that published nothing (`JUDGE`), which `judged_by` asks for."""
+    projected, newer = _all(root, table, days, None if figures is None else (*_FACTS, *figures))
     known = [*(_record(table, row) for row in projected), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
@@ -162,9 +170,14 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
         table: `layer.name`.
         days: only these; None: all.
     """
-    projected, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
+    projected, newer = _all(root, table, days, (*_FACTS, *OF_JUDGEMENTS))
+    return judged_by(sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version))
+
+
+def judged_by(everything: Iterable[DayRecord]) -> dict[date, DayRecord]:
+    """What `judgements` says, from all records of a table: oldest commit first, with the figures `OF_JUDGEMENTS`."""
     found: dict[date, DayRecord] = {}
-    for each in sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version):
+    for each in everything:
         before = found.get(each.day)
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
             found[each.day] = each
@@ -222,7 +235,7 @@ def _all(
     return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
 
-def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
+def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: int = MOST_FILES) -> int:
     """Append what the table's log says beyond the last projection; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never projected twice.
@@ -231,6 +244,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
         root: of the lakehouse.
         snapshot: the table at the version up to which its log is read.
         table: `layer.name`.
+        most_files: of the table's part of the history; from so many on they are merged.
     """
     target = _target(root)
     for _ in range(MOST_TRIES):
@@ -240,7 +254,8 @@ def project_history(root: Path, snapshot: Snapshot, table: str) -> int:
             return 0
         try:
             # Rows and the version they go up to are one commit: killed before it nothing is kept, after it all is.
-            add_rows(target, table, [_row(each) for each in newer], {table: snapshot.version}, after=base)
+            position = {table: snapshot.version}
+            add_rows(target, table, [_row(each) for each in newer], position, after=base, most_files=most_files)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
         return len(newer)
@@ -310,13 +325,21 @@ def _row(record: DayRecord) -> dict[str, Any]:
 
 
 def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
-    figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
-    figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
-    figures |= {"profile": {name: dict(each) for name, each in row["profile"]}} if row.get("profile") else {}
-    figures |= {name: {key: dict(each) for key, each in row[name]} for name in _NESTED if row.get(name)}
+    figures = {name: made(value) for name, made in _READ.items() if (value := row.get(name))}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
-    figures |= {"checks": {name: dict(each) for name, each in row["checks"]}} if row.get("checks") else {}
     return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip
+
+
+def _mapped(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: dict(each) for name, each in pairs}
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_COUNTS, int),
+    **dict.fromkeys((*_MAPS, "figures"), dict),
+    **dict.fromkeys((*_NESTED, "profile", "checks"), _mapped),
+}
+"""How the figures of a record are read from its row."""

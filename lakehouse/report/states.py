@@ -9,14 +9,14 @@ from pathlib import Path
 
 from dagster import DagsterInstance
 
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.ended import ended_days
 from lakehouse.orchestration.instance import opened_instance, unfinished_days
 from lakehouse.orchestration.report import asset_key
@@ -42,7 +42,7 @@ class Status:
         failing_checks: by name, the days that fail it and what was found on the first of them.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
-        outdated_days: published days whose inputs or code have changed since.
+        stale_days: published days whose inputs or code have changed since.
         older_code: published days that code other than today's built, counted by code version.
         quarantined: rows in quarantine, without discarded ones.
         quarantined_since: when the oldest of them first failed.
@@ -63,7 +63,7 @@ class Status:
     failing_checks: dict[str, str]
     failed_days: list[date]
     ended_days: list[date]
-    outdated_days: list[date]
+    stale_days: list[date]
     older_code: dict[str, int]
     quarantined: int
     quarantined_since: datetime | None
@@ -90,15 +90,15 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
-    failed, ended = set[date](), set[date]()
+    failed, by_somebody, ended = set[date](), set[date](), set[date]()
     if instance:
         failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
-        ended = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
-        ended &= set(stale_days(lake, contract, ended))  # a day that is up to date waits for nothing
-    standing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
+        by_somebody = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
+        ended = set(stale_days(lake, contract, by_somebody))  # a day that is up to date waits for nothing
+    failing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
-    published = published_days(snapshot, likely.union(_between(rows)))
+    published = published_among(snapshot, likely.union(_between(rows)))
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
     checked_at = (_checked_at(instance, contract) if instance else None) or published_at
@@ -113,10 +113,10 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         checked_at=checked_at,
         fresh_within_hours=contract.freshness.within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
-        failing_checks={name: sentence(found) for name, found in by_check(standing).items()},
-        failed_days=sorted(failed - ended),
+        failing_checks={name: sentence(found) for name, found in by_check(failing).items()},
+        failed_days=sorted(failed - by_somebody),
         ended_days=sorted(ended),
-        outdated_days=stale_days(lake, contract, published),
+        stale_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
         quarantined=aside.rows,
         quarantined_since=aside.oldest,
@@ -130,7 +130,7 @@ def _between(days: Collection[date]) -> list[date]:
     return days_between(min(days), max(days)) if days else []
 
 
-def published_days(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
+def published_among(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
     """Those of some days that a run has published, empty ones included: they have a fingerprint in the table's log."""
     return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
 

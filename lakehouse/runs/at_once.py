@@ -1,4 +1,4 @@
-"""Several runs at the same time, each in a worker process with an engine of its own, followed by their events."""
+"""Several runs at the same time, each in a worker process, followed by their events."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from lakehouse.runs.reports import Report, RunReport, TableOutcome
 from lakehouse.runs.running import close_abandoned
 from lakehouse.runs.worker import Worker
 from lakehouse.settings import Settings
+from lakehouse.spark.warm import begin, is_wanted
 from lakehouse.texts import days_text
 
 LOOK_EVERY = 0.2  # seconds
@@ -52,6 +53,8 @@ def run_chunks(
     days = {name: sum(len(c.piece.days) for c in chunks if name in c.piece.tables) for name in names}
     asked = replace(asked, backfill=True, verbose=listener.verbose)
     began = time.perf_counter()
+    if is_wanted(engine := settings.for_backfill()):
+        begin(engine)  # here: one that a worker starts would be as nice as the worker, also to live runs
     with opened_instance(settings) as instance:
         close_abandoned(instance, listener.say)
         with listener.elsewhere(days), _interrupts() as interrupts:

@@ -1,8 +1,8 @@
 """What a build would do, decided from logs and landed files: no engine, no writes.
 
 Three words, and what the command line calls them. A published day is *stale* where its inputs or the table's code are
-not those it was built from: `--touched` chooses stale days, `--outdated` those of them that older code built, and
-`status` lists them as outdated. Rows are *late* that arrive after their day (`lakehouse late`); a table is late where
+not those it was built from: `--stale` chooses stale days, `--older-code` those of them that older code built, and
+`status` counts them as stale. Rows are *late* that arrive after their day (`lakehouse late`); a table is late where
 its newest day was due. A day is *waiting* where a table it reads has not published its part of it.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from lakehouse.build.plan import neighbours, read_by, window
-from lakehouse.build.touched import known_days, stale_days
+from lakehouse.build.stale import known_days, stale_days
 from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
@@ -111,7 +111,7 @@ def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
 
 
 def stale_by_table(
-    lake: Lake, names: Sequence[str], within: tuple[date, date], *, outdated: bool = False
+    lake: Lake, names: Sequence[str], within: tuple[date, date], *, by_code: bool = False
 ) -> dict[str, set[date]]:
     """The stale days of each table, and those that read a stale day of another of these tables.
 
@@ -122,7 +122,7 @@ def stale_by_table(
         lake: where the tables are.
         names: tables, upstream first.
         within: first and last day looked at.
-        outdated: begin with the days that older code built instead of all stale ones.
+        by_code: begin with the days that older code built instead of all stale ones.
     """
     first, last = within
     found: dict[str, set[date]] = {}
@@ -130,7 +130,7 @@ def stale_by_table(
         contract = lake.table(name)
         # Its own log knows what has changed up to now; what the days found above will change, only the graph knows.
         days = set(stale_days(lake, contract))
-        if outdated:
+        if by_code:
             older = older_code(lake.settings.root, name, contract.code_version)
             days &= {day for built in older.values() for day in built}
         touched = {

@@ -9,7 +9,7 @@ from datetime import date
 
 from dagster import DagsterInstance
 
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.orchestration.instance import close_abandoned_runs, opened_instance
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of

@@ -9,6 +9,7 @@ Source: https://openjdk.org/jeps/350 (dynamic archives).
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ def make_archive(archive: Path | None = None) -> Path:
         options = f'{_ONCE} "-XX:ArchiveClassesAtExit={made}" {QUIETLY}'
         # The JVM writes it after Python has ended; it holds the other end of this pipe until it is done.
         done = subprocess.run(
-            [sys.executable, "-c", f"from lakehouse.spark.archive import exercise; exercise({folder!r})"],
+            [sys.executable, "-c", f"from lakehouse.spark.archive import exercise_all; exercise_all({folder!r})"],
             env=os.environ | {"SPARK_SUBMIT_OPTS": options},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=_SECONDS, check=False,
@@ -61,6 +62,24 @@ def make_archive(archive: Path | None = None) -> Path:
     return archive
 
 
+def exercise_all(folder: str) -> None:
+    """The work through a server, as on the warm engine, and in the process itself, on one JVM."""
+    from lakehouse.settings import Settings
+    from lakehouse.spark.config import spark_config
+    from lakehouse.spark.keeper import TOKEN, free_port, served
+
+    root, port = Path(folder), free_port()
+    os.environ[TOKEN] = token = secrets.token_urlsafe(32)
+    served(spark_config(Settings(root=root, spark_url="local[2]", spark_memory="1g")), root, port)
+    (root / "served").mkdir()
+    subprocess.run(
+        [sys.executable, "-c", f"from lakehouse.spark.archive import exercise; exercise({str(root / 'served')!r})"],
+        env=os.environ | {"LAKEHOUSE_SPARK_URL": f"sc://localhost:{port}/;token={token}"},
+        stdin=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    exercise(folder)
+
+
 def exercise(folder: str) -> None:
     """What runs do, small: lines, nested text, a window, a join, groups, Parquet by day, a Delta table."""
     from pyspark.sql import Window
@@ -74,7 +93,7 @@ def exercise(folder: str) -> None:
     landed.mkdir()
     (landed / "lines.csv").write_text("".join(f"{n},{n % 5},2026-03-0{n % 3 + 1}T10:00:00\n" for n in range(60)))
     (landed / "events.json").write_text("".join(f'{{"id": "{n}", "more": {{"a": {n}}}}}\n' for n in range(60)))
-    session = start(Settings(root=root, spark_url="local[2]", spark_memory="1g"))
+    session = start(Settings(root=root, engine_minutes=0))
     lines = session.read.csv(str(landed / "lines.csv"), schema="id string, kind string, at string")
     events = session.read.text(str(landed / "events.json")).select(
         F.from_json("value", "id string, more struct<a: bigint>").alias("event"),

@@ -18,11 +18,11 @@ from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.log import days_of, entries, figures_of, snapshot_at
-from lakehouse.delta.marks import day_transaction, days_of_transactions
+from lakehouse.delta.log import days_of, entries, figures_in_log, snapshot_at
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, open_snapshot
 from lakehouse.delta.target import Target
+from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.errors import UndoRefusedError
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
@@ -41,6 +41,7 @@ class CandidateLake(Lake):
 
     def __init__(self, lake: Lake, table: Table) -> None:
         super().__init__(lake.settings, lake.tables, lambda: lake.spark)
+        # Folders beside the table's, which no contract names: to all other code they are not there.
         self._moved = {table.id: f"{table.id}__candidate", table.quarantine_id: f"{table.id}__candidate_quarantine"}
 
     def path(self, name: str) -> Path:
@@ -233,7 +234,7 @@ def _commit(
             failpoint(table.id, "after-quarantine-swap")
     if main.nothing:
         return None
-    figures = figures_of(candidate.main, table.day_column, candidate.days)
+    figures = figures_in_log(candidate.main, table.day_column, candidate.days)
     committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": figures})
     failpoint(table.id, "after-swap")
     project_history(lake.settings.root, lake.snapshot(table.id), table.id)

@@ -19,7 +19,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.maintenance import TARGET_BYTES, Layout, compact, vacuum
+from lakehouse.delta.maintenance import TARGET_BYTES, Compactable, compact, vacuum
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
@@ -35,7 +35,7 @@ MANY_SMALL = 4  # small files of one partition that are worth a merge
 CHECKPOINT_AFTER = 10  # entries
 LOG_DAYS = 90  # entries that are younger are never removed; more than any undo window
 BATCH_BYTES = 1 << 30  # merged in one commit
-DRAFT_SECONDS = 86_400.0
+DRAFT_SECONDS = 86_400.0  # age of a draft that nobody can be writing any more
 _NEXT = "upkeep.next"
 
 
@@ -97,7 +97,7 @@ class Tidied:
         return bool(done or self.checkpoint)
 
 
-def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Layout]:
+def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Compactable]:
     """Tables and their quarantines, as far as they were built, and `ops.…` where these are meant too.
 
     Args:
@@ -105,17 +105,17 @@ def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, La
         tables: contracts.
         ops: the tables of the lakehouse about itself too.
     """
-    found: dict[str, Layout] = {}
+    found: dict[str, Compactable] = {}
     for contract in tables:
-        found[contract.id] = Layout(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
+        found[contract.id] = Compactable(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
         if contract.rules:
             path = table_path(root, contract.quarantine_id)
             # A quarantined row may hold personal data anywhere in its raw text.
             hidden = (*contract.pii, *UNSEEN)
-            found[contract.quarantine_id] = Layout(path, quarantine_schema(contract), hidden)
+            found[contract.quarantine_id] = Compactable(path, quarantine_schema(contract), hidden)
     for name in ops_tables(root) if ops else ():
         path = table_path(root, name)
-        found[name] = Layout(path, stored_schema(open_snapshot(path)))
+        found[name] = Compactable(path, stored_schema(open_snapshot(path)))
     return {name: layout for name, layout in found.items() if store.exists(layout.path / "_delta_log")}
 
 
@@ -156,10 +156,12 @@ def tidy(
     owners = {name: each.id for each in tables for name in (each.id, each.quarantine_id)}
     contracts = {each.id: each for each in tables}
     marker = root / "cache" / _NEXT
+    sweep_drafts(root)
     all_of = layouts(root, tables, ops=True)
     for name in _from(list(all_of), marker):
         if time.monotonic() >= ends:
             return
+        # Before the table, not after it: a table at which a night was killed is the first of the next night.
         store.put(marker, name)
         done = Tidied(name)
 
@@ -167,9 +169,11 @@ def tidy(
             return owners.get(name, name) in busy()
 
         try:
+            # Asked again before each commit: a run that begins meanwhile must not lose its own to tidying.
             if held():
                 done.busy = True
             else:
+                # Merge first, then sum up, then remove: each step leaves the next one less to look at.
                 spare -= _merge(all_of[name], done, ends, replace(limits, bytes=spare), held)
                 _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, limits.entries, done)
                 if not held():
@@ -181,6 +185,32 @@ def tidy(
     store.delete(marker)
 
 
+def sweep_drafts(root: Path) -> int:
+    """Remove files in the making that a killed writer left outside of the tables; returns how many.
+
+    Those of tables' logs go with their entries (`clean_up_log`). No reader sees a draft, but it takes room, and it may
+    hold what a landed file holds.
+    """
+    gone = 0
+    for path in store.walk(root, gone_ok=True):
+        if (
+            path.name.startswith(".")
+            and path.name.endswith(store.DRAFT)
+            and path.relative_to(root).parts[0] != "tables"
+        ):
+            gone += _delete_if_old(path)
+    return gone
+
+
+def _delete_if_old(draft: Path) -> bool:
+    with suppress(OSError):  # its writer may be at work, or another sweep
+        found = store.stat(draft)
+        if found is not None and time.time() - found.modified > DRAFT_SECONDS:
+            store.delete(draft)
+            return True
+    return False
+
+
 def _from(names: list[str], marker: Path) -> list[str]:
     """The tables, beginning with the one where the last night stopped."""
     with suppress(OSError, ValueError):
@@ -189,7 +219,7 @@ def _from(names: list[str], marker: Path) -> list[str]:
     return names
 
 
-def _merge(layout: Layout, done: Tidied, ends: float, limits: Limits, held: Callable[[], bool]) -> float:
+def _merge(layout: Compactable, done: Tidied, ends: float, limits: Limits, held: Callable[[], bool]) -> float:
     """Merge small files, a batch of partitions in one commit; returns the bytes that were merged."""
     found = untidy(layout.path)
     merged = 0.0
@@ -238,11 +268,10 @@ def clean_up_log(path: Path, before: datetime) -> int:
     """
     log = path / "_delta_log"
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
-        with suppress(OSError):
-            found = store.stat(draft)
-            if found is not None and time.time() - found.modified > DRAFT_SECONDS:
-                store.delete(draft)
+        _delete_if_old(draft)
     keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
+    # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read
+    # whole.
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
         return 0
     numbered = [each for each in store.listed(log) if each.name[:20].isdigit() and int(each.name[:20]) < keep]

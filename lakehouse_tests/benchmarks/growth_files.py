@@ -27,12 +27,12 @@ from pyspark.sql import types as T
 
 from lakehouse.build.build import build
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import changed_days
+from lakehouse.build.stale import changed_days
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
 from lakehouse.records import failures, history

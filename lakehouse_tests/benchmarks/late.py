@@ -1,4 +1,4 @@
-"""What late data costs and what is missed: exactly the touched days, against fixed look-backs.
+"""What late data costs and what is missed: exactly the stale days, against fixed look-backs.
 
 Daily exports of ten stores. Now and then a store's export of a day does not come with its day but days or weeks later,
 in that day's file. After some days of history every arrival is built as it comes: bronze, then in each table the days
@@ -19,7 +19,7 @@ from typing import Any
 
 from lakehouse.build.build import build
 from lakehouse.build.lookback import look_back, versions, written_since
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import tables
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -113,7 +113,7 @@ def arrivals(
         sys.stderr.write(f"{day}: {found.days} days of tables, {found.bytes / 1e3:.0f} kB; {len(late)} late days\n")
     left = {name: len(_stale(lake, name, days[-1])) for name in NAMES}
     if any(left.values()):
-        sys.exit(f"days are left over, which the touched days should have covered: {left}")
+        sys.exit(f"days are left over, which the stale days should have covered: {left}")
     exact["late_rows_missed"] = exact["days_missed"] = 0
     return {
         "history": history,

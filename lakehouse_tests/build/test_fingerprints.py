@@ -21,17 +21,18 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input, Landing, Table, code
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.staged import CONTENT, StagedFile
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import ContractError
 from lakehouse.read.content import contents
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
+from lakehouse.sources.landing import landing_files
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
@@ -203,7 +204,7 @@ def of_minor(library: str, version: str) -> Change:
 def compacted(name: str) -> Change:
     def change(world: World) -> None:
         made = world.lake.table(name)
-        assert compact(Layout(world.lake.path(name), made.schema)).files_before > 1
+        assert compact(Compactable(world.lake.path(name), made.schema)).files_before > 1
 
     return change
 
@@ -311,7 +312,7 @@ def test_a_compacted_upsert_table_is_no_change_but_other_rows_are(lake: LakeFact
     world.lake = lake(keyed, reader)
     world.publish(keyed.id, [{"key": "a", "_event_days": D[:1]}, {"key": "b", "_event_days": D[:1]}], files=2)
     before = make_plan(world.lake, reader, D[:1]).fingerprints
-    assert compact(Layout(world.lake.path(keyed.id), keyed.schema)).files_before == 2
+    assert compact(Compactable(world.lake.path(keyed.id), keyed.schema)).files_before == 2
     assert make_plan(world.lake, reader, D[:1]).fingerprints == before
     world.publish(keyed.id, [{"key": "a", "_event_days": D[:2]}, {"key": "b", "_event_days": D[:1]}])
     assert make_plan(world.lake, reader, D[:1]).fingerprints != before
@@ -377,13 +378,15 @@ def test_landed_files_are_read_once_and_again_where_they_changed(world: World, m
     raw = world.lake.table("bronze.raw")
     first = make_plan(world.lake, raw, D[:1]).fingerprints
     assert read == ["part-0.jsonl"], "what has just been written may be written again within the same tick"
-    monkeypatch.setattr(digests, "SETTLED_NS", 0)
+    assert raw.landing is not None
+    root = world.lake.settings.root
+    assert digests.digests(root, landing_files(root, raw.landing), settled_ns=0)
     assert [make_plan(world.lake, raw, D[:1]).fingerprints for _ in range(3)] == [first] * 3
     assert len(read) == 2
     relanded(world)
     assert make_plan(world.lake, raw, D[:1]).fingerprints != first
     assert len(read) == 3
-    kept = world.lake.settings.root / "cache" / "landing" / "events.json"
+    kept = root / "cache" / "landing" / "events.json"
     kept.write_text("damaged")
     assert make_plan(world.lake, raw, D[:1]).fingerprints != first
     assert stale_days(world.lake, raw) == [D[0]]

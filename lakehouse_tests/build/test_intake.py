@@ -19,7 +19,7 @@ from lakehouse.build.base import open_base
 from lakehouse.build.batch import clock_apart
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.checks.audit import audit_day, check_names
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.contracts import Table
@@ -59,7 +59,7 @@ class Taking:
     def point_to(self, url: str | None) -> None:
         """Set the address of the source."""
         secret = SecretStr(url) if url else None
-        self.lake.settings = self.lake.settings.model_copy(update={"orders_url": secret})
+        self.lake.settings = self.lake.settings.model_copy(update={"source_urls": {"orders": secret} if secret else {}})
 
     def take(self, *, whole: bool = False) -> BuildResult:
         """One batch."""

@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.build.build import build
 from lakehouse.build.late import accept, accepted_through, late_rows
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
 from lakehouse.lineage.reconcile import reconcile

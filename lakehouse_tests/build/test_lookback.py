@@ -1,4 +1,4 @@
-"""What touched days cost, beside a fixed look-back: read from logs and file sizes, and true."""
+"""What stale days cost, beside a fixed look-back: read from logs and file sizes, and true."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from lakehouse.build.build import build
 from lakehouse.build.lookback import look_back, versions, would_write, written_since
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
 from lakehouse_tests.build.test_build import DAYS, land, sensors, sums
-from lakehouse_tests.build.test_touched import raw, typed, weekly
+from lakehouse_tests.build.test_stale import raw, typed, weekly
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import stage_rows
 
@@ -109,7 +109,7 @@ def test_a_look_back_misses_what_is_older_and_the_shortest_that_misses_nothing_i
 
 
 def test_late_files_through_the_engine(lake: LakeFactory, tmp_path: Path) -> None:
-    """The figures of a real build are those of its log: exactly the touched days, no byte more."""
+    """The figures of a real build are those of its log: exactly the stale days, no byte more."""
     shop = lake(*sensors())
     names = tuple(shop.tables)
     for day in DAYS[:10]:

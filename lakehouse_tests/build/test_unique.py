@@ -20,7 +20,7 @@ from lakehouse.build.build import build
 from lakehouse.build.result import PUBLISHED, UNCHANGED, BuildResult
 from lakehouse.build.route import BEATEN, routed
 from lakehouse.build.slices import Slicing
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.build.unique import with_marks
 from lakehouse.contracts import Table
 from lakehouse.lineage.reconcile import differing_rows, reconcile
@@ -224,7 +224,7 @@ def held(lake: Lake) -> dict[date, tuple[dict[str, int], dict[str, int], int]]:
 
 
 def settle(lake: Lake) -> set[date]:
-    """Build what is stale, as `backfill --touched` does."""
+    """Build what is stale, as `backfill --stale` does."""
     stale = stale_days(lake, lake.table("silver.readings"))
     if stale:
         silver(lake, stale)

@@ -20,8 +20,7 @@ from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
-from lakehouse.read import key_index
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import IndexBounds, Lake
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
 from lakehouse_tests.fixtures.shop.silver.orders import orders
@@ -216,14 +215,13 @@ def _random_events(chance: random.Random) -> set[Event]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
-def test_any_history_of_runs_ends_in_the_same_table(shop: Shop, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_history_of_runs_ends_in_the_same_table(shop: Shop, number: int) -> None:
     """Without it, shuffled days, repeats and withdrawn events could leave the table in a state of their own.
 
     Some histories go through the index of keys at every step, and through merges of its entries.
     """
     if number:
-        monkeypatch.setattr(key_index, "MOST_FILES", number - 1)
-        monkeypatch.setattr(key_index, "MOST_ENTRIES", 2)
+        shop.lake.key_index = IndexBounds(most_files=number - 1, most_entries=2)
     chance = random.Random(SEED + number)
     events = _random_events(chance)
     due = set(shop.sell(events, range(5)))

@@ -19,7 +19,7 @@ from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.checks.profile import OTHER
 from lakehouse.contracts import BronzeModel, Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake
@@ -215,6 +215,6 @@ def test_what_the_log_does_not_say_is_not_claimed(shop: Lake) -> None:
     target = target_of(shop)
     files = [f for _ in range(2) for f in staged(shop, {DAYS[4]: [{}] * 10})]
     replace_days(target, ensure_table(target), files, DAYS[:5], Commit())
-    assert compact(Layout(target.path, LINES.schema, LINES.pii)).files_after == 1
+    assert compact(Compactable(target.path, LINES.schema, LINES.pii)).files_after == 1
     merged = noted(shop, *staged(shop, {TODAY: [{"country": None, "email_token": None}] * 10}))[TODAY].missed_columns
     assert merged == {"country": 1.0}, "a compacted file says it too, and nothing of personal columns"

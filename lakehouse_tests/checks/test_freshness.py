@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.checks import freshness as module
-from lakehouse.checks.freshness import Freshness, freshness
+from lakehouse.checks.freshness import FreshnessState, freshness
 from lakehouse.contracts import Input, Table
 from lakehouse.records.history import DayRecord
 from lakehouse_tests.fixtures.making import model, table
@@ -40,7 +40,9 @@ def record(day: date, *, hours: float, rows: int = 1000, version: int = 1000) ->
     return DayRecord("silver.sales", day, version, at, "run", "v1", "publish", {}, {"rows": rows})
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, kept: list[DayRecord], now: datetime = NOON, **policy: Any) -> Freshness:
+def judged(
+    monkeypatch: pytest.MonkeyPatch, kept: list[DayRecord], now: datetime = NOON, **policy: Any
+) -> FreshnessState:
     """The freshness of a table with these records."""
     ordered = sorted(kept, key=lambda each: each.version)
     monkeypatch.setattr(module, "records", lambda root, name: ordered)

@@ -1,4 +1,7 @@
-"""Backfills with several runs, and several backfills, on real engines: the tables are those of one run over all days."""
+"""Backfills with several runs, and several backfills, on a real engine: the tables are those of one run over all days.
+
+The one run has an engine of its own; all others share the warm one, also after some of them were killed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ BAD = DAYS[4]
 RANGE = ("--from", str(DAYS[0]), "--to", str(DAYS[-1]))
 AT_ONCE = ("--at-once", "2", "--days-per-run", "3")
 OF_A_RUN = {"_ingested_run"}
-ENGINE = {"LAKEHOUSE_SPARK_URL": "local[1]", "LAKEHOUSE_SPARK_MEMORY": "1g"}
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +82,14 @@ def by_table(report: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def test_runs_at_once_that_are_killed_and_begun_again_give_what_one_run_gives(
-    lake: Path, wanted: dict[str, Any]
+    lake: Path, wanted: dict[str, Any], warm: dict[str, str]
 ) -> None:
     """Without it, days at the edges of runs would lack late events, the windows before them or later cancellations.
 
     First every run that builds transactions kills itself before its commit; then the same command again.
     """
     code, report, said = Backfill(
-        lake, *RANGE, *AT_ONCE, LAKEHOUSE_FAILPOINT="silver.transactions:before-commit", **ENGINE
+        lake, *RANGE, *AT_ONCE, LAKEHOUSE_FAILPOINT="silver.transactions:before-commit", **warm
     ).end()
     assert code == 3, said
     nothing_is_left(lake)
@@ -98,7 +100,7 @@ def test_runs_at_once_that_are_killed_and_begun_again_give_what_one_run_gives(
     assert by_table(report, "published")["bronze.events"] == [str(day) for day in DAYS]
     assert by_table(report, "published")["silver.orders"] == [], "what reads lost days is held back"
 
-    code, report, said = Backfill(lake, *RANGE, *AT_ONCE, **ENGINE).end()
+    code, report, said = Backfill(lake, *RANGE, *AT_ONCE, **warm).end()
     assert code == 1, said
     assert len(report["runs"]) == 4 * 2
     same(rows(lake), wanted["rows"])
@@ -113,9 +115,9 @@ def test_runs_at_once_that_are_killed_and_begun_again_give_what_one_run_gives(
     assert {each["table"] for each in again["tables"] if each["build"]} == set(expected) - {"bronze.events"}
 
 
-def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str, Any]) -> None:
+def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str, Any], warm: dict[str, str]) -> None:
     """Without it, two people who start the same backfill would corrupt each other's days, or both fail."""
-    both = [Backfill(lake, *RANGE, "--force", **ENGINE) for _ in range(2)]
+    both = [Backfill(lake, *RANGE, "--force", **warm) for _ in range(2)]
     for code, report, said in [each.end() for each in both]:
         assert report is not None, said
         broken = {each["error"] for each in report["tables"] if each["error"]}

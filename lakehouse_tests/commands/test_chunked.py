@@ -48,7 +48,7 @@ def test_a_dry_run_lists_the_runs(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize("chosen", ["--touched", "--outdated"])
+@pytest.mark.parametrize("chosen", ["--stale", "--older-code"])
 @pytest.mark.parametrize("limit", [("--at-once", "2"), ("--days-per-run", "5")])
 def test_what_is_decided_table_by_table_has_no_such_limits(cli: Cli, chosen: str, limit: tuple[str, str]) -> None:
     """Without it, the option would be taken and do nothing."""
@@ -56,6 +56,17 @@ def test_what_is_decided_table_by_table_has_no_such_limits(cli: Cli, chosen: str
     assert said.code == 2
     assert "no --days-per-run and no --at-once" in said.err
     assert cli("backfill", *BRONZE, limit[0], "0").code == 2
+
+
+def test_former_names_of_options_work_and_are_not_listed(cli: Cli) -> None:
+    """Without it, scripts of before would break, or people would find two words for one thing."""
+    for former, now in (("--touched", "--stale"), ("--outdated", "--older-code")):
+        said = cli("backfill", former, "--dry-run", "--json")
+        assert (said.code, said.json) == (0, cli("backfill", now, "--dry-run", "--json").json)
+        said = cli("backfill", "--help")
+        assert now in said.out
+        assert former not in said.out
+    assert cli("backfill", "--outdate", "--dry-run").code == 2
 
 
 def test_the_forecast_adds_up_what_is_known() -> None:

@@ -48,6 +48,18 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
+def test_completing_a_command_imports_none() -> None:
+    """Without it, each press of the tab key would import every command, and Dagster with them."""
+    code = "import sys, atexit, lakehouse.cli; "
+    code += "atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr)); lakehouse.cli.app(prog_name='lakehouse')"
+    asked = {"_LAKEHOUSE_COMPLETE": "complete_bash", "COMP_WORDS": "lakehouse ba", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["backfill", "backfills"]
+    assert not {"dagster", "pyspark", "lakehouse.commands.build.backfill"} & set(done.stderr.split())
+
+
 def test_what_needs_no_dagster_does_not_import_it() -> None:
     """Without it, every look at a table would wait for seconds."""
     asked = ["sql", "tables", "history", "vacuum", "compact", "freshness", "reconcile", "report", "doctor", "dev"]
@@ -104,7 +116,7 @@ def test_version() -> None:
     [
         (["backfill"], "Which days? Give --from DAY and --to DAY"),
         (["backfill", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
-        (["backfill", "--touched", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
+        (["backfill", "--stale", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["backfill", "--failed-only", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["reconcile", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["land", "online_retail", ".", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
@@ -113,7 +125,7 @@ def test_version() -> None:
         (["backfill", "--from", "yesterday"], "is not a day; expected YYYY-MM-DD"),
         (["describe", "silver.transaction"], "Did you mean silver.transactions"),
         (["sql", "DROP TABLE silver.orders"], "This command only reads"),
-        (["backfill", "--touched", "--no-wait"], "--no-wait is for --daemon"),
+        (["backfill", "--stale", "--no-wait"], "--no-wait is for --daemon"),
         (["backfills", "show", "abcdefgh"], "There is no backfill abcdefgh"),
         (["backfills", "pause", "abcdefgh"], "There is no backfill abcdefgh"),
         (["land", "events", "--days", "1", "--rows", "1", "--seed", "1", "--faults", "gremlins=1"], "gremlins"),

@@ -69,7 +69,7 @@ def test_a_replay_is_what_a_rebuild_gives_and_is_shown_by_dagster(copied: Path, 
 
     run(rebuilt, "backfill", "--from", str(FIRST), "--to", str(FIRST))
     run(rebuilt, "backfill", "--from", str(LAST), "--to", str(LAST))
-    run(rebuilt, "backfill", "--touched", "--select", f"{TABLE}+ and not {TABLE}")  # windows that look back on them
+    run(rebuilt, "backfill", "--stale", "--select", f"{TABLE}+ and not {TABLE}")  # windows that look back on them
     assert rows_of(copied) == rows_of(rebuilt)
     before = versions(copied)
     again = run(copied, "quarantine", "replay", TABLE)

@@ -77,13 +77,13 @@ def test_a_batch_by_command(shop: Shop, cli: Cli, root: Path, spark: SparkSessio
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_batch_through_dagster(shop: Shop, root: Path) -> None:
+def test_a_batch_through_dagster(shop: Shop, root: Path, warm: dict[str, str]) -> None:
     """Without it, the asset might not load, or a run leave the password in logs, events, plans or commits."""
     day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     shop.run(f"SELECT place('a', 'placed', 1, '{day}Z')")
     select = "bronze.orders+"
     command = [sys.executable, "-m", "lakehouse.cli", "materialize", "--from", day, "--to", day, "--select", select]
-    environment = os.environ | {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_URL": "local[2]"}
+    environment = os.environ | {"LAKEHOUSE_ROOT": str(root)} | warm
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     with opened_instance(Settings(root=root)) as instance:
@@ -93,4 +93,5 @@ def test_a_batch_through_dagster(shop: Shop, root: Path) -> None:
     shown = {name: each.value for name, each in event.asset_materialization.metadata.items()}
     assert (shown["batch/number"], shown["batch/rows"], shown["batch/event_days"]) == (1, 1, day)
     assert not places_of(shop.server.password, root)
+    assert not places_of(shop.server.password, Path(warm["LAKEHOUSE_ENGINE_DIR"]))
     assert shop.server.password not in done.stdout + done.stderr

@@ -78,6 +78,16 @@ def test_landing_by_command_extends_a_lake_that_goes_by_its_files(lake: Settings
     assert get_settings().last_day == date(2011, 3, 5)
 
 
+def test_the_first_landing_gives_a_new_lake_its_days(lake: Settings) -> None:
+    """Without it, old files landed by hand would be a lake that is years behind; one that is built keeps its days."""
+    land = ("land", "events", "--days", "2", "--rows", "5", "--seed", "1", "--from")
+    assert "from 2011-03-04 to 2011-03-05" in run(lake.root, *land, "2011-03-04").err
+    lake.own_file.unlink()
+    (lake.root / "tables").mkdir()
+    assert "The lake's days" not in run(lake.root, *land, "2011-03-08").err
+    assert not lake.own_file.exists()
+
+
 def test_dagster_expects_nothing_new_of_a_lake_that_has_ended(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, Dagster's own freshness turns every asset of a finished lake red a day and a half later."""
     contract = get_table("gold.daily_revenue")

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as T
 
 from lakehouse.delta import maintenance
-from lakehouse.delta.maintenance import Layout, RetentionError, compact, vacuum
+from lakehouse.delta.maintenance import Compactable, RetentionError, compact, vacuum
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.errors import PublishConflictError
 
@@ -58,8 +58,8 @@ def path(tmp_path: Path) -> Path:
     return folder
 
 
-def layout(path: Path) -> Layout:
-    return Layout(path, SPARK_SCHEMA, pii=("token",))
+def layout(path: Path) -> Compactable:
+    return Compactable(path, SPARK_SCHEMA, pii=("token",))
 
 
 def content(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`backfill --outdated` and `--touched` through real runs: exactly the days that have to be built, and no other.
+"""`backfill --older-code` and `--stale` through real runs: exactly the days that have to be built, and no other.
 
 Ten days of the retail shop. The second and third of them are built by an older code of silver.transactions, and then a
 file comes late with events of two old days.
@@ -95,29 +95,29 @@ def test_days_of_older_code_are_seen_and_built_again(lake: Path) -> None:
     expected = {
         "silver.transactions": OLD, "silver.orders": OLD, "gold.daily_revenue": OLD, "gold.user_features": D[1:9],
     }  # fmt: skip
-    planned = run(lake, "backfill", "--outdated", *RANGE, "--dry-run", "--json").json
+    planned = run(lake, "backfill", "--older-code", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]} == {
         name: [str(day) for day in days] for name, days in expected.items()
     }
     before, content = paths(lake), rows(lake)
-    said = run(lake, "backfill", "--outdated", *RANGE, "--json")
+    said = run(lake, "backfill", "--older-code", *RANGE, "--json")
     assert said.code == 0, said.err
     assert published(said) == {name: [str(day) for day in days] for name, days in expected.items()}
     assert {name: days for name, days in rebuilt(before, paths(lake)).items() if days} == expected
     assert rows(lake) == content, "the code differs in name only, so the rows must not"
     assert not any(each["older_code"] for each in run(lake, "status", "--json").json)
     between = paths(lake)
-    again = run(lake, "backfill", "--outdated", *RANGE)
+    again = run(lake, "backfill", "--older-code", *RANGE)
     assert (again.code, again.out) == (0, "")
     assert "Nothing to do" in again.err
     assert paths(lake) == between
 
 
-def test_outdated_leaves_alone_what_is_only_touched(lake: Path) -> None:
-    """A late file is no matter of code: it is for --touched to take in."""
+def test_older_code_leaves_alone_what_only_inputs_make_stale(lake: Path) -> None:
+    """A late file is no matter of code: it is for --stale to take in."""
     land_late(lake)
     before = paths(lake)
-    said = run(lake, "backfill", "--outdated", *RANGE, "--json")
+    said = run(lake, "backfill", "--older-code", *RANGE, "--json")
     assert said.code == 0, said.err
     assert "bronze.events" not in published(said)
     changed = rebuilt(before, paths(lake))
@@ -142,15 +142,15 @@ def land_late(root: Path) -> None:
 
 def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None:
     """However late it is, not a day more: the days before, between and after keep their files."""
-    assert run(lake, "backfill", "--outdated", *RANGE).code == 0
+    assert run(lake, "backfill", "--older-code", *RANGE).code == 0
     land_late(lake)
     before = paths(lake)
-    planned = run(lake, "backfill", "--touched", *RANGE, "--dry-run", "--json").json
+    planned = run(lake, "backfill", "--stale", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]}["bronze.events"] == [str(D[9])]
     # Which days the file touches is known only once it is in bronze: the arrival day of the four tables downstream, and
     # the day before, of whose rows some may be repeats.
     assert (planned["to_rewrite"]["newest_arrival"], planned["to_rewrite"]["days"]) == (str(D[9]), 8)
-    said = run(lake, "backfill", "--touched", *RANGE, "--json")
+    said = run(lake, "backfill", "--stale", *RANGE, "--json")
     assert said.code == 0, said.err
     late = [D[3], D[5]]
     rewritten = said.json["rewritten"]
@@ -167,7 +167,7 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
         zip(D[3:10], (1, 1, 2, 2, 2, 2, 2), strict=True)
     )
     between = paths(lake)
-    again = run(lake, "backfill", "--touched", *RANGE)
+    again = run(lake, "backfill", "--stale", *RANGE)
     assert (again.code, again.out) == (0, "")
     assert "Nothing to do" in again.err
     assert paths(lake) == between
@@ -175,5 +175,5 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
 
 def test_ways_to_choose_days_exclude_each_other(lake: Path) -> None:
     """Together it would not be clear which of them holds."""
-    for options in (("--touched", "--outdated"), ("--failed-only", "--touched"), ("--outdated", "--force")):
+    for options in (("--stale", "--older-code"), ("--failed-only", "--stale"), ("--older-code", "--force")):
         assert run(lake, "backfill", *options).code == 2

@@ -158,7 +158,7 @@ def test_reading_the_past_and_going_back_to_it(copied: Path) -> None:
     again = run(copied, "restore", "silver.transactions", "--version", "1")
     assert "No table that depends on it is stale" in again.err or str(BAD) in again.err
     assert run(copied, "sql", count, "--json").json[0] == now
-    plan = run(copied, "backfill", "--touched", "--select", "silver.transactions+", "--dry-run", "--json").json
+    plan = run(copied, "backfill", "--stale", "--select", "silver.transactions+", "--dry-run", "--json").json
     built = {each["table"]: each["build"] for each in plan["tables"]}
     assert str(FIRST) not in built["silver.transactions"], "restored days are current"
 

@@ -74,7 +74,7 @@ def test_status_tells_what_failed(built: Cli) -> None:
         assert state["fresh"], name
         assert state["days"] == (3 if name == "bronze.events" else 2), name
         assert state["failed_days"] == ([] if name == "bronze.events" else [str(BAD)]), name
-        assert state["outdated_days"] == [], name
+        assert state["stale_days"] == [], name
     assert states["bronze.online_retail"]["failing_checks"].keys() == {"source_readable"}
     assert states["silver.transactions"]["quarantined"] > 0
     said = built("status", "--strict")
@@ -131,7 +131,7 @@ def test_reconcile_names_the_day_that_was_held_back(built: Cli) -> None:
     }
     said = built("reconcile", *RANGE)
     assert f"silver.transactions {BAD}: " in said.err
-    assert "backfill --touched" in said.err
+    assert "backfill --stale" in said.err
     sound = built("reconcile", "--from", str(FIRST), "--to", str(FIRST))
     assert (sound.code, sound.err.strip()) == (0, "Everything adds up.")
 

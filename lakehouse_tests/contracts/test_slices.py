@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from lakehouse.catalog import declared as all_tables
 from lakehouse.contracts import Input, Landing, SliceBy, Table
-from lakehouse.contracts.slices import slice_mistakes
+from lakehouse.contracts.fitting import slice_mistakes
 from lakehouse.errors import ContractError
 from lakehouse_tests.contracts.test_table import sales
 from lakehouse_tests.fixtures.making import model, table

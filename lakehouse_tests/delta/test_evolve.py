@@ -21,7 +21,7 @@ from lakehouse.build.base import open_base
 from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
 from lakehouse.delta.commit import append, ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError
@@ -181,7 +181,7 @@ def test_files_with_and_without_the_column_are_compacted_and_read_together(targe
     """Without it, merging an old and a new file could fail, or lose the new column's values."""
     wider = with_fields(target, NOTE)
     append(target, stage_rows(target, [row("old", MONDAY)]), Commit({"batch": 1}))
-    layout = Layout(target.path, wider.schema, target.pii)
+    layout = Compactable(target.path, wider.schema, target.pii)
     assert compact(layout).files_after == 1, "by the contract of tomorrow, on the table of today"
     assert columns(target.path) == SCHEMA.names, "a compaction adds no column"
     append(wider, stage_rows(wider, [row("new", MONDAY, note="new")]), Commit({"batch": 2}))

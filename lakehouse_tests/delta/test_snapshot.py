@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.delta.commit import append, replace_days
 from lakehouse.delta.conflicts import conflict
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse_tests.faults.doors import MONDAY, row, target
@@ -71,6 +71,6 @@ def test_what_changes_a_table_through_its_snapshot_changes_no_one_elses(target: 
     append(target, stage_rows(target, [row("a", MONDAY)]), Commit({"batches": 1}))
     held = open_snapshot(target.path)
     assert held.delta is not None
-    assert compact(Layout(target.path, target.schema)).version == held.version + 1
+    assert compact(Compactable(target.path, target.schema)).version == held.version + 1
     assert held.delta.version() == held.version
     assert open_snapshot(target.path).version == held.version + 1

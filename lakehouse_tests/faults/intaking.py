@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakehouse.build.build import build
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.shop.bronze.orders import orders
@@ -19,7 +19,7 @@ from lakehouse_tests.fixtures.shop.silver.order_status import order_status
 def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     """Take a batch and build what it touched; returns rows taken and days built."""
     url = SecretStr(order["url"])
-    settings = engine_settings(Path(order["root"])).model_copy(update={"orders_url": url})
+    settings = engine_settings(Path(order["root"])).model_copy(update={"source_urls": {"orders": url}})
     lake = Lake(settings, {orders.id: orders, order_status.id: order_status}, lambda: engine)
     taken = build(lake, orders, [], run_id="run")
     days = stale_days(lake, order_status)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.delta.commit import append, ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError
@@ -80,7 +80,7 @@ def _perform(path: Path, step: Step, base: Snapshot, files: Any) -> int:
         return ensure_table(wider_at(path, step.name)).version
     assert base.delta is not None
     if step.action == "compact":
-        return compact(Layout(path, SCHEMA)).version
+        return compact(Compactable(path, SCHEMA)).version
     base.delta.vacuum(1, dry_run=False, enforce_retention_duration=False, full=True)
     return base.delta.version()
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
-from lakehouse.quarantine.replay import carry_out, plan_replay
+from lakehouse.quarantine.replay import plan_replay, run_replay
 from lakehouse.read.lake import Lake
 from lakehouse.records.ledger import Wanted
 from lakehouse_tests.conftest import engine_settings
@@ -59,5 +59,5 @@ def on_order(order: dict[str, Any], engine: SparkSession) -> Any:
     plan = plan_replay(lake, lake.table(REPLAYED), wanted)
     if plan.nothing_to_do:
         return None
-    ended = carry_out(lake, plan, execute, who="ann", now=lambda: datetime.now(UTC))
+    ended = run_replay(lake, plan, execute, who="ann", now=lambda: datetime.now(UTC))
     return [{"rows": each.rows, "outcome": dict(each.outcome), "still": dict(each.still)} for each in ended]

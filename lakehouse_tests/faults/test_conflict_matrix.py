@@ -18,7 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta import attempts, maintenance
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, ensure_table, exchange_files, replace_days
-from lakehouse.delta.maintenance import Layout, compact, vacuum
+from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
@@ -113,7 +113,7 @@ class Bench:
             wider = self.lake.settings.root, {"silver.things": _things(more=(T.LongType(), pa.Field(nullable=True)))}
             made, _ = targets(Lake(self.lake.settings, wider[1], lambda: None), wider[1]["silver.things"])  # type: ignore[arg-type, return-value]
             return lambda: ensure_table(made)
-        layout = Layout(self.path, self.target.schema)
+        layout = Compactable(self.path, self.target.schema)
         return (lambda: compact(layout)) if name == "compact" else lambda: vacuum(self.path, 24)
 
 

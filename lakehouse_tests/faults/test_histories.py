@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact, vacuum
+from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit
@@ -227,7 +227,7 @@ class Histories(RuleBasedStateMachine):
     def compact(self) -> None:
         """Files are merged; a run that began before may have to run again, no row changes."""
         several = Counter(file.partition[0] for file in open_snapshot(self.path).files)
-        compact(Layout(self.path, SCHEMA))
+        compact(Compactable(self.path, SCHEMA))
         self.clock += 1
         for text, number in several.items():
             if number > 1 and text is not None:

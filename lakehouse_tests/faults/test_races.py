@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse_tests.faults.racers import SCHEMA, Racers, Step, names_in, target_at
@@ -158,7 +158,9 @@ def test_a_publish_during_compaction_loses_nothing(pair: Racers, path: Path, sam
     """Without it, compaction could bring back rows that a publish had just replaced, or the other way round."""
     target = target_at(path)
     if not same:
-        compact(Layout(path, SCHEMA))  # Monday's files, so that there is nothing to do with them but to replace them
+        compact(
+            Compactable(path, SCHEMA)
+        )  # Monday's files, so that there is nothing to do with them but to replace them
     ended = Counter[str]()
     for n in range(ROUNDS):
         pieces = [f for m in range(3) for f in stage_rows(target, [{"day": TUESDAY, "id": f"piece{n}-{m}", "n": m}])]

@@ -19,10 +19,10 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.settings import Settings
@@ -133,7 +133,7 @@ def main(root: str, what: str, *arguments: str) -> None:
     if what == "restore":
         undo(lake, int(arguments[0]))
     elif what == "compact":
-        compact(Layout(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
+        compact(Compactable(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
     else:
         swap(lake, lake.table("silver.things"), by="ann")
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts.lineage import grouping
-from lakehouse.lineage.impact import ASKED, GROUPS, VALUE, Affected, checks_of, impact
+from lakehouse.lineage.impact import ASKED, GROUPS, VALUE, Affected, checks_of_column, impact
 
 
 def found(*asked: tuple[str, str]) -> dict[str, Affected]:
@@ -65,7 +65,9 @@ def test_checks_of_columns_are_checks_of_tables(name: str) -> None:
     """A check that does not exist cannot tell of anything; a new kind of check has to be considered here."""
     table = tables()[name]
     of_rows = {"row_count", "row_conservation", "source_readable", "schema_drift", "lateness", "volume"}
-    told = {check for column in table.columns for check in checks_of(table, column, tables()) if "." not in check}
+    told = {
+        check for column in table.columns for check in checks_of_column(table, column, tables()) if "." not in check
+    }
     assert told <= set(check_names(table))
     assert set(check_names(table)) - of_rows - told <= {"row_rules", "quarantine_depth"}
 

@@ -18,10 +18,9 @@ from pydantic import SecretStr
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
 from lakehouse.errors import SourceError
-from lakehouse.orchestration.alerts import events
 from lakehouse.orchestration.alerts.events import first_position, last_position, read_batch
-from lakehouse.orchestration.alerts.sensor import AlertDeliveryError, look, store_path
-from lakehouse.orchestration.alerts.sinks import WebhookSink, log_path
+from lakehouse.orchestration.alerts.sensor import AlertDeliveryError, alerts_sensor, look, store_path
+from lakehouse.orchestration.alerts.sinks import WebhookSink, log_path, sinks_of
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.instance import OWNER_TAG, close_abandoned_runs
 from lakehouse.runs.executing import create_run
@@ -38,14 +37,14 @@ Tick = Callable[[], str]
 def tick(instance: DagsterInstance, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Tick:
     """One evaluation of the sensor as the daemon does it, with the receiver as webhook; the cursor is carried on."""
     monkeypatch.setenv("LAKEHOUSE_ALERT_WEBHOOK", receiver.url("/secret-path"))
-    monkeypatch.setattr(events, "SETTLES_IN", 0.0)
-    monkeypatch.setattr(WebhookSink.__init__, "__defaults__", (None, 5.0, 0.01))
+    owners = {table.id: table.owner for table in tables().values()}
+    quick = alerts_sensor(owners, settles_in=0.0, sinks=lambda settings: sinks_of(settings, pause=0.01))
     get_settings.cache_clear()
     cursor: list[str | None] = [None]
 
     def evaluate() -> str:
         context = build_sensor_context(instance, cursor=cursor[0], definitions=defs)
-        made = defs.resolve_sensor_def("alerts")(context)
+        made = quick(context)
         assert isinstance(made, SkipReason)
         cursor[0] = context.cursor
         return made.skip_message or ""

@@ -94,8 +94,8 @@ def test_a_full_quarantine_warns_and_is_shown_on_the_asset(tmp_path: Path) -> No
     depth = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
     result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))}, quarantine=depth)
     lake = LakeOfNow(Settings(root=tmp_path), tables())
-    standing = table_verdicts(lake, table, depth=result.quarantine)
-    (found,) = [each for each in evaluations(table, standing, result) if each.check_name == DEPTH_CHECK]
+    failed = table_verdicts(lake, table, depth=result.quarantine)
+    (found,) = [each for each in evaluations(table, failed, result) if each.check_name == DEPTH_CHECK]
     assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)
     assert "7 rows in quarantine" in str(found.description)
     assert "currency_known 7" in str(found.description)
@@ -118,8 +118,8 @@ def test_a_producer_with_a_wrong_clock_is_named_and_plotted() -> None:
     result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY))}, producers=producers)
     assert table.clock is not None
     passed, text = judge_clocks(table.clock, result.producers)
-    standing = [Verdict(CLOCKS_CHECK, None, blocking=False, found=text)]
-    (found,) = [each for each in evaluations(table, standing, result) if each.check_name == CLOCKS_CHECK]
+    failed = [Verdict(CLOCKS_CHECK, None, blocking=False, found=text)]
+    (found,) = [each for each in evaluations(table, failed, result) if each.check_name == CLOCKS_CHECK]
     assert (passed, found.passed, found.severity) == (False, False, AssetCheckSeverity.WARN)
     assert str(found.description).startswith("the clock of events/app is wrong on 1 day(s), last 2011-01-05: 40 of 900")
     assert found.metadata["rows_ahead"].value == 40

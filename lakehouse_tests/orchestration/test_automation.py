@@ -14,13 +14,13 @@ from dagster import DagsterInstance, DagsterRun, SensorResult, build_sensor_cont
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import below, tables
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.definitions import defs
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
 from lakehouse.orchestration.instance import checks_of
@@ -31,7 +31,7 @@ from lakehouse.runs.executing import asset_graph, create_run
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import age_landed, model, stage_rows, table
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(12)]
 LAST = DAYS[9]
@@ -350,9 +350,9 @@ def test_run_keys_never_come_again() -> None:
 @pytest.fixture
 def evaluated(instance: DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The real sensor on the real tables, as the daemon evaluates it."""
-    monkeypatch.setattr(automation, "SETTLES_IN", 0.0)
 
     def evaluate(cursor: str | None = None) -> SensorResult:
+        age_landed(settings.root)
         made = defs.resolve_sensor_def("landed")(build_sensor_context(instance, cursor=cursor, definitions=defs))
         assert isinstance(made, SensorResult)
         return made

@@ -12,7 +12,7 @@ from dagster import DagsterInstance, DagsterRun
 
 from lakehouse.build import publish
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources

@@ -45,11 +45,6 @@ DAYS = [date(2011, 3, day) for day in range(1, 5)]
 TABLES = ["bronze.events", "silver.transactions"]
 
 
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfills, "LULL", 0.0)
-
-
 @pytest.fixture
 def backfill(instance: DagsterInstance) -> str:
     """A backfill of two tables over four days that was asked for, as the web server keeps it."""
@@ -100,12 +95,12 @@ def test_a_pause_holds_its_own_queued_runs_and_those_to_come(instance: DagsterIn
     own = _run(instance, backfill, DAYS[0], DAYS[1]).run_id
     other = _run(instance, "somebody", DAYS[0], DAYS[1]).run_id
     assert holds_paused_runs(instance)
-    set_paused(instance, backfill, True)
+    set_paused(instance, backfill, True, lull=0.0)
     assert (_may_start(instance, own), _may_start(instance, other)) == (False, True)
     assert state_of(_kept(instance, backfill)) == "paused"
     assert _kept(instance, backfill).tags == {"who": "somebody", PAUSED_TAG: "true"}, "the daemon gives these to runs"
     assert _kept(instance, backfill).status == BulkActionStatus.REQUESTED, "the daemon goes on taking note of it"
-    set_paused(instance, backfill, False)
+    set_paused(instance, backfill, False, lull=0.0)
     assert _may_start(instance, own)
     assert (state_of(_kept(instance, backfill)), _kept(instance, backfill).tags) == ("running", {"who": "somebody"})
 
@@ -124,7 +119,7 @@ def test_runs_that_are_made_during_the_pause_are_held_too(
             instance.update_backfill(kept._replace(tags={"who": "somebody"}))
 
     monkeypatch.setattr(backfills, "time", Clock(daemon_goes_on))
-    set_paused(instance, backfill, True)
+    set_paused(instance, backfill, True, lull=0.0)
     assert state_of(_kept(instance, backfill)) == "paused"
     assert not _may_start(instance, late[0])
 
@@ -147,13 +142,13 @@ def test_a_change_never_takes_back_what_the_daemon_has_noted(instance: DagsterIn
 
 def test_a_cancelled_backfill_is_the_daemons_to_end(instance: DagsterInstance, backfill: str) -> None:
     """Without it, what is built again from a paused and cancelled backfill would be held for ever."""
-    set_paused(instance, backfill, True)
+    set_paused(instance, backfill, True, lull=0.0)
     assert cancel(instance, backfill)
     kept = _kept(instance, backfill)
     assert (state_of(kept), kept.status, kept.tags) == ("stopping", BulkActionStatus.CANCELING, {"who": "somebody"})
     instance.update_backfill(kept._replace(status=BulkActionStatus.CANCELED))
     assert not cancel(instance, backfill)
-    set_paused(instance, backfill, True)
+    set_paused(instance, backfill, True, lull=0.0)
     assert state_of(_kept(instance, backfill)) == "cancelled"
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from lakehouse import catalog
 from lakehouse.build.ready import MISSING, READY, STALE, readiness
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import waiting_days
+from lakehouse.build.stale import waiting_days
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets

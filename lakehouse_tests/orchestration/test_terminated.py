@@ -23,6 +23,7 @@ from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
+from lakehouse_tests.fixtures.making import age_landed
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world
@@ -95,6 +96,7 @@ class Seen:
         self.cursor: str | None = None
 
     def landed(self) -> SensorResult:
+        age_landed(self.settings.root)
         context = build_sensor_context(self.instance, cursor=self.cursor, definitions=defs)
         made = defs.resolve_sensor_def("landed")(context)
         assert isinstance(made, SensorResult)
@@ -109,7 +111,6 @@ class Seen:
 
 @pytest.fixture
 def seen(instance: DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Seen:
-    monkeypatch.setattr(automation, "SETTLES_IN", 0.0)
     land_events(settings.root, DAY, 1, rows=5, seed=1)
     return Seen(instance, settings)
 
@@ -125,6 +126,8 @@ def test_a_run_ended_in_bronze_is_seen_everywhere_and_told_once(seen: Seen, sett
         assert f"Somebody ended the run of {EVENTS} {DAY}" in (made.skip_reason.skip_message or "")
     (state,) = table_states(settings, [EVENTS])
     assert (state.ended_days, state.failed_days) == ([DAY], [])
+    # What reads it is of its newest input, as far as that is published: nobody refused it.
+    assert [each.failed_days for each in table_states(settings, list(tables()))] == [[]] * len(tables())
     (told,) = seen.alerts()
     assert (told["check"], told["severity"], told["run_id"]) == ("run", "WARN", run_id)
     assert f"Somebody ended run {run_id[:8]} of lakehouse over {DAY}" in told["text"]

@@ -16,15 +16,16 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
-from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_of
+from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_at
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
 from lakehouse.sources.people import FORGOTTEN, Person
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import having, model, put, rows_of, table
+from lakehouse_tests.fixtures.making import having, model, put, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 TEXT = T.StringType()
@@ -139,12 +140,26 @@ def test_what_is_no_layers_table_is_mended_in_place(lake: LakeFactory, person: P
     made = lake(ledger)
     put(made, ledger, MONDAY, [{"reason": "asked for by 17841", "n": 17841}, {"reason": "none", "n": 2}])
     (path,) = delta_tables(made.settings.root)
-    assert table_of(made.settings.root, path, {}) is None
+    assert table_at(made.settings.root, path, {}) is None
     assert erase_rows(made.settings.root, path, None, person, "e1") == 1
     assert {(each["reason"], each["n"]) for each in rows_of(path)} == {
         ("none", 2),
         (f"asked for by {FORGOTTEN}", 17841),
     }
+
+
+def test_what_a_kill_left_before_the_first_commit_is_found(lake: LakeFactory, person: Person) -> None:
+    """Without it, a table that never came to be would keep its people, and the scan could not be satisfied."""
+    made = lake(SALES)
+    target, _ = targets(made, SALES)
+    (file,) = stage_rows(target, [row("17841")])
+    (target.path / "_delta_log").mkdir()
+    assert delta_tables(made.settings.root) == [target.path]
+    assert rows_by_day(target.path, SALES, person) == {}
+    assert erase_rows(made.settings.root, target.path, SALES, person, "e1") == 0
+    assert names_person(file.path, person)
+    assert purge(target.path, person, time.time() + 1) == (1, 0)
+    assert not file.path.exists()
 
 
 def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Input
 from lakehouse.delta.failpoints import FORGET_POINTS
 from lakehouse.delta.log import readable_at
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.errors import HistoryGoneError
 from lakehouse.privacy import erase
@@ -260,7 +260,7 @@ class History:
         self.erasures += 1
 
     def compact(self) -> None:
-        compact(Layout(self.path, SALES.schema, self.rng.choice([SALES.pii, ()])))
+        compact(Compactable(self.path, SALES.schema, self.rng.choice([SALES.pii, ()])))
 
     def checkpoint(self) -> None:
         fresh_snapshot(self.path).delta.create_checkpoint()  # type: ignore[union-attr]

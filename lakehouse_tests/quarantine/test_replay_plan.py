@@ -13,13 +13,13 @@ from pyspark.sql import types as T
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit
-from lakehouse.quarantine.replay import ReplayPlan, by_rules, carry_out, discard, outcomes, plan_replay
+from lakehouse.delta.transactions import day_transaction
+from lakehouse.quarantine.replay import ReplayPlan, by_rules, discard, outcomes, plan_replay, run_replay
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import FAILURES
 from lakehouse.records.ledger import REPLAY, Wanted, entries, open_replays, write
@@ -111,7 +111,7 @@ def test_each_row_has_one_outcome(new: Lake) -> None:
         publish(new, DAYS[1], [], ["1a"], held_back=True)
         return ["run"]
 
-    (ended,) = carry_out(new, planned(new), execute, who="ann", now=lambda: NOW)
+    (ended,) = run_replay(new, planned(new), execute, who="ann", now=lambda: NOW)
     assert ended.outcome == {"published": 1, "held back": 1, "quarantined": 3}
     assert (ended.still, ended.runs, ended.rows) == ({RULE: 3}, ("run",), 5)
     publish(new, DAYS[1], ["1a"], [])
@@ -126,7 +126,7 @@ def test_a_replay_that_broke_is_open_until_the_next_one_ends_it(new: Lake) -> No
     def breaks(days: Collection[date]) -> None:
         publish(new, DAYS[0], ["0a", "0b"], [])
 
-    assert carry_out(new, planned(new), breaks, who="ann", now=lambda: NOW) == []
+    assert run_replay(new, planned(new), breaks, who="ann", now=lambda: NOW) == []
     assert [each.rows for each in open_replays(root, "silver.sales")] == [2]
     calls: list[list[date]] = []
 
@@ -135,7 +135,7 @@ def test_a_replay_that_broke_is_open_until_the_next_one_ends_it(new: Lake) -> No
         publish(new, DAYS[1], ["1a", "1b"], [])
         return []
 
-    (ended,) = carry_out(new, planned(new, Wanted(day=DAYS[0])), execute, who="bob", now=lambda: NOW)
+    (ended,) = run_replay(new, planned(new, Wanted(day=DAYS[0])), execute, who="bob", now=lambda: NOW)
     assert calls == [[DAYS[1]]]
     assert (ended.outcome, ended.who) == ({"published": 2}, "bob")
     assert [each.action for each in entries(root, "silver.sales")] == ["replay", "replayed"]

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.build.result import PUBLISHED, UNCHANGED
 from lakehouse.contracts import Input
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.read.content import content_of_row
 from lakehouse_tests.build.test_build import DAYS, land, sensors
 from lakehouse_tests.conftest import LakeFactory
@@ -83,5 +83,5 @@ def test_a_forced_build_reaches_what_reads_it_only_where_rows_differ(lake: LakeF
     assert built("gold.sums") == [True, True]
     given["add"] = 0
     assert built("silver.readings", force=True) == built("gold.sums") == [True, True]
-    tidied = compact(Layout(shop.path("bronze.readings"), bronze.schema))
+    tidied = compact(Compactable(shop.path("bronze.readings"), bronze.schema))
     assert (built("silver.readings"), built("gold.sums")) == ([False, False], [False, False]), tidied

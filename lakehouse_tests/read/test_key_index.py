@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
-from lakehouse.read import key_index
 from lakehouse.read.key_index import days_of_keys, index_folder
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import IndexBounds, Lake
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import having, put
 from lakehouse_tests.fixtures.shop.silver.orders import orders
@@ -22,10 +21,10 @@ DAYS = [date(2026, 3, day) for day in range(2, 8)]
 
 
 @pytest.fixture
-def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def shop(lake: LakeFactory) -> Lake:
     """One order a day, and an index as soon as there are more than two files."""
-    monkeypatch.setattr(key_index, "MOST_FILES", 2)
     made = lake(transactions, orders)
+    made.key_index = IndexBounds(most_files=2)
     for day in DAYS:
         sell(made, day, f"order of {day}")
     return made
@@ -84,17 +83,16 @@ def test_replaced_files_are_not_believed_any_more(shop: Lake) -> None:
     assert len(entries(shop)) == 2
 
 
-def test_entries_are_merged_and_removed_once_nobody_reads_them(shop: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_merged_and_removed_once_nobody_reads_them(shop: Lake) -> None:
     """Without it, there would be as many entries as there once were files, or a run would lose one it reads."""
-    monkeypatch.setattr(key_index, "MOST_FILES", 0)
-    monkeypatch.setattr(key_index, "MOST_ENTRIES", 2)
+    shop.key_index = IndexBounds(most_files=0, most_entries=2)
     assert found(shop) == wanted(shop)
     for n in range(4):
         sell(shop, date(2026, 4, n + 1), f"april {n}")
         assert found(shop) == wanted(shop)
     chosen = entries(shop)
     assert len(chosen) > 3
-    monkeypatch.setattr(key_index, "KEPT_SECONDS", -1.0)
+    shop.key_index = IndexBounds(most_files=0, most_entries=2, kept_seconds=-1.0)
     sell(shop, date(2026, 4, 9), "last")
     assert found(shop) == wanted(shop)
     assert len(entries(shop)) <= 3
@@ -115,11 +113,11 @@ def test_a_killed_or_damaged_entry_is_as_good_as_none(shop: Lake) -> None:
     assert set(json.loads((entry / "_files.json").read_text())) == {f.path for f in shop.snapshot(orders.id).files}
 
 
-def test_keys_that_are_personal_stay_in_the_table(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_personal_stay_in_the_table(lake: LakeFactory) -> None:
     """Without it, someone who is forgotten would live on in a cache."""
-    monkeypatch.setattr(key_index, "MOST_FILES", 0)
     personal = having(orders, person=("order_id",))
     made = lake(transactions, personal)
+    made.key_index = IndexBounds(most_files=0)
     sell(made, DAYS[0], "someone")
     assert days_of_keys(made, personal, made.snapshot(orders.id)).count() == 1
     assert not index_folder(made.settings.root).exists()

@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import BronzeModel, Input, Landing, Table, versions
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.lake import Lake
 from lakehouse.read.promote import promoted_columns
@@ -179,7 +179,7 @@ def test_old_files_are_read_beside_new_ones(lake: LakeFactory) -> None:
     }  # fmt: skip
     whole = {name: rows_of(shop.path(name)) for name in shop.tables}
     for name, contract in shop.tables.items():
-        compact(Layout(shop.path(name), contract.schema))
+        compact(Compactable(shop.path(name), contract.schema))
     assert {name: rows_of(shop.path(name)) for name in shop.tables} == whole
     assert run(shop, "silver.sales", DAYS).with_status(PUBLISHED) == DAYS[:2], "and now the old days, from bronze"
     assert column(shop, "silver.sales") == {

@@ -18,7 +18,7 @@ from lakehouse.build.base import open_base
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.quarantine.replay import by_rules, discard
@@ -182,7 +182,7 @@ def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
     files = [*stage_rows(side, [{"day": MONDAY, **bad("a")}]), *stage_rows(side, [{"day": MONDAY, **bad("b")}])]
     replace_days(side, ensure_table(side), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
     before = failures(root, made)
-    assert compact(Layout(side.path, side.schema)).files_before == 2
+    assert compact(Compactable(side.path, side.schema)).files_before == 2
     assert sorted(failures(root, made), key=lambda each: each.row) == sorted(before, key=lambda each: each.row)
 
 
@@ -290,10 +290,9 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     opened: list[tuple[int, ...]] = []
     real = module.open_snapshot
     monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
-    monkeypatch.setattr(module, "MOST_BEHIND", 5)
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
-        assert project_failures(root, made) == 0
+        assert project_failures(root, made, most_behind=5) == 0
         done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
         assert done is not None
         assert version - done < 5

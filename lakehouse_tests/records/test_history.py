@@ -18,7 +18,6 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
-from lakehouse.records import ops
 from lakehouse.records.history import HISTORY, latest_records, project_history, records
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.jobs import spark_jobs
@@ -121,13 +120,12 @@ def test_two_processes_that_project_at_once_double_nothing(lake: LakeFactory, mo
     assert sorted(each[1:] for each in projected(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
 
 
-def test_many_projections_are_merged(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_projections_are_merged(lake: LakeFactory) -> None:
     """Without it, reading the figures of a day would slow down with every run."""
-    monkeypatch.setattr(ops, "MOST_FILES", 4)
     shop = lake(sales())
     for n in range(9):
         target = commit(shop, DAYS[n], n + 1)
-        project_history(shop.settings.root, open_snapshot(target.path), "silver.sales")
+        project_history(shop.settings.root, open_snapshot(target.path), "silver.sales", most_files=4)
     assert len(open_snapshot(table_path(shop.settings.root, HISTORY)).files) <= 5
     assert sorted(each[3] for each in projected(shop)) == list(range(1, 10))
     assert [r.rows for r in records(shop.settings.root, "silver.sales")] == list(range(1, 10))
@@ -143,10 +141,9 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
         older.setattr(module, "_MAPS", ("nulls", "failures"))
         for n in range(2):
             project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
-    monkeypatch.setattr(ops, "MOST_FILES", 3)
     for n in range(2, 5):
         target = commit(shop, DAYS[n], n + 1)
-        project_history(root, open_snapshot(target.path), "silver.sales")
+        project_history(root, open_snapshot(target.path), "silver.sales", most_files=3)
         assert len(latest_records(root, "silver.sales")) == n + 1
     assert sorted(f.rows for f in open_snapshot(table_path(root, HISTORY)).files) == [1, 4], "four were merged"
     assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {

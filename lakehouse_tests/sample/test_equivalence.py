@@ -23,7 +23,7 @@ import pytest
 from lakehouse.build import publish, stage
 from lakehouse.build.build import build
 from lakehouse.build.slices import Slicing
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import tables
 from lakehouse.delta.failpoints import POINTS
 from lakehouse.read.lake import Lake, table_path
@@ -80,7 +80,7 @@ class Shop:
             assert not result.with_status("failed"), result.days
 
     def settle(self) -> dict[str, list[date]]:
-        """What `backfill --touched` does; returns the days that were built."""
+        """What `backfill --stale` does; returns the days that were built."""
         built = {}
         for name, table in self.lake.tables.items():
             if days := [day for day in stale_days(self.lake, table) if day <= DAYS[-1]]:

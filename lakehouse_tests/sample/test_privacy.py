@@ -88,7 +88,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Path:
     broken.write_bytes(gzip.compress(f"536365,{ADDRESS},{WHO}.0,{PHONE}\n".encode()))
     assert run(root, "backfill", *RANGE).code == 1
     broken.write_bytes(whole)
-    said = run(root, "backfill", "--touched", *RANGE, "--json")
+    said = run(root, "backfill", "--stale", *RANGE, "--json")
     assert said.code == 0, said.err
     assert spark is not None
     return root
@@ -203,8 +203,8 @@ def test_days_without_landed_files_are_written_from_themselves(lived: Path, tmp_
         assert [row for row in after[name] if "canary" not in str(row)] == kept, name
     bought = [row for row in after["silver.transactions"] if row["event_type"] == "purchase"]
     assert sum(row["purchases"] for row in after["gold.daily_revenue"]) == len(bought)
-    assert run(root, "backfill", "--touched", "--dry-run", "--json").json["tables"] is not None
-    assert run(root, "backfill", "--touched", *RANGE, "--json").code == 0
+    assert run(root, "backfill", "--stale", "--dry-run", "--json").json["tables"] is not None
+    assert run(root, "backfill", "--stale", *RANGE, "--json").code == 0
     assert everything(root) == after
 
 
@@ -232,7 +232,7 @@ def test_a_rotated_key_takes_over_and_joins_work_again(
     refused = run(root, "keys", "drop", first["key"])
     assert refused.code == 2
     assert "carry tokens" in refused.err
-    said = run(root, "backfill", "--touched")  # late events are in days before the first, too
+    said = run(root, "backfill", "--stale")  # late events are in days before the first, too
     assert said.code == 0, said.err
     assert _joined(root, later) == 3
     assert [each["rows"] for each in run(root, "keys", "list", "--json").json] == [rows + 2, 0]

@@ -13,8 +13,9 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark import archive, options
 from lakehouse.spark.archive import exercise, is_usable, main, make_archive
+from lakehouse.spark.config import spark_config
 from lakehouse.spark.options import archive_path, java_options
-from lakehouse.spark.session import spark_config, start
+from lakehouse.spark.session import start
 from lakehouse_tests.conftest import engine_settings
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings
+from lakehouse.spark.config import RUNTIME_CONFIG, spark_config
 from lakehouse.spark.rows import FIXED, check_session, refused
-from lakehouse.spark.session import RUNTIME_CONFIG, spark_config
 from lakehouse_tests.conftest import TINY, USUAL
 
 

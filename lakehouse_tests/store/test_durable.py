@@ -11,7 +11,7 @@ import pytest
 from lakehouse import store
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, append_batch, ensure_table, replace_days
-from lakehouse.delta.maintenance import Layout, compact
+from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.read import key_index
@@ -84,7 +84,7 @@ def test_merged_files_are_there_to_stay(target: Target, asked: list[str]) -> Non
     """Without it, a power cut after a compaction could take rows that had been safe for months."""
     append(target, stage_rows(target, [row("m2", MONDAY)]), Commit({"batch": 1}))
     asked.clear()
-    done = compact(Layout(target.path, SCHEMA))
+    done = compact(Compactable(target.path, SCHEMA))
     assert done.partitions == 1
     (merged,) = open_snapshot(target.path).by_day("day")[MONDAY]
     before, after = split(asked)

@@ -11,13 +11,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from lakehouse.days import days_between
+from lakehouse.settings import Settings
+from lakehouse.spark.place import Place
+from lakehouse.spark.warm import places
 from lakehouse_tests.conftest import PII_KEY
 
 T = TypeVar("T")
@@ -49,7 +52,7 @@ class Server:
         self.port = self.port or _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         with self.log.open("ab") as log:
-            # A session of its own: its group holds the server, the daemon, the code server, every run and its engine.
+            # A session of its own: its group holds the server, the daemon, the code server and every run.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self.program, "dev", "--port", str(self.port)],
                 cwd=self._folder(),
@@ -67,6 +70,22 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+        for place in self._warm():  # that the daemon's runs started; the server's own ends with it
+            place.end()
+
+    def _warm(self) -> list[Place]:
+        return places(Settings(root=self.root))
+
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """Nobody joins the warm engine meanwhile: a run waits in the first step that needs it."""
+        with ExitStack() as doors:
+            for place in self._warm():
+                doors.enter_context(place.door())
+            yield
+
+    def _end(self) -> None:
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, sent)
@@ -81,11 +100,12 @@ class Server:
         self.__enter__()
 
     def engines(self) -> list[str]:
-        """The command line of each engine that a run has started."""
+        """The command line of each engine that a run has started, warm ones included."""
+        groups = {self._process.pid, *(each.pid for place in self._warm() if (each := place.address()))}
         found = []
         for folder in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
-                if os.getpgid(int(folder.name)) == self._process.pid:
+                if os.getpgid(int(folder.name)) in groups:
                     found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return [
             line for line in found if " org.apache.spark.deploy.SparkSubmit" in line and "launcher.Main" not in line
@@ -97,8 +117,10 @@ class Server:
             "LAKEHOUSE_FIRST_DAY": self._first_day,
             "LAKEHOUSE_PII_KEY": PII_KEY,
             "LAKEHOUSE_AUTO_DAYS": "0",  # what runs is what the tests start
+            "FRESHNESS_DAEMON_INTERVAL_SECONDS": "5",
             "LAKEHOUSE_SPARK_URL": "local[2]",
             "LAKEHOUSE_SPARK_MEMORY": "1200m",
+            "LAKEHOUSE_ENGINE_MINUTES": "10",
             "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),
             "PYTHONPATH": str(REPOSITORY),
         }
@@ -146,6 +168,24 @@ class Server:
             raise RuntimeError(f"GraphQL: {said['errors']}")
         data: dict[str, Any] = said["data"]
         return data
+
+    def command(self, *arguments: str) -> Any:
+        """What a command of the terminal says as JSON, whatever its exit code."""
+        call = [sys.executable, "-m", "lakehouse.cli", *arguments, "--json"]
+        done = subprocess.run(call, cwd=self.root, env=self._environment(), capture_output=True, text=True, check=False)
+        return json.loads(done.stdout)
+
+    def ticks(self, sensor: str) -> list[dict[str, Any]]:
+        """The last looks of a sensor, newest first: `status`, `skipReason`, `runIds`, `timestamp`."""
+        query = """query($sensor: SensorSelector!) {sensorOrError(sensorSelector: $sensor) {... on Sensor {
+            sensorState {ticks(limit: 10) {status skipReason runIds timestamp}}}}}"""
+        selector = {
+            "repositoryName": "__repository__",
+            "repositoryLocationName": "lakehouse.definitions",
+            "sensorName": sensor,
+        }
+        found: list[dict[str, Any]] = self.ask(query, {"sensor": selector})["sensorOrError"]["sensorState"]["ticks"]
+        return found
 
     def run_status(self, run_id: str) -> str:
         """Dagster's word for the state of a run, such as SUCCESS."""

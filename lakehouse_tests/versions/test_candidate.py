@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.delta.log import versions
-from lakehouse.delta.maintenance import Layout, compact, vacuum
+from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
 from lakehouse.read.lake import Lake
@@ -55,7 +55,7 @@ def test_nobody_sees_a_candidate_before_the_swap_and_everybody_after(lake: Lake)
 
 
 def test_a_swap_is_in_both_histories(lake: Lake) -> None:
-    """Without it, baselines and `--outdated` would judge the new rows by the figures and the code of the old ones."""
+    """Without it, baselines and `--older-code` would judge the new rows by the figures and the code of the old ones."""
     assert {record.version for record in records(lake.settings.root, TABLE)} == {1}, (
         "a candidate's figures are not live"
     )
@@ -145,7 +145,7 @@ def test_merged_files_are_no_change(lake: Lake) -> None:
     """Without it, every compaction would make every candidate stale."""
     publish(lake, {WED: "vw"}, mark=2, files=2)
     beside(lake, {WED: "W"})
-    compact(Layout(lake.path(TABLE), lake.table(TABLE).schema, ("token",)))
+    compact(Compactable(lake.path(TABLE), lake.table(TABLE).schema, ("token",)))
     put_in_place(lake)
     assert ids(lake) == "ACDW"
 

@@ -18,11 +18,11 @@ from lakehouse.delta.commit import append, replace_days
 from lakehouse.delta.failpoints import MERGE_POINTS
 from lakehouse.delta.files import rows_in
 from lakehouse.delta.log import versions
-from lakehouse.delta.maintenance import Layout, compact, vacuum
-from lakehouse.delta.marks import day_transaction
+from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
@@ -271,7 +271,7 @@ def test_a_day_goes_back_under_wider_columns_but_not_under_other_ones(lake: Lake
 def test_merged_files_are_no_obstacle(lake: Lake) -> None:
     """Without it, the nightly compaction would end the undo window, or a restore would bring rows back twice."""
     publish(lake, {MON: "pq"}, mark=3, files=2)
-    layout = Layout(lake.path("silver.things"), lake.table("silver.things").schema, ("token",))
+    layout = Compactable(lake.path("silver.things"), lake.table("silver.things").schema, ("token",))
     assert compact(layout).version == 4
     for version, expected in ((1, "abc"), (3, "pqCW"), (4, "pqCW"), (2, "ACW")):
         undo(lake, version)

@@ -226,3 +226,18 @@ def test_partitions_with_few_files_are_left_as_they_are(store: Lake, number: int
     replace_days(target, open_snapshot(target.path), files, [MONDAY, TUESDAY], Commit())
     assert not untidy(target.path).partitions
     assert untidy(target.path).most == number
+
+
+def test_drafts_of_killed_writers_are_swept(store: Lake) -> None:
+    """Without it, half a landed file would lie in the landing zone for ever, with the people in it."""
+    root = store.settings.root
+    landed = root / "landing" / "events"
+    old, kept = landed / "2026-03-02" / ".part-0.jsonl.gz.0f.tmp", landed / "whole.tmp"
+    young = root / "cache" / "landing" / ".events.json.0f.tmp"
+    for path in (old, young, kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    for path in (old, kept):
+        os.utime(path, (0, 0))
+    night(store)
+    assert [path.exists() for path in (old, young, kept)] == [False, True, True]

@@ -40,6 +40,9 @@ from lakehouse.runs.selection import check_days, in_order, last_partition, selec
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text
 
+# Words of earlier releases: scripts go on working with them, and no help lists them.
+_FORMER = {"touched": "stale", "outdated": "older-code"}
+
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
 FailedOnly = Annotated[
@@ -48,16 +51,16 @@ FailedOnly = Annotated[
         "--failed-only", help="Only days whose newest run failed, broke or was cancelled; by default of all time."
     ),
 ]
-Touched = Annotated[
+Stale = Annotated[
     bool,
     typer.Option(
-        "--touched",
+        "--stale",
         help="Exactly the days whose inputs or code have changed since they were published, in every table that "
         "depends on them: late files, corrected days, restored versions. Dates are optional.",
     ),
 ]
-Outdated = Annotated[
-    bool, typer.Option("--outdated", help="Only days built by code older than today's, and what depends on them.")
+OlderCode = Annotated[
+    bool, typer.Option("--older-code", help="Only days built by code older than today's, and what depends on them.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only list the partitions to build and those unchanged; write nothing.")
@@ -85,7 +88,7 @@ AtOnce = Annotated[
         "--at-once",
         min=1,
         metavar="N",
-        help="Execute up to N runs at the same time, each in a process with an engine of its own; without "
+        help="Execute up to N runs at the same time, each in a process of its own; without "
         "--days-per-run the range is cut into N parts.",
     ),
 ]
@@ -104,12 +107,13 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "backfill",
         cls=Command,
+        context_settings={"token_normalize_func": lambda word: _FORMER.get(word, word)},
         epilog=examples(
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31",
             "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --days-per-run 30 --at-once 3",
             "lakehouse backfill --failed-only",
-            "lakehouse backfill --touched --dry-run",
+            "lakehouse backfill --stale --dry-run",
             "lakehouse backfill --select gold.user_features --from 2010-12-01 --to 2011-08-31 --slices 8",
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --daemon --no-wait",
         ),
@@ -152,8 +156,8 @@ def backfill(  # noqa: PLR0913 - a command's options
     last: ToDay = None,
     *,
     failed_only: FailedOnly = False,
-    touched: Touched = False,
-    outdated: Outdated = False,
+    stale: Stale = False,
+    older_code: OlderCode = False,
     force: Force = False,
     days_per_run: DaysPerRun = None,
     at_once: AtOnce = 1,
@@ -173,16 +177,13 @@ def backfill(  # noqa: PLR0913 - a command's options
     settings, names = get_settings(), select_tables(selection)
     if slices > 1:
         _say_slices(names, slices)
-    if failed_only + touched + outdated > 1 or (force and (touched or outdated)):
-        raise UsageError("--failed-only, --touched and --outdated each choose the days; give one of them, no --force.")
-    if no_wait and not daemon:
-        raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
     asked = Asked(force=force, backfill=True, slices=slices)
     way = _Way(asked, days_per_run, at_once, dry_run, daemon, not no_wait, as_json, verbose)
-    _check_cuts(way, stale=touched or outdated)
-    if touched or outdated:
+    _check_choice(way, failed_only=failed_only, stale=stale, older_code=older_code)
+    _check_cuts(way, stale=stale or older_code)
+    if stale or older_code:
         within = (first or settings.first_day, last or last_partition())
-        _build_stale(settings, names, within, way, outdated=outdated)
+        _build_stale(settings, names, within, way, by_code=older_code)
         return
     if failed_only:
         wanted = _unfinished(settings, names, first, last)
@@ -190,6 +191,14 @@ def backfill(  # noqa: PLR0913 - a command's options
         first, last = check_days(settings, first, last)
         wanted = {name: set(Piece((), first, last).days) for name in names}
     _build_days(settings, names, wanted, way)
+
+
+def _check_choice(way: _Way, *, failed_only: bool, stale: bool, older_code: bool) -> None:
+    """Refuse two ways to choose days at once, and to wait for nobody."""
+    if failed_only + stale + older_code > 1 or (way.asked.force and (stale or older_code)):
+        raise UsageError("--failed-only, --stale and --older-code each choose the days; give one of them, no --force.")
+    if not way.wait and not way.daemon:
+        raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
 
 
 def _say_slices(names: Sequence[str], slices: int) -> None:
@@ -208,7 +217,7 @@ def _check_cuts(way: _Way, *, stale: bool) -> None:
     if way.daemon:
         raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS and its queue: no --days-per-run, no --at-once.")
     if stale:
-        raise UsageError("--touched and --outdated decide table by table: no --days-per-run and no --at-once.")
+        raise UsageError("--stale and --older-code decide table by table: no --days-per-run and no --at-once.")
 
 
 def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, set[date]], way: _Way) -> None:
@@ -230,25 +239,25 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
 
 
 def _build_stale(
-    settings: Settings, names: Sequence[str], within: tuple[date, date], way: _Way, *, outdated: bool
+    settings: Settings, names: Sequence[str], within: tuple[date, date], way: _Way, *, by_code: bool
 ) -> None:
     """Build the stale days, or those alone that older code built: here, by the daemon, or only list them."""
     in_order(*within)
     lake = lake_without_engine(settings)
-    wanted = stale_by_table(lake, names, within, outdated=outdated)
+    wanted = stale_by_table(lake, names, within, by_code=by_code)
     if way.dry_run:
         pieces = pieces_of(wanted, names)
-        would = None if outdated else would_write(lake, wanted)
+        would = None if by_code else would_write(lake, wanted)
         _print_plan(plan_days(settings, names, wanted, pieces=pieces), pieces, way, would)
         return
     if way.daemon and any(wanted.values()):
         launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
         return
-    only, before = wanted if outdated else None, versions(lake, names)
+    only, before = wanted if by_code else None, versions(lake, names)
     terminal = Terminal(settings, verbose=way.verbose)
     report = run_stale(settings, names, within=within, only=only, asked=way.asked, listener=terminal)
     runs = {run.run_id for run in report.runs}
-    written = None if outdated else written_since(lake_without_engine(settings), before, runs)
+    written = None if by_code else written_since(lake_without_engine(settings), before, runs)
     _tell_stale(report, written, settings, way)
     raise typer.Exit(report.exit_code)
 

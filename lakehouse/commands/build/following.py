@@ -7,7 +7,7 @@ from datetime import date
 
 import typer
 
-from lakehouse.build.touched import stale_days
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import lake_without_engine
 from lakehouse.commands.console import console, print_json, say
 from lakehouse.commands.progress import Terminal
@@ -95,5 +95,5 @@ def _say_what_is_stale(settings: Settings, report: Report) -> None:
         named = "; ".join(f"{name} {days_text(days)}" for name, days in stale.items() if days)
         say(
             f"{counted(number, 'partition')} read what runs after theirs published ({named}). The sensor `landed` "
-            f"builds these, or: {program()} backfill --touched"
+            f"builds these, or: {program()} backfill --stale"
         )

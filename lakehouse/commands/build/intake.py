@@ -10,8 +10,8 @@ import typer
 
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import stale_days
-from lakehouse.catalog import get_table, lake_with_engine, tables
+from lakehouse.build.stale import stale_days
+from lakehouse.catalog import declared, get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.contracts import Table
@@ -47,12 +47,7 @@ def intake(
 
     Exit code 1: a check failed, such as transactions that take longer than the table's lag.
     """
-    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
-    if wrong := [each.id for each in chosen if not each.extract]:
-        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
-    if not chosen:
-        raise UsageError("No table is taken from a database: none of their addresses is set (LAKEHOUSE_ORDERS_URL).")
-    settings = get_settings()
+    chosen, settings = _chosen(names), get_settings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
@@ -67,6 +62,18 @@ def intake(
             _show(each, result, built)
     if any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
         raise typer.Exit(CHECKS_FAILED)
+
+
+def _chosen(names: list[str] | None) -> list[Table]:
+    """The tables that are meant, each of which is taken from a database."""
+    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
+    if wrong := [each.id for each in chosen if not each.extract]:
+        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
+    if not chosen:
+        unset = sorted({f"LAKEHOUSE_{each.extract.source.upper()}_URL" for each in declared().values() if each.extract})
+        why = f"none of their addresses is set ({', '.join(unset)})" if unset else "no table file has an Extract"
+        raise UsageError(f"No table is taken from a database: {why}.")
+    return chosen
 
 
 def _followers(lake: Lake, source: Table, run_id: str) -> dict[str, list[date]]:
@@ -97,4 +104,4 @@ def _show(source: Table, result: BuildResult, built: dict[str, list[date]]) -> N
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
-        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --touched")
+        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")

@@ -1,4 +1,4 @@
-"""What `lakehouse backfill --touched` wrote, or would write, beside a fixed look-back, for people."""
+"""What `lakehouse backfill --stale` wrote, or would write, beside a fixed look-back, for people."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def print_rewritten(found: Rewritten, verb: str) -> None:
     """
     if not found.beside or not found.beside[-1].look_back:
         return
-    rows = [("exactly the touched days", found.days, _size(found.bytes), 0)]
+    rows = [("exactly the stale days", found.days, _size(found.bytes), 0)]
     rows += [
         (f"a look-back of {each.look_back} days", each.days, _size(each.bytes), each.missed_days)
         for each in found.beside
     ]
-    columns = (verb, "days of tables", "size", "touched days missed")
+    columns = (verb, "days of tables", "size", "stale days missed")
     console().print(table(columns, rows, right=columns[1:], title=f"Newest arrival: {found.newest_arrival}"))
 
 

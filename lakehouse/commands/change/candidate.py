@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.build.result import BuildResult
-from lakehouse.build.touched import known_days
+from lakehouse.build.stale import known_days
 from lakehouse.catalog import get_table, lake_with_engine, lake_without_engine
 from lakehouse.commands.change.undo import Name, Reason, say_stale
 from lakehouse.commands.command import Command, examples

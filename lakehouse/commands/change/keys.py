@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True, help="Keys that tokenise personal data; never shown.", rich_markup_mode="rich"
     )
     family.command("list", cls=Command, epilog=examples("lakehouse keys list", "lakehouse keys list --json"))(list_)
-    family.command("rotate", cls=Command, epilog=examples("lakehouse keys rotate", "lakehouse backfill --touched"))(
+    family.command("rotate", cls=Command, epilog=examples("lakehouse keys rotate", "lakehouse backfill --stale"))(
         rotate
     )
     family.command("drop", cls=Command, epilog=examples("lakehouse keys drop 3f9a1c2e"))(drop)
@@ -40,22 +40,25 @@ def list_(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
+    if not found:
+        say("There is no key yet: the first run that tokenises makes one.")
+        return
     columns = ("key", "state", "kept in", "rows")
     console().print(table(columns, [[each[c] for c in columns] for each in found], right=("rows",)))
     if sum(1 for each in found if each["rows"]) > 1:
-        say("Tokens of different keys do not join. `lakehouse backfill --touched` tokenises with the present key.")
+        say("Tokens of different keys do not join. `lakehouse backfill --stale` tokenises with the present key.")
 
 
 def rotate() -> None:
     """Make a new key; the old one is kept until `lakehouse keys drop`.
 
-    Every day of the tables that hold tokens, and what depends on them, is then stale: `lakehouse backfill --touched`
+    Every day of the tables that hold tokens, and what depends on them, is then stale: `lakehouse backfill --stale`
     reads their landed files again. Until it is through, rows of two keys stand side by side.
     """
     settings = get_settings()
     old = key_id(settings.pii_key_bytes())
     new = settings.rotate_pii_key()
-    say(f"New tokens carry the key {new}; {old} is kept. Next: lakehouse backfill --touched, then keys drop {old}.")
+    say(f"New tokens carry the key {new}; {old} is kept. Next: lakehouse backfill --stale, then keys drop {old}.")
 
 
 def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old key.")]) -> None:
@@ -63,13 +66,13 @@ def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old k
     settings = get_settings()
     found = {each["key"]: each for each in _keys(settings)}
     if name not in found or name == NO_KEY:
-        raise UsageError(f"There is no key {name!r}. Keys: {', '.join(found)}.")
+        raise UsageError(f"There is no key {name!r}. Keys: {', '.join(found) or 'none yet'}.")
     each = found[name]
     if each["state"] == "present":
         raise UsageError(f"{name} is the present key. `lakehouse keys rotate` makes another one first.")
     if each["rows"]:
         raise UsageError(
-            f"{counted(each['rows'], 'row')} carry tokens of {name}. `lakehouse backfill --touched` tokenises them "
+            f"{counted(each['rows'], 'row')} carry tokens of {name}. `lakehouse backfill --stale` tokenises them "
             "anew; days whose landed files are gone cannot be, and need the key for `lakehouse forget --email`."
         )
     path = settings.pii_key_file.with_name(f"pii-{name}.key")
@@ -81,8 +84,10 @@ def drop(name: Annotated[str, typer.Argument(metavar="KEY", help="Id of an old k
 
 def _keys(settings: Settings) -> list[dict[str, Any]]:
     rows = tokens_by_key(settings)
-    present = key_id(settings.pii_key_bytes())
-    kept = {present: "LAKEHOUSE_PII_KEY" if settings.pii_key is not None else settings.pii_key_file.name}
+    kept: dict[str, str] = {}
+    present = key_id(settings.pii_key_bytes()) if settings.has_pii_key else ""
+    if present:
+        kept[present] = "LAKEHOUSE_PII_KEY" if settings.pii_key is not None else settings.pii_key_file.name
     for name in settings.pii_old_keys_bytes():
         aside = settings.pii_key_file.with_name(f"pii-{name}.key")
         kept[name] = aside.name if aside.exists() else "LAKEHOUSE_PII_OLD_KEYS"

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from lakehouse.catalog import get_table
-from lakehouse.checks.freshness import Freshness
+from lakehouse.checks.freshness import FreshnessState
 from lakehouse.checks.freshness import freshness as judge
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
@@ -65,7 +65,7 @@ def _behind(span: timedelta | None) -> str:
     return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"  # noqa: PLR2004 - three days
 
 
-def _json(each: Freshness) -> dict[str, Any]:
+def _json(each: FreshnessState) -> dict[str, Any]:
     return {
         "table": each.table,
         "fresh": each.met,

@@ -101,7 +101,7 @@ def _outcome(links: Sequence[Link]) -> str:
     unknown = sum(len(link.unknown) for link in links)
     if bad:
         days = counted(bad, "day") + (" does" if bad == 1 else " do")
-        return f"{days} not add up. Days that are only not built yet: {program()} backfill --touched"
+        return f"{days} not add up. Days that are only not built yet: {program()} backfill --stale"
     if unknown:
         return f"What can be compared adds up; {counted(unknown, 'day')} cannot, for want of kept figures."
     return "Everything adds up."

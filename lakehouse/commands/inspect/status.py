@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.report.states import Status, table_states
-from lakehouse.runs.selection import select_tables
+from lakehouse.runs.selection import landed_range, select_tables
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import age_text, counted, days_text, program
 
@@ -35,7 +36,7 @@ def status(
         bool, typer.Option("--strict", help="End with 1 where a check fails, a day failed or a table is not fresh.")
     ] = False,
 ) -> None:
-    """Show by table: partitions, rows, freshness, failing checks, failed and outdated days, quarantine depth."""
+    """Show by table: partitions, rows, freshness, failing checks, failed and stale days, quarantine depth."""
     settings = get_settings()
     found = table_states(settings, select_tables(selection))
     if as_json:
@@ -58,19 +59,21 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         "fresh",
         "checks",
         "failed",
-        "outdated",
+        "stale",
         "quarantine",
         "since",
     )
     rows = [_row(each, now) for each in found]
-    console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "outdated", "quarantine")))
+    console().print(table(columns, rows, right=("days", "rows", "checks", "failed", "stale", "quarantine")))
     for each in found:
         for text in _remarks(each):
             say(f"{each.table}: {text}")
     if not any(each.version >= 0 for each in found):
-        say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
+        landed = landed_range(settings)
+        way = f"Build what has landed: {program()} backfill --touched" if landed else f"Begin with: {program()} demo"
+        say(f"{'Nothing' if len(found) == len(tables()) else 'None of these'} was built yet in {settings.root}. {way}")
     if any(each.older_code for each in found):
-        say(f"Rebuild what older code built: {program()} backfill --outdated")
+        say(f"Rebuild what older code built: {program()} backfill --older-code")
     if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
 
@@ -83,8 +86,8 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"the newest run did not publish {days_text(each.failed_days)}"
     if each.ended_days:
         yield f"somebody ended the run of {days_text(each.ended_days)}, which waits for a new input"
-    if each.outdated_days:
-        yield f"inputs or code have changed since {days_text(each.outdated_days)} was published"
+    if each.stale_days:
+        yield f"inputs or code have changed since {days_text(each.stale_days)} was published"
     if each.older_code:
         told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
         yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told})"
@@ -107,7 +110,7 @@ def _row(each: Status, now: datetime) -> list[Any]:
         "fresh" if each.fresh else late,
         Text(f"{len(each.failing_checks)} failing", style=alarm) if each.failing_checks else "ok",
         Text(str(len(each.failed_days)), style=alarm if each.failed_days else ""),
-        len(each.outdated_days),
+        len(each.stale_days),
         counted(each.quarantined, "row"),
         f"{age_text(now - each.quarantined_since)} ago" if each.quarantined_since else None,
     ]

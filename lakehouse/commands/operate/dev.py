@@ -18,8 +18,8 @@ from dotenv import dotenv_values
 from lakehouse import orchestration
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
-from lakehouse.errors import UsageError
-from lakehouse.settings import get_settings
+from lakehouse.errors import LakehouseError, UsageError
+from lakehouse.settings import Settings, get_settings
 
 HOST = "127.0.0.1"
 LAST_PORT = 65535
@@ -53,6 +53,7 @@ def dev(
     environment = os.environ | _from_env_file()
     environment |= {"LAKEHOUSE_ROOT": str(settings.root), "LAKEHOUSE_REPORT_URL": settings.report_url or report}
     start(beside, environment)
+    _begin_engine(settings)
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
     # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
     workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
@@ -65,6 +66,17 @@ def dev(
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
+
+
+def _begin_engine(settings: Settings) -> None:
+    """Let the warm engine start, so that the first click need not wait for it; it stays for as long as this process."""
+    from lakehouse.spark.warm import begin, is_wanted
+
+    if is_wanted(settings):
+        try:
+            begin(settings, hold=True)
+        except LakehouseError as error:  # the runs will say it again; all else works without an engine
+            say(f"Warning: {error}")
 
 
 def _from_env_file() -> dict[str, str]:

@@ -23,6 +23,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
+from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
@@ -92,7 +93,9 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
     if needed[0].ok:  # else there is nothing to read logs with
-        yield _finding("tidy", lambda: _tidy(settings))
+        yield _finding("tidy", lambda: tidiness(settings))
+        yield _finding("lineage", _lineage)
+        yield _finding("warm engine", lambda: _warm(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
             found = _finding("engine", lambda: _engine(settings))
@@ -106,8 +109,16 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=False, found=problem.found, mend=problem.mend)
 
 
-def _tidy(settings: Settings) -> str:
-    """Small files and log entries of every table that was built."""
+def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
+    """Small files and log entries of every table that was built, in words.
+
+    Args:
+        settings: where the lakehouse is.
+        many: small files that the tables may have together.
+
+    Raises:
+        ProblemError: there are more, or a log cannot be read.
+    """
     try:
         from lakehouse.catalog import tables
         from lakehouse.versions.upkeep import layouts, untidy
@@ -118,13 +129,29 @@ def _tidy(settings: Settings) -> str:
     except LakehouseError as error:
         raise ProblemError(str(error), "Mend that table first.") from None
     waiting = {name: each.small for name, each in found.items() if each.partitions}
-    if sum(waiting.values()) > MANY_SMALL_FILES:
+    if sum(waiting.values()) > many:
         listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
         raise ProblemError(
             f"small files to merge: {listed}", "The job upkeep merges them at night; now: lakehouse compact"
         )
     entries = max((each.entries for each in found.values()), default=0)
     return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
+
+
+def _lineage() -> str:
+    """Whether the lineage that pages show is of the present transforms."""
+    from lakehouse.catalog import declared
+
+    try:
+        found = {name: each for name, each in declared().items() if each.extract is None}
+        old = [name for name, each in found.items() if not each.derived_now]
+        refused = [name for name, each in found.items() if each.derived and each.derived.refused]
+    except LakehouseError as error:
+        raise ProblemError(str(error), "Mend that file first.") from None
+    if old:
+        raise ProblemError(f"of other code: {', '.join(old)}", "Derive it from the present code: lakehouse schema lock")
+    declared_only = f", as declared for {', '.join(refused)}" if refused else ""
+    return f"derived for {len(found) - len(refused)} of {len(found)} tables{declared_only}"
 
 
 def _python() -> str:
@@ -168,7 +195,7 @@ def _shared_classes() -> str:
 
 
 def _jars(settings: Settings) -> str:
-    from lakehouse.spark.session import jars_dir
+    from lakehouse.spark.config import jars_dir
 
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
@@ -238,11 +265,30 @@ def _port(settings: Settings) -> str:
     return f"{settings.port} of {HOST} is free"
 
 
+def _warm(settings: Settings) -> str:
+    """Whether the engine that runs would share is on; none has to be."""
+    from lakehouse.spark.warm import is_wanted, place_of, places
+
+    if not is_wanted(settings):
+        return "not used: each process has an engine of its own" if not settings.uses_connect else "not used"
+    try:
+        of_settings, found = place_of(settings), places(settings)
+    except LakehouseError as error:
+        raise ProblemError(str(error), "Correct the setting, or unset it.") from None
+    other = sum(each.folder != of_settings.folder for each in found)
+    also = f"; {counted(other, 'engine')} of other settings (lakehouse engine status)" if other else ""
+    if (address := of_settings.address()) is not None:
+        return f"serves on {address.url}, process {address.pid}{also}"
+    return f"not on; the first command that computes starts it{also}"
+
+
 def _engine(settings: Settings) -> str:
     """Start the engine, publish one tiny day through the real door, and read it back with Spark."""
     try:
         with tempfile.TemporaryDirectory(prefix="lakehouse-doctor-") as folder:
-            return _write_and_read(settings.model_copy(update={"root": Path(folder)}))
+            # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
+            alone = settings.model_copy(update={"root": Path(folder), "engine_minutes": 0.0})
+            return _write_and_read(alone)
     except LakehouseError as error:
         raise ProblemError(
             str(error), f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"

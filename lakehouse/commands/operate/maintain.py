@@ -9,7 +9,7 @@ import typer
 from lakehouse.catalog import get_table
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
-from lakehouse.delta.maintenance import Compacted, Layout, RetentionError, check_retention
+from lakehouse.delta.maintenance import Compactable, Compacted, RetentionError, check_retention
 from lakehouse.delta.maintenance import compact as compact_table
 from lakehouse.delta.maintenance import vacuum as vacuum_table
 from lakehouse.errors import BROKEN, PublishConflictError, UsageError
@@ -113,6 +113,6 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
         raise typer.Exit(BROKEN)
 
 
-def _layouts(settings: Settings, selection: str | None) -> dict[str, Layout]:
+def _layouts(settings: Settings, selection: str | None) -> dict[str, Compactable]:
     """The selected tables and their quarantines, as far as they were built; where all are meant, `ops.…` too."""
     return layouts(settings.root, [get_table(name) for name in select_tables(selection)], ops=selection is None)

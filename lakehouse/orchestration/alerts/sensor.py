@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.alerts.events import BUILD, first_position, last_position, read_batch
+from lakehouse.orchestration.alerts.compared import not_told
+from lakehouse.orchestration.alerts.events import BUILD, SETTLES_IN, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
-from lakehouse.orchestration.alerts.standing import stands
 from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align
 from lakehouse.read.lake import Lake, LakeOfNow
@@ -35,7 +35,7 @@ class AlertDeliveryError(LakehouseError):
 
 
 _SEEN: dict[tuple[Path, str], tuple[str, float]] = {}
-"""By root and table, the mark of when its checks were last compared and the time; the sensor's process keeps it."""
+"""By root and table, the versions of its logs when its checks were last compared, and when; kept by the process."""
 
 
 @dataclass
@@ -49,11 +49,18 @@ class Look:
     problems: list[str] = field(default_factory=list)
 
 
-def alerts_sensor(owners: Mapping[str, str]) -> SensorDefinition:
+def alerts_sensor(
+    owners: Mapping[str, str],
+    *,
+    settles_in: float = SETTLES_IN,
+    sinks: Callable[[Settings], Mapping[str, Sink]] = sinks_of,
+) -> SensorDefinition:
     """The sensor; on from the start, since the log is always a sink.
 
     Args:
         owners: by table.
+        settles_in: seconds after which the events of a step are all in the log.
+        sinks: by name, from the settings of the moment.
     """
 
     @sensor(
@@ -70,7 +77,12 @@ def alerts_sensor(owners: Mapping[str, str]) -> SensorDefinition:
         try:
             with FileLock(store_file.with_suffix(".lock"), timeout=0), opened_store(store_file) as store:
                 done = look(
-                    context.instance, store, sinks_of(settings), owners, quiet=settings.alert_quiet_hours * 3600
+                    context.instance,
+                    store,
+                    sinks(settings),
+                    owners,
+                    quiet=settings.alert_quiet_hours * 3600,
+                    settles_in=settles_in,
                 )
                 context.update_cursor(str(store.position))  # to be seen in Dagster; what counts is in the store
         except Timeout:
@@ -100,6 +112,7 @@ def look(
     quiet: float,
     lake: Lake | None = None,
     now: float | None = None,
+    settles_in: float = SETTLES_IN,
 ) -> Look:
     """Take in what is new in the event log and how the checks stand, and send what is to be sent.
 
@@ -110,15 +123,16 @@ def look(
         owners: by table.
         quiet: seconds before what goes on failing is told again.
         lake: whose tables say how their checks stand; None: that of the settings.
-        now: seconds since the epoch; events of the last seconds are left for the next look.
+        now: seconds since the epoch.
+        settles_in: seconds; events younger than that are left for the next look.
     """
     began = time.monotonic()
     moment = time.time() if now is None else now
-    looking = _Looking(instance, store, sinks, owners, quiet, moment)
+    looking = _Looking(instance, store, sinks, owners, quiet, moment, settles_in)
     more = True
     while more and time.monotonic() - began < LONGEST:
         more = looking.take_in()
-    if not more:  # else the standing of checks would be told before the events that led to it
+    if not more:  # else what fails would be told before the events that led to it
         looking.compare(lake or LakeOfNow(get_settings(), tables()))
     _send(store, sinks, looking.done, began + LONGEST)
     store.tidy()
@@ -127,7 +141,7 @@ def look(
 
 @dataclass
 class _Looking:
-    """One look: what it looks at, and what it has done so far. `quiet` and `now` are in seconds."""
+    """One look: what it looks at, and what it has done so far. `quiet`, `now` and `settles_in` are in seconds."""
 
     instance: DagsterInstance
     store: Store
@@ -135,6 +149,7 @@ class _Looking:
     owners: Mapping[str, str]
     quiet: float
     now: float
+    settles_in: float
     done: Look = field(default_factory=Look)
 
     def take_in(self) -> bool:
@@ -145,7 +160,7 @@ class _Looking:
         after = self.store.position
         if after is None or after > last_position(self.instance):  # the first look, or a new event log
             after = first_position(self.instance, self.now)
-        batch = read_batch(self.instance, after, self.now)
+        batch = read_batch(self.instance, after, self.now, settles_in=self.settles_in)
         self.done.taken_in += len(batch.observed)
         with self.store.transaction():
             self._judge(batch.observed)
@@ -155,21 +170,21 @@ class _Looking:
     def compare(self, lake: Lake) -> None:
         """Take in how the checks of the tables stand: what no event has said, and what is over."""
         for name, table in lake.tables.items():
-            mark = _mark(lake, table)
+            versions = _versions(lake, table)
             before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
-            if not self.done.taken_in and before == mark and self.now - at < COMPARED_FOR:
+            if not self.done.taken_in and before == versions and self.now - at < COMPARED_FOR:
                 continue
             try:
-                standing = [*verdicts(lake, table), *table_verdicts(lake, table)]
+                failed = [*verdicts(lake, table), *table_verdicts(lake, table)]
             except DeltaError as error:  # a table that cannot be read is told by whoever reads it
                 self.done.problems.append(f"{name}: {type(error).__name__}")
                 continue
             with self.store.transaction():
-                self._judge(stands(table, standing, self.store.problems(), self.now))
-            align(self.instance, table, standing)
-            # Whether a refused day is still wanted is told by the landing zone too, which is not in the mark.
-            if not any(each.blocking for each in standing):
-                _SEEN[lake.settings.root, name] = mark, self.now
+                self._judge(not_told(table, failed, self.store.problems(), self.now))
+            align(self.instance, table, failed)
+            # Whether a refused day is still wanted is told by the landing zone too, which is not in the versions.
+            if not any(each.blocking for each in failed):
+                _SEEN[lake.settings.root, name] = versions, self.now
             else:
                 _SEEN.pop((lake.settings.root, name), None)
 
@@ -184,8 +199,8 @@ class _Looking:
             self.done.made += len(news.messages)
 
 
-def _mark(lake: Lake, table: Table) -> str:
-    """What the standing of a table's checks is told from; the same mark, the same standing, but for the time."""
+def _versions(lake: Lake, table: Table) -> str:
+    """The versions that say which checks of a table fail; while they stay, only the time can change the answer."""
     return " ".join(str(lake.snapshot(name).version) for name in (table.id, table.quarantine_id, LEDGER))
 
 

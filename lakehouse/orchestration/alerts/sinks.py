@@ -24,6 +24,7 @@ from lakehouse.settings import Settings
 LOG, WEBHOOK = "log", "webhook"
 LARGEST_LOG = 10_000_000  # bytes; then a new one is begun and the last one kept
 ATTEMPTS = 3
+PAUSE = 0.5  # seconds before the second of them; it doubles
 _AGAIN = {408, 425, 429}  # answers that ask for another attempt, as those from 500 on do
 
 
@@ -94,7 +95,7 @@ class WebhookSink:
         routes: Mapping[str, SecretStr],
         secret: SecretStr | None = None,
         timeout: float = 5.0,
-        pause: float = 0.5,
+        pause: float = PAUSE,
     ) -> None:
         """A sink.
 
@@ -181,11 +182,16 @@ def log_path(settings: Settings) -> Path:
     return settings.root / "logs" / "alerts.jsonl"
 
 
-def sinks_of(settings: Settings) -> dict[str, Sink]:
-    """The configured sinks by name; the log is always one."""
+def sinks_of(settings: Settings, *, pause: float = PAUSE) -> dict[str, Sink]:
+    """The configured sinks by name; the log is always one.
+
+    Args:
+        settings: with the addresses.
+        pause: seconds before a second attempt; it doubles.
+    """
     sinks: dict[str, Sink] = {LOG: LogSink(log_path(settings))}
     if settings.alert_webhook or settings.alert_routes:
         sinks[WEBHOOK] = WebhookSink(
-            settings.alert_webhook, settings.alert_routes, settings.alert_secret, settings.alert_timeout
+            settings.alert_webhook, settings.alert_routes, settings.alert_secret, settings.alert_timeout, pause
         )
     return sinks

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.touched import known_days, stale_days
+from lakehouse.build.stale import known_days, stale_days
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.marks import day_transaction
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.report import older_code_metadata
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code

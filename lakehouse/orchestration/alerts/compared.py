@@ -1,4 +1,4 @@
-"""How the checks of a table stand, as findings: what no event has told of, and what is over.
+"""The checks of a table compared with what alerts know of them: what no event has told of, and what is over.
 
 Events say at once what a run found. Whether it is over, and what changed without a run (a restore, a swap, a file that
 was withdrawn), is told by the table's own log, from which `lakehouse status` and Dagster's checks come too.
@@ -26,16 +26,16 @@ def failure_of(table: str, verdict: Verdict) -> Failure:
     return Failure(key_of(table, verdict), ERROR if verdict.blocking else WARN, verdict.found)
 
 
-def stands(table: Table, standing: Sequence[Verdict], known: Mapping[Key, Problem], now: float) -> list[Observed]:
-    """What the standing of a table's checks adds to what is known to fail, and what of it is over.
+def not_told(table: Table, failed: Sequence[Verdict], known: Mapping[Key, Problem], now: float) -> list[Observed]:
+    """What a table's checks add to what is known to fail, and what of it is over.
 
     Args:
         table: the table.
-        standing: its checks that fail.
+        failed: its checks that fail.
         known: the problems so far.
         now: seconds since the epoch; what has failed for longer than alerts look back is remembered and not told.
     """
-    failing = {key_of(table.id, each): each for each in standing}
+    failing = {key_of(table.id, each): each for each in failed}
     new: dict[tuple[str, bool], Observed] = {}
     for key, each in failing.items():
         if key not in known:

@@ -1,0 +1,106 @@
+"""What the words of one table ask of each other: judged once the table is whole, and its inputs with it.
+
+A word that can be judged alone refuses itself when it is made (`lakehouse.contracts.policy` and the like). Here are the
+rest: whether figures, slices and what is taken from a database fit the table's columns, key and inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark.sql import types as T
+
+from lakehouse.contracts.extract import TAKEN
+from lakehouse.contracts.figures import Figure, Sum, columns_of
+from lakehouse.contracts.mistakes import Mistake, are_known, unless
+from lakehouse.contracts.table import Table
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# Keys that each partition's metadata has of its own.
+OF_THE_ASSET = frozenset(
+    {"rows_in", "quarantined", "duplicates", "status", "checks", "commit_version", "preview", "report"}
+)
+
+
+def extract_mistakes(made: Table) -> list[Mistake]:
+    """What a table that takes rows from a database lacks, or has too much."""
+    if made.extract is None:
+        return []
+    names = ", ".join(each.name for each in made.rules)
+    return [
+        *unless(set(TAKEN) <= set(made.columns), "model", f"the columns {', '.join(TAKEN)} of taken rows",
+                ", ".join(made.columns), "Add those that are missing."),
+        *unless(not made.rules, "model", "no row rules, since what was taken from a database cannot be taken again",
+                names, "Declare them in the table that reads this one."),
+    ]  # fmt: skip
+
+
+def figure_mistakes(table: Table) -> list[Mistake]:
+    """What is wrong with a table's figures."""
+    held = {name: table.schema[name].dataType for name in columns_of(table.figures) if name in table.columns}
+    return [
+        *are_known("figures", columns_of(table.figures), table.columns, f"a column of {table.model.__name__}"),
+        *unless(not set(held) & set(table.pii), "figures", "no personal data, since figures are kept with each commit",
+                ", ".join(sorted(set(held) & set(table.pii))), "Take it out."),
+        *(each for name, figure in table.figures.items() for each in _mistakes(table, name, figure, held)),
+    ]  # fmt: skip
+
+
+def _mistakes(table: Table, name: str, figure: Figure, held: Mapping[str, T.DataType]) -> list[Mistake]:
+    found = unless(
+        _NAME.fullmatch(name) and name not in OF_THE_ASSET, "figures",
+        f"a name of small letters, digits and _, and none that the asset has ({', '.join(sorted(OF_THE_ASSET))})",
+        repr(name), "Choose another name.", name,
+    )  # fmt: skip
+    if not isinstance(figure, Sum):
+        return found
+    summed, by = held.get(figure.column, T.LongType()), held.get(figure.by, T.StringType())
+    exact = isinstance(summed, T.DecimalType | T.LongType | T.IntegerType)
+    sound = isinstance(by, T.StringType) and figure.by not in table.partition_by
+    return [
+        *found,
+        *unless(exact, "figures", f"a decimal or whole-number column for the Sum {name}",
+                f"{figure.column} ({summed.simpleString()})", "Sum another column, or Count.", figure.column),
+        *unless(sound, "figures", f"a text column that is no partition column for by= of the Sum {name}",
+                f"{figure.by} ({by.simpleString()})", "Leave by= out, or name another column.", figure.by),
+    ]  # fmt: skip
+
+
+def cut_mistakes(made: Table) -> list[Mistake]:
+    """What is wrong with how a table says it may be cut."""
+    cut = made.layout.slice_by
+    if cut is None:
+        return []
+    word, key = "layout.slice_by", ", ".join(made.key) or "none"
+    kinds = {c: made.schema[c].dataType for c in cut.columns if c in made.columns}
+    fractions = [c for c, kind in kinds.items() if isinstance(kind, T.FloatType | T.DoubleType)]
+    reads_tables = len(made.upstream) == len(made.inputs) and not made.upsert
+    return [
+        *unless(cut.columns and set(cut.columns) <= set(made.key), word, f"columns of the key ({key})",
+                ", ".join(cut.columns) or "none", "Rows of one key must be in one slice: name some of the key."),
+        *unless(not fractions, word, "no fractions, of which equal ones can have different hashes",
+                ", ".join(fractions), "Name other columns of the key."),
+        *unless(reads_tables, word, "a table that reads tables and is no upsert", made.id, "Leave slice_by out."),
+        *are_known(word, cut.reads, tuple(made.inputs), "an input of the transform"),
+    ]  # fmt: skip
+
+
+def slice_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:
+    """Inputs that are cut and do not have the columns: of another type, equal values have other hashes.
+
+    Args:
+        table: what is built.
+        sources: tables by `layer.name`, its inputs among them.
+    """
+    cut, found = table.layout.slice_by, []
+    for name in cut.reads if cut else ():
+        source = sources[table.upstream[name].table]
+        for column in cut.columns if cut else ():
+            wanted = table.schema[column].dataType.simpleString()
+            held = source.schema[column].dataType.simpleString() if column in source.columns else "no such column"
+            found += unless(
+                held == wanted, "layout.slice_by", f"{wanted} for {column} in the input {name} ({source.id})", held,
+                f"Leave {name} out of `reads`: each slice then reads what Spark cannot leave out by itself.",
+            )  # fmt: skip
+    return found

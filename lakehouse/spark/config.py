@@ -1,0 +1,92 @@
+"""The settings of an engine, from those of the lakehouse."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lakehouse.settings import Settings
+from lakehouse.spark.jars import default_jars_dir, ensure_jars
+from lakehouse.spark.options import java_options
+from lakehouse.spark.rows import check_settings
+from lakehouse.store.disk import private_umask
+
+# Settings a running engine accepts, so they hold through Spark Connect too.
+RUNTIME_CONFIG = {
+    "spark.sql.session.timeZone": "UTC",
+    # Delta statistics and both readers agree on microsecond timestamps; the default INT96 has no statistics.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # Small tables: a snapshot of 50 partitions costs more than the query (2.8–4.5 s against 0.9 s for a small write).
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stats.skipping": "true",
+    # Files of a few kilobytes: with the default cost of 4 MB each, every 32 of them would be a task.
+    # Landing files are named one by one; a job that lists them in parallel costs more than it saves.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "2000",
+    "spark.sql.files.openCostInBytes": str(256 * 1024),
+    # Landed text decides nothing by exceptions: casts that may fail are try_cast.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.json.enableExactStringParsing": "true",
+    # A compiled stage longer than the JVM's limit for its compiler runs interpreted (50 row rules: 2.2 times the plain
+    # write); below the limit, Spark splits it into methods.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def spark_config(settings: Settings) -> dict[str, str]:
+    """The settings a session of this engine is built with.
+
+    Raises:
+        SettingsError: where a setting of the user's decides rows.
+    """
+    check_settings(settings.spark_config)
+    if settings.uses_connect:
+        return {"spark.remote": settings.spark_url, **RUNTIME_CONFIG, **settings.spark_config}
+    cores = _cores(settings.spark_url)
+    config = {
+        "spark.master": settings.spark_url,
+        "spark.app.name": "lakehouse",
+        "spark.jars": ",".join(str(jar) for jar in ensure_jars(jars_dir(settings))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+        # The plan of every stage is written out even where no page shows it; "formatted", the default, takes longest.
+        "spark.sql.ui.explainMode": "simple",
+        # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(max(cores * 2, 4)),
+        "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
+        **RUNTIME_CONFIG,
+    }
+    if settings.spark_url.startswith("local"):
+        config["spark.driver.memory"] = settings.spark_memory or _memory()
+        # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
+        config["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
+        # Hadoop sets the mode of each file itself, whatever the process's umask is.
+        config["spark.hadoop.fs.permissions.umask-mode"] = f"{private_umask(settings.root):03o}"
+    elif settings.spark_memory:
+        config["spark.executor.memory"] = settings.spark_memory
+    config |= settings.spark_config
+    given = config.get(_JAVA_OPTIONS, "")
+    return config | ({_JAVA_OPTIONS: f"{ours} {given}".strip()} if (ours := java_options()) else {})
+
+
+def jars_dir(settings: Settings) -> Path:
+    """The folder of the engine's jars."""
+    return settings.jars_dir or default_jars_dir()
+
+
+def _cores(url: str) -> int:
+    inside = url.removeprefix("local").strip("[]")
+    first = inside.split(",")[0]
+    return int(first) if first.isdigit() else (os.cpu_count() or 1)
+
+
+def _memory() -> str:
+    """An eighth of the machine, between 1 and 8 GB: the engine shares it with Dagster and the desktop."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(max(total // 8 // 2**20, 1024), 8192)}m"

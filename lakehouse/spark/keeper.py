@@ -1,0 +1,235 @@
+"""The process that holds a warm engine: it starts the JVM with a Spark Connect server in it, and sees to its end.
+
+It ends the engine when nobody has used it for a while, when its folder is gone, when it answers no more, and on
+SIGTERM; it ends itself when the JVM has ended. The JVM in turn ends when its keeper is killed, since its input closes
+then. When a process that used the engine is gone, its session is closed at once: what it ran is interrupted, and
+nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lakehouse.spark.place import GENTLY, Address, Place
+
+LOOK = 0.5  # seconds between two looks at who uses it
+ASK = 20.0  # seconds between two questions whether it still answers
+PATIENCE = 30.0  # seconds it has for an answer; without three in a row, it is broken
+OLDEST = 12 * 3600.0  # seconds after which it ends as soon as nobody uses it: whatever has piled up in it goes
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name of a variable; a command line is read by everybody
+OUT_OF_MEMORY = 3  # how a JVM ends that was told to exit when it has no memory left
+
+# Beside the settings of every engine. It serves many: each job has its share of the cores, and what it remembers of
+# those that are over is little.
+_POOLS = """<allocations><pool name="default">
+  <schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare>
+</pool></allocations>"""
+_SERVING = {
+    # The keeper closes the sessions of processes that are gone, and none of one that only thinks for long.
+    "spark.connect.session.manager.defaultSessionTimeout": "7d",
+    "spark.connect.execute.manager.detachedTimeout": "2m",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.python.worker.reuse": "false",  # a function of Python runs with the code of now
+}
+_PLUGINS, _PLUGIN = "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
+# Out of memory, a JVM can go on in a state that nobody has thought of: this one does not go on.
+_JAVA_OPTIONS, _EXIT = "spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError"
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a keeper is to hold.
+
+    Attributes:
+        folder: of the engine.
+        config: the engine's Spark settings.
+        idle_seconds: after so many without a user it ends.
+        log: file of what it prints.
+        versions: of what it runs, for people.
+    """
+
+    folder: str
+    config: dict[str, str]
+    idle_seconds: float
+    log: str
+    versions: str
+
+
+class _Keeper:
+    def __init__(self, orders: Orders) -> None:
+        self._orders, self._place = orders, Place(Path(orders.folder), Path(orders.log))
+        self._idle_seconds = orders.idle_seconds
+        self._ended = threading.Event()
+        self._unanswered = 0
+
+    def keep(self) -> int:
+        """Start the engine, let it be found, and watch it to its end."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._ended.set())
+        os.environ[TOKEN] = token = secrets.token_urlsafe(32)
+        port = free_port()
+        session = served(self._orders.config, Path(self._orders.folder), port)
+        from lakehouse.spark.wire import Wire
+
+        self._wire = Wire(port, token)
+        self._wire.version(PATIENCE)
+        started = time.time()
+        memory = self._orders.config.get("spark.driver.memory", "")
+        address = Address(
+            port, token, os.getpid(), started, memory, self._idle_seconds, self._orders.versions, self._orders.log
+        )
+        self._place.publish(address)
+        _say(f"serves on {address.url}, {memory} of memory, process {os.getpid()}")
+        try:
+            why = self._watch(time.monotonic())
+        finally:
+            self._place.withdraw()
+        _say(f"ends: {why}")
+        threading.Timer(GENTLY, os.killpg, (0, signal.SIGKILL)).start()
+        with suppress(Exception):  # it may be gone
+            session.stop()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)  # the JVM removes its temporary files
+        while _child() is None:
+            time.sleep(0.05)
+        os._exit(0)  # nothing to be tidied is left, and the timer need not be waited for
+
+    def _watch(self, used: float) -> str:
+        """Returns why it is to end."""
+        began = asked = used
+        while not self._ended.wait(LOOK):
+            now = time.monotonic()
+            if (code := _child()) is not None:
+                return "it ran out of memory" if code == OUT_OF_MEMORY else f"its JVM has ended with {code}"
+            for lease in self._place.ended():
+                self._idle_seconds = 0.0 if lease.until else self._idle_seconds
+                self._release(lease.session)
+                used = now
+            if not self._place.leases.is_dir():
+                return "its folder is gone"
+            if any(lease.works for lease in self._place.users()):
+                used = now
+            elif (idle := self._idle(now - used, now - began)) is not None:
+                return idle
+            if now - asked > ASK:
+                asked = now
+                if not self._answers():
+                    return "it answers no more"
+        return "it was told to"
+
+    def _idle(self, unused: float, age: float) -> str | None:
+        """Why it is to end that nobody uses; behind the door nobody can have come meanwhile."""
+        if unused < self._idle_seconds and age < OLDEST:
+            return None
+        with self._place.door():
+            users = self._place.users()
+            if any(lease.works for lease in users) or (users and age < OLDEST):
+                return None
+            self._place.withdraw()
+        return f"nobody has used it for {unused:.0f} s"
+
+    def _release(self, session: str) -> None:
+        with suppress(Exception):  # if it cannot be reached, the next question says so
+            self._wire.release(session, PATIENCE)
+
+    def _answers(self) -> bool:
+        try:
+            self._wire.version(PATIENCE)
+        except Exception as error:  # noqa: BLE001  # whatever it is, there was no answer
+            self._unanswered += 1
+            _say(f"does not answer ({self._unanswered}): {str(error)[:300]}")
+        else:
+            self._unanswered = 0
+        return self._unanswered < 3  # noqa: PLR2004
+
+
+def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
+    """Start an engine with a server in this process: its first session; those of users are made by the server.
+
+    Args:
+        settings: of the engine.
+        folder: of its files.
+        port: of the server.
+    """
+    from pyspark.sql import SparkSession
+
+    from lakehouse.spark.rows import check_session
+
+    pools = folder / "pools.xml"
+    pools.write_text(_POOLS)
+    given = {**_SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **settings}
+    config = {
+        **given,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.port.maxRetries": "0",
+        _PLUGINS: ",".join(filter(None, (_PLUGIN, given.get(_PLUGINS)))),
+        _JAVA_OPTIONS: f"{_EXIT} {given.get(_JAVA_OPTIONS, '')}".strip(),
+    }
+    builder: Any = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    check_session(session, "this machine")
+    return session
+
+
+def _child() -> int | None:
+    """How the JVM has ended, negative by a signal; None while it runs."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if pid else None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The engine {text}.\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Take the orders from standard input, leave who started this behind, and keep the engine."""
+    orders = Orders(**json.load(sys.stdin))
+    place = Place(Path(orders.folder), Path(orders.log))
+    if not place.be_alive():
+        _say("is kept by another process already")
+        return
+    if os.fork():
+        os._exit(0)  # who started it need not wait for its end
+    os.setsid()
+    place.tell_pid()
+    os.umask(int(orders.config.get("spark.hadoop.fs.permissions.umask-mode", "077"), 8))
+    try:
+        _Keeper(orders).keep()
+    except BaseException as error:
+        _say(f"did not start: {error}")
+        os.killpg(0, signal.SIGKILL)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Where a warm engine is found: a folder by its settings and versions, with locks that no killed process can keep.
+
+    engine/<id>/engine.json   how to reach it (mode 0600, in a folder of mode 0700)
+    engine/<id>/alive         locked by the keeper for as long as it lives
+    engine/<id>/door          locked for the moment in which somebody joins, starts or ends it
+    engine/<id>/leases/       a file for each process that uses it, locked for as long as that process lives
+
+A process id says nothing here unless `alive` is locked: so an id that was given to another process is never mistaken
+for the engine's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+GENTLY = 20.0  # seconds that an engine has to end by itself before it is killed
+
+
+@dataclass(frozen=True)
+class Address:
+    """How an engine is reached.
+
+    Attributes:
+        port: of this machine alone.
+        token: without it, the engine answers nothing.
+        pid: of its keeper, the leader of its process group.
+        started: seconds since 1970.
+        memory: most that its heap holds, such as 2g.
+        idle_seconds: after so many without a user it ends.
+        versions: of what it runs, for people.
+        log: file of what it prints.
+    """
+
+    port: int
+    token: str
+    pid: int
+    started: float
+    memory: str
+    idle_seconds: float
+    versions: str
+    log: str
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people: without the token."""
+        return f"sc://localhost:{self.port}"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The use of an engine by a process; it ends with the process, however that ends.
+
+    Attributes:
+        session: of Spark Connect, which is closed when the lease ends.
+        pid: of the process.
+        works: it computes; else it only wants the engine to be there, as `lakehouse dev` does.
+        until: the engine is to end with this lease, as far as nobody else uses it.
+    """
+
+    session: str
+    pid: int
+    works: bool = True
+    until: bool = False
+
+
+class Place:
+    """The folder of one engine.
+
+    Args:
+        folder: named by all that the engine is started with.
+        log: file of what it and its keeper print.
+    """
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder, self.log = folder, log
+        self._address, self._alive, self._door = folder / "engine.json", folder / "alive", folder / "door"
+        self.leases = folder / "leases"
+
+    def prepare(self) -> None:
+        """Make the folder, readable by its owner alone."""
+        for each in (self.folder, self.leases):
+            each.mkdir(parents=True, exist_ok=True)
+            each.chmod(0o700)
+
+    @contextmanager
+    def door(self) -> Iterator[None]:
+        """While it is held nobody else joins, starts or ends the engine."""
+        descriptor = _locked(self._door, wait=True)
+        assert descriptor is not None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def be_alive(self) -> bool:
+        """As the keeper: be the only one, until this process ends. False where there is one."""
+        for _ in range(20):
+            if _locked(self._alive) is not None:
+                return True
+            time.sleep(0.02)  # somebody who only looks holds it for a moment
+        return False
+
+    def is_alive(self) -> bool:
+        """Whether a keeper is there, starting, serving or ending."""
+        return _is_locked(self._alive)
+
+    def publish(self, address: Address) -> None:
+        """As the keeper: let others find the engine."""
+        _write(self._address, asdict(address))
+
+    def withdraw(self) -> None:
+        """As the keeper: let nobody find it any more."""
+        self._address.unlink(missing_ok=True)
+
+    def address(self) -> Address | None:
+        """How to reach the engine; None where none serves."""
+        found = _read(self._address)
+        if found is None or not self.is_alive():
+            return None
+        with suppress(TypeError):  # of another version of this program
+            return Address(**found)
+        return None
+
+    def lease(self, session: str, *, works: bool = True, until: bool = False) -> int:
+        """Take a lease, held by the returned descriptor; call it behind the door.
+
+        Args:
+            session: of Spark Connect, a UUID.
+            works: it is for computing; else it lasts also where this process becomes another program.
+            until: the engine is to end with it.
+        """
+        draft = self.folder / f".{secrets.token_hex(8)}"
+        descriptor = _locked(draft)
+        assert descriptor is not None
+        os.write(descriptor, json.dumps(asdict(Lease(session, os.getpid(), works, until))).encode())
+        os.set_inheritable(descriptor, not works)
+        draft.rename(self.leases / session)  # locked before anybody can see it
+        return descriptor
+
+    def users(self) -> list[Lease]:
+        """The leases that are held."""
+        return [lease for path, lease in self._all() if _is_locked(path)]
+
+    def ended(self) -> list[Lease]:
+        """As the keeper: the leases whose process is gone; they are not told of again."""
+        over = [(path, lease) for path, lease in self._all() if not _is_locked(path)]
+        for path, _ in over:
+            path.unlink(missing_ok=True)
+        return [lease for _, lease in over]
+
+    def _all(self) -> list[tuple[Path, Lease]]:
+        found = []
+        for path in sorted(self.leases.glob("*")) if self.leases.is_dir() else []:
+            with suppress(TypeError):
+                found.append((path, Lease(**(_read(path) or {}))))
+        return found
+
+    def end(self, seconds: float = GENTLY) -> bool:
+        """End the engine: its keeper is asked, and after some seconds killed with all it started. False if none is on.
+
+        Raises:
+            PermissionError: it is somebody else's.
+        """
+        pid = (_read(self._alive) or {}).get("pid")
+        if not self.is_alive() or not self.is_here() or not isinstance(pid, int):
+            return False
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                if number is signal.SIGTERM:
+                    os.kill(pid, number)
+                elif self.is_alive():
+                    os.killpg(pid, number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and self.is_alive():
+                time.sleep(0.05)
+        self.withdraw()
+        return True
+
+    def tell_pid(self) -> None:
+        """As the keeper, who is alive: who that is."""
+        self._alive.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+
+    def is_here(self) -> bool:
+        """Whether the keeper is one of this machine, or container: a folder may be shared, process ids are not."""
+        return (_read(self._alive) or {}).get("host") == socket.gethostname()
+
+
+def _locked(path: Path, *, wait: bool = False) -> int | None:
+    """A descriptor of the file that alone holds its lock; None where another has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who only look do not see each other
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    draft = path.with_name(f".{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    draft.replace(path)

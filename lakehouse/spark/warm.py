@@ -1,0 +1,268 @@
+"""The warm engine: one JVM that serves this lakehouse's commands, runs and tests, each in a session of its own.
+
+It is found by all that a JVM is started with: another setting, jar or version is another engine. The first that needs
+it starts it, and it ends by itself (`keeper`). A process has one session on it, which is closed when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.errors import EngineError, EngineLostError
+from lakehouse.settings import Settings
+from lakehouse.spark import keeper
+from lakehouse.spark.config import spark_config
+from lakehouse.spark.keeper import TOKEN, Orders
+from lakehouse.spark.place import Address, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
+LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
+_PACKAGES = ("pyspark", "delta-spark")
+# What a JVM takes from its environment.
+_HANDED_ON = (
+    "JAVA_HOME", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_HOME", "SPARK_CONF_DIR",
+    "SPARK_SUBMIT_OPTS", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "HADOOP_CONF_DIR", "HADOOP_HOME", "PYSPARK_PYTHON",
+    "PYTHONPATH", "TZ", "TMPDIR", "LANG", "LC_ALL", "KRB5_CONFIG",
+)  # fmt: skip
+_FAMILIES = ("AWS_", "GOOGLE_", "AZURE_")
+# What this process has told itself about its session; and settings and secrets of one user of the engine.
+_NOT_FOR_IT = {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE", TOKEN}
+_NOR_THESE = ("LAKEHOUSE_", "DAGSTER_")
+
+_LOCK = threading.RLock()
+
+
+class _Joined:
+    """This process's use of an engine."""
+
+    def __init__(self, place: Place, address: Address, session: str, lease: int) -> None:
+        self.place, self._address, self._lease = place, address, lease
+        from lakehouse.spark.wire import open_session
+
+        self.spark: Any = open_session(address.port, address.token, session, self.check)
+
+    def is_there(self) -> bool:
+        return not self.spark.is_stopped and self.place.address() == self._address
+
+    def check(self) -> None:
+        """Raise where the engine is gone."""
+        if self.place.address() != self._address:
+            raise EngineLostError(
+                f"The warm engine (process {self._address.pid}) ended while it was used: see {self._address.log}. Do "
+                "it again, and another one starts. LAKEHOUSE_SPARK_MEMORY gives it more memory; with "
+                "LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
+            )
+
+    def leave(self) -> None:
+        """Close the session; the engine stays."""
+        with suppress(Exception):  # the keeper does it, too
+            self.spark.stop()
+        with suppress(OSError):
+            os.close(self._lease)
+
+
+_joined: dict[str, _Joined] = {}
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Whether the settings ask for a warm engine."""
+    return settings.engine_minutes > 0 and settings.spark_url.startswith("local")
+
+
+def join(settings: Settings) -> SparkSession:
+    """This process's session on the warm engine, which is started where there is none.
+
+    Raises:
+        EngineError: where it does not come up, with its log and how to do without it.
+        SettingsError: where the user's settings decide rows.
+    """
+    config = spark_config(settings)
+    with _LOCK:
+        place = _prepared(settings, config)
+        here = _joined.get(place.folder.name)
+        if here is not None and here.is_there():
+            return here.spark  # type: ignore[no-any-return]
+        leave()  # a process has one engine at a time
+        for last in (False, True):
+            joined = _joined[place.folder.name] = _use(settings, config, place)
+            try:
+                joined.spark.version  # noqa: B018  # it answers, and to this token
+            except EngineLostError:  # it ended just now; if it does not answer, its keeper ends it
+                leave()
+                if last:
+                    raise
+            else:
+                break
+        return joined.spark  # type: ignore[no-any-return]
+
+
+def is_lost(session: Any) -> bool:
+    """Whether a session was on a warm engine that is no longer there, or was closed."""
+    here = list(_joined.values())
+    return bool(getattr(session, "is_stopped", False)) or any(s.spark is session and not s.is_there() for s in here)
+
+
+def leave() -> None:
+    """Close this process's session, if it has one."""
+    with _LOCK:
+        while _joined:
+            _joined.popitem()[1].leave()
+
+
+atexit.register(leave)
+
+
+def begin(settings: Settings, *, hold: bool = False) -> Place:
+    """Let the engine start, if there is none, without waiting for it.
+
+    Args:
+        settings: which engine, and for how long it stays unused.
+        hold: it stays for as long as this process is there, also where that becomes another program; if it starts by
+            this, it ends with it.
+
+    Raises:
+        EngineError: where nothing can be started.
+        SettingsError: where the user's settings decide rows.
+    """
+    config = spark_config(settings)
+    place = _prepared(settings, config)
+    with place.door():
+        if missing := not place.is_alive():
+            _launch(settings, config, place)
+        if hold:
+            place.lease(str(uuid.uuid4()), works=False, until=missing)
+    return place
+
+
+def wait(place: Place) -> Address:
+    """The address of an engine that was begun, once it serves.
+
+    Raises:
+        EngineError: it does not come up.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while (address := place.address()) is None:
+        if not place.is_alive():
+            raise _failed(place, "it ended as it started")
+        if time.monotonic() > deadline:
+            place.end()
+            raise _failed(place, f"it was not ready after {START_SECONDS:.0f} s")
+        time.sleep(0.05)
+    return address
+
+
+def places(settings: Settings) -> list[Place]:
+    """The folders of all engines of this lakehouse that are on, on this machine."""
+    found = [_place(settings, each.parent.name) for each in sorted(engines(settings).glob("*/alive"))]
+    return [place for place in found if place.is_alive() and place.is_here()]
+
+
+def engines(settings: Settings) -> Path:
+    """The folder of all engines."""
+    return settings.engine_dir or settings.root / "engine"
+
+
+def place_of(settings: Settings) -> Place:
+    """Where the engine of the settings is, or would be."""
+    return _place(settings, _fingerprint(spark_config(settings)))
+
+
+def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined:
+    """Join the engine, and start it where it is not there; once more, since another program may have taken its port."""
+    session = str(uuid.uuid4())
+    for last in (False, False, True):
+        with place.door():
+            if (address := place.address()) is not None:
+                return _Joined(place, address, session, place.lease(session))
+            if not place.is_alive():
+                _launch(settings, config, place)
+        try:
+            wait(place)
+        except EngineError:
+            if last:
+                raise
+    raise _failed(place, "it ended as soon as it had started")
+
+
+def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None:
+    """Start a keeper, behind the door; it leaves this process at once, and starts the engine."""
+    log = place.log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    place.withdraw()
+    orders = Orders(str(place.folder), dict(config), settings.engine_minutes * 60, str(log), _versions())
+    with log.open("ab") as output:
+        started = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", keeper.__name__],
+            input=json.dumps(asdict(orders)).encode(), stdout=output, stderr=output, check=False,
+            cwd=place.folder, env=_environment(),
+        )  # fmt: skip
+    if started.returncode:
+        raise _failed(place, f"its keeper ended with {started.returncode}")
+
+
+def _environment() -> dict[str, str]:
+    found = os.environ.items()
+    return {name: value for name, value in found if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
+
+
+def _failed(place: Place, why: str) -> EngineError:
+    log = place.log
+    return EngineError(
+        f"The warm engine did not start: {why}. Its log is {log}; `lakehouse doctor` checks Java, jars and the engine "
+        "one by one. With LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
+    )
+
+
+def _place(settings: Settings, name: str) -> Place:
+    logs = (settings.engine_dir or settings.root) / "logs"
+    return Place(engines(settings) / name, logs / f"engine-{name}.log")
+
+
+def _prepared(settings: Settings, config: Mapping[str, str]) -> Place:
+    place = _place(settings, _fingerprint(config))
+    place.prepare()
+    return place
+
+
+def _fingerprint(config: Mapping[str, str]) -> str:
+    """All that a JVM is started with, as 16 hex digits: of the machine, the user, the versions and the settings."""
+    # Tables are found by their paths: this folder is never written, and lakehouses may share an engine.
+    settings = {name: value for name, value in config.items() if name != "spark.sql.warehouse.dir"}
+    jars = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in _files(config.get("spark.jars", "").split(","))]
+    handed = {
+        name: value for name, value in os.environ.items() if name in _HANDED_ON or name.startswith(_FAMILIES)
+    }  # fmt: skip
+    conf = Path(os.environ.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
+    defaults = [(str(path), stat.st_mtime_ns) for path, stat in _files([str(conf)])]
+    keeping = Path(keeper.__file__).read_text()
+    told = [socket.gethostname(), os.getuid(), sys.prefix, _versions(), settings, jars, handed, defaults, keeping]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _files(names: list[str]) -> list[tuple[str, os.stat_result]]:
+    return [(name, Path(name).stat()) for name in names if name and Path(name).is_file()]
+
+
+def _versions() -> str:
+    python = ".".join(map(str, sys.version_info[:3]))
+    return ", ".join([f"Python {python}", *(f"{name} {version(name)}" for name in _PACKAGES)])

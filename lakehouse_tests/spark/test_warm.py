@@ -1,0 +1,222 @@
+"""The warm engine on real servers: started once, shared, left clean by whoever is killed, and gone when unused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.settings import Settings
+from lakehouse.spark.place import Place
+from lakehouse.spark.warm import place_of, places
+from lakehouse_tests.spark.user import SUM
+
+MOST_SECONDS = 240.0  # until something is given up that always comes
+
+
+class Engines:
+    """A folder of warm engines, and processes that use them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[subprocess.Popen[str]] = []
+
+    def environment(self, minutes: float = 10) -> dict[str, str]:
+        """The settings of a user of the engine."""
+        given = {"ROOT": str(self.root), "SPARK_URL": "local[3]", "SPARK_MEMORY": "1g", "ENGINE_MINUTES": str(minutes)}
+        return os.environ | {f"LAKEHOUSE_{name}": value for name, value in given.items()}
+
+    def use(self, what: str, minutes: float = 10) -> subprocess.Popen[str]:
+        """A process that joins the engine, or starts it, and works."""
+        command = [sys.executable, "-W", "ignore", "-m", "lakehouse_tests.spark.user", what, str(self.root)]
+        user = subprocess.Popen(command, env=self.environment(minutes), stdout=subprocess.PIPE, text=True)
+        self.started.append(user)
+        return user
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`lakehouse engine …`."""
+        command = [sys.executable, "-m", "lakehouse.cli", "engine", *arguments]
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+
+    def status(self) -> Any:
+        """What `lakehouse engine status` says."""
+        return json.loads(self.command("status", "--json").stdout)
+
+    def on(self) -> list[Place]:
+        """The engines that are there."""
+        return places(Settings(root=self.root))
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[Engines]:
+    """A root whose engines end with the test."""
+    made = Engines(tmp_path / "root")
+    yield made
+    for user in made.started:
+        user.kill()
+        user.wait()
+        assert user.stdout is not None
+        user.stdout.close()
+    for place in made.on():
+        place.end()
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for what always comes, however busy the machine is."""
+    deadline = time.monotonic() + MOST_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def keeper_of(user: subprocess.Popen[str]) -> int:
+    """The id of the keeper that a user was served by."""
+    assert user.stdout is not None
+    return int(user.stdout.readline())
+
+
+def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
+    """How many files their jobs have written."""
+    return sum(1 for user in users for _ in (engines.root / f"rows-{user.pid}").rglob("*.parquet"))
+
+
+def sums(engines: Engines) -> tuple[str, int]:
+    """What a new user computes, and its keeper."""
+    user = engines.use("sum")
+    keeper = keeper_of(user)
+    assert user.stdout is not None
+    return user.stdout.readline().strip(), keeper
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) -> None:
+    """Without it, two would start at once, a killed run would go on computing, or one's views would be another's."""
+    first, second = engines.use("write"), engines.use("write")
+    keeper = keeper_of(first)
+    assert keeper_of(second) == keeper, "two cold starters, one engine"
+    until(lambda: written(engines, first) and written(engines, second))
+
+    [state] = engines.status()
+    assert state["users"] == sorted((first.pid, second.pid))
+    assert (state["pid"], state["memory"]) == (keeper, "1g")
+    [place] = engines.on()
+    address = place.address()
+    assert address is not None
+    assert address.token not in json.dumps(state)
+    assert (place.folder / "engine.json").stat().st_mode & 0o777 == 0o600
+    assert place.folder.stat().st_mode & 0o777 == 0o700
+    refused = engines.command("stop")
+    assert refused.returncode == 2
+    assert str(first.pid) in refused.stderr
+
+    left_alone = f"{SUM} False "
+    assert sums(engines)[0].startswith(left_alone), "beside two long jobs"
+    first.send_signal(signal.SIGKILL)
+    second.send_signal(signal.SIGINT)
+
+    def nothing_is_written() -> bool:
+        before = written(engines, first, second)
+        found, same = sums(engines)
+        assert found.startswith(left_alone), "in a session of its own"
+        assert not found.endswith(" 7"), "what another has set is not its own"
+        assert same == keeper
+        return before == written(engines, first, second)
+
+    until(nothing_is_written)
+    assert first.wait() == -signal.SIGKILL
+    assert second.wait() != 0
+
+    # An engine that is killed takes its users' work along, and nobody waits for it.
+    third = engines.use("write")
+    keeper_of(third)
+    until(lambda: written(engines, third))
+    os.kill(keeper, signal.SIGKILL)
+    assert third.stdout is not None
+    assert "LAKEHOUSE_ENGINE_MINUTES=0" in third.stdout.read()
+    assert third.wait() == 3
+    found, another = sums(engines)
+    assert another != keeper, "the next one starts another"
+    assert found.startswith(left_alone)
+    stopped = engines.command("stop", "--force")  # the last user may be about to end
+    assert stopped.returncode == 0, stopped.stderr
+    assert not engines.on()
+    assert engines.command("status", "--json").stdout.strip() == "[]"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_engine_ends_with_the_program_that_it_was_started_for(engines: Engines) -> None:
+    """Without it, `lakehouse dev` would leave a JVM behind, or lose its engine while it is there."""
+    program = engines.use("become", minutes=0.001)
+    until(lambda: any(place.users() for place in engines.on()))
+    found, keeper = sums(engines)
+    assert found.startswith(str(SUM))
+    until(lambda: engines.status()[0]["users"] == [])
+    [state] = engines.status()
+    assert (state["held_by"], state["pid"]) == ([program.pid], keeper), "unused, and kept"
+    program.kill()
+    until(lambda: not engines.on())
+    with pytest.raises(ProcessLookupError):
+        os.killpg(keeper, 0)
+    assert "nobody has used it" in Path(state["log"]).read_text()
+
+
+def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
+    """Without it, the process that has a dead keeper's id today would be taken for it, and killed."""
+    place = Place(tmp_path / "engine", tmp_path / "log")
+    place.prepare()
+    (place.folder / "alive").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
+    assert place.address() is None
+    assert not place.end()
+
+
+def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
+    """Without it, a killed process would keep an engine for ever, or its session would."""
+    place = Place(tmp_path / "engine", tmp_path / "log")
+    place.prepare()
+    code = "import sys, time; from pathlib import Path; from lakehouse.spark.place import Place; "
+    code += f"held = Place(Path({str(place.folder)!r}), Path('log')).lease('a session'); print('held', flush=True); time.sleep(600)"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    with holder, holder.stdout:
+        assert holder.stdout.readline() == "held\n"
+        assert [lease.pid for lease in place.users()] == [holder.pid]
+        assert not place.ended()
+        holder.kill()
+    assert not place.users()
+    assert [lease.session for lease in place.ended()] == ["a session"]
+    assert not place.ended()
+
+
+def test_another_setting_is_another_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a run would compute with settings, jars or memory that are not its own."""
+    jar = tmp_path / "mine.jar"
+    jar.write_text("one")
+    usual = Settings(root=tmp_path, spark_config={"spark.jars": str(jar)}, spark_memory="1g")
+    here = place_of(usual).folder
+    other = [usual.model_copy(update={"spark_memory": "2g"}), usual.model_copy(update={"spark_url": "local[1]"})]
+    assert place_of(usual).folder == here
+    assert len({here, *(place_of(each).folder for each in other)}) == 3
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    java = place_of(usual).folder
+    jar.write_text("another")
+    assert len({here, java, place_of(usual).folder}) == 3
+
+
+def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
+    """Without it, many small lakehouses, as tests have them, would each start a JVM."""
+    shared = tmp_path / "engines"
+    roots = (tmp_path / "one", tmp_path / "other")
+    assert len({place_of(Settings(root=root, engine_dir=shared)).folder for root in roots}) == 1
+    assert len({place_of(Settings(root=root)).folder for root in roots}) == 2
