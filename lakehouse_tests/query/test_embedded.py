@@ -78,6 +78,7 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select x from silver.o group by x", "groups by double"),
         ("select count(*) n from silver.o group by rollup(name)", "ROLLUP"),
         ("select t from silver.o lateral view explode(tags) u as t", "LATERALS"),
+        ("select null x, coalesce(null, null) y", "a column of nulls alone"),
         ("select rand() x from silver.o", "the function rand"),
         ("with recursive t(k) as (select 1 union all select k + 1 from t where k < 4) select * from t", "RECURSIVE"),
         ("select o.id from silver.o where exists (select 1 from silver.p where p.small = o.small)", "o.small"),
