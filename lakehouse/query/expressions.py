@@ -202,9 +202,10 @@ def _like(node: exp.Expr, scope: Scope) -> Value:
     if escape is not None and (len(escape) != 1 or re.search(re.escape(escape) + r"(?![%_])", pattern.literal)):
         raise NotTranslatedError(written(node))
     ending = f" ESCAPE {text(escape)}" if escape is not None else ""
-    return Value(
-        f"({one.sql} LIKE {pattern.sql}{ending})", BOOLEAN, None if ending else named("{} LIKE {}", one, pattern)
-    )
+    if likes.args.get("negate"):
+        return Value(f"({one.sql} NOT LIKE {pattern.sql}{ending})", BOOLEAN)
+    name = None if ending else named("{} LIKE {}", one, pattern)
+    return Value(f"({one.sql} LIKE {pattern.sql}{ending})", BOOLEAN, name)
 
 
 def _of_two(make: Callable[[exp.Expr, Value, Value], Value]) -> Callable[[exp.Expr, Scope], Value]:

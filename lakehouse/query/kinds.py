@@ -149,7 +149,9 @@ def arrow_type(kind: Kind) -> pa.DataType:
             return pa.list_(inner[0])
         case "map":
             return pa.map_(*inner)
-    return pa.struct([(name, each) for (name, _), each in zip(kind.parts, inner, strict=True)])
+        case "struct":
+            return pa.struct([(name, each) for (name, _), each in zip(kind.parts, inner, strict=True)])
+    raise NotTranslatedError("a column of nulls alone")
 
 
 def quoted(name: str) -> str:

@@ -23,6 +23,30 @@ _SELECT = {
     "windows",
 }  # fmt: skip
 _WORDS = {exp.Union: "UNION", exp.Except: "EXCEPT", exp.Intersect: "INTERSECT"}
+_PARTS = {"this", "expression"}
+# What is read of each kind of node, where that is not the two above. A query with anything else would lose its meaning.
+_READ: dict[type[exp.Expr], set[str]] = {
+    exp.Select: _SELECT, exp.From: {"this"}, exp.Join: {"this", "side", "kind", "on", "using"}, exp.Where: {"this"},
+    exp.Group: {"expressions", "all"}, exp.Having: {"this"}, exp.Order: {"expressions"}, exp.Limit: {"expression"},
+    exp.Ordered: {"this", "desc", "nulls_first"}, exp.Offset: {"expression"}, exp.With: {"expressions", "recursive"},
+    exp.CTE: {"this", "alias"}, exp.Subquery: {"this", "alias"}, exp.Distinct: {"expressions"},
+    **{each: {"this", "expression", "distinct", "with_", "order", "limit", "offset"} for each in _WORDS},
+    exp.Window: {"this", "partition_by", "order", "spec", "alias", "over"},
+    exp.WindowSpec: {"kind", "start", "start_side", "end", "end_side"},
+    exp.Table: {"this", "alias"}, exp.TableAlias: {"this", "columns"}, exp.Identifier: {"this", "quoted"},
+    exp.Column: {"this", "table", "db", "catalog"}, exp.Star: {"except_"}, exp.Alias: {"this", "alias"},
+    exp.Literal: {"this", "is_string"}, exp.Boolean: {"this"}, exp.Null: set(), exp.Paren: {"this"}, exp.Var: {"this"},
+    exp.Interval: {"this", "unit"}, exp.DataType: {"this", "expressions"}, exp.DataTypeParam: {"this"},
+    exp.Bracket: {"this", "expressions"}, exp.Between: {"this", "low", "high"},
+    exp.In: {"this", "expressions", "query"},
+    exp.Like: {"this", "expression", "negate"}, exp.Not: {"this"}, exp.Neg: {"this"}, exp.Exists: {"this"},
+    # `safe` and `typed` say how other dialects would have it.
+    exp.Div: {"this", "expression", "safe", "typed"}, exp.DPipe: {"this", "expression", "safe"},
+    exp.Case: {"this", "ifs", "default"}, exp.If: {"this", "true", "false"},
+    exp.Cast: {"this", "to", "safe"}, exp.TryCast: {"this", "to", "safe"},
+    exp.Anonymous: {"this", "expressions"}, exp.Substring: {"this", "start", "length"}, exp.Trim: {"this"},
+    exp.CurrentDate: set(),
+}  # fmt: skip
 _LONGEST = 200_000  # characters; a CTE that is used again and again is written out each time
 
 
@@ -38,6 +62,10 @@ def translate(tree: exp.Query, tables: Mapping[str, Columns], today: date) -> Re
         NotTranslatedError: with what DuckDB would not answer as Spark does, or has not been shown to.
         QueryError: for a column that is not there.
     """
+    for node in tree.walk():
+        said = {name for name, value in node.args.items() if value is not None and value is not False and value != []}
+        if unread := said - _READ.get(type(node), _PARTS):
+            raise NotTranslatedError(f"{', '.join(sorted(unread)).strip('_').upper()} of {type(node).__name__.upper()}")
     made = _Translator(tables, today).query(tree, {}, frozenset())
     if any(name is None for name, _ in made.columns):
         raise NotTranslatedError("a column without a name (AS gives it one)")

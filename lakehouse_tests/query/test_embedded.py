@@ -78,6 +78,7 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select x from silver.o group by x", "groups by double"),
         ("select count(*) n from silver.o group by rollup(name)", "ROLLUP"),
         ("select t from silver.o lateral view explode(tags) u as t", "LATERALS"),
+        ("select null x, coalesce(null, null) y", "a column of nulls alone"),
         ("select rand() x from silver.o", "the function rand"),
         ("with recursive t(k) as (select 1 union all select k + 1 from t where k < 4) select * from t", "RECURSIVE"),
         ("select o.id from silver.o where exists (select 1 from silver.p where p.small = o.small)", "o.small"),
@@ -101,6 +102,20 @@ def test_what_is_not_shown_to_be_the_same_is_named_and_left_to_spark(settings: S
     """Without it, DuckDB would answer in its own sense of the word, and nobody would see it in the figures."""
     with pytest.raises(NotTranslatedError, match=told):
         asked(settings, text)
+
+
+def test_whatever_a_part_of_a_query_says_is_read_or_refused(settings: Settings) -> None:
+    """Without it, a word that the parser keeps beside a node, as it does NOT beside LIKE, would be lost."""
+    query = check_query("select name not like 'a' n from silver.o", KNOWN, ["silver"])
+    for node in list(query.tree.walk()):
+        node.set("word", "unheard of")
+        with pytest.raises(NotTranslatedError, match="WORD of"):
+            answer(settings, query, [(use, None) for use in query.uses], None)
+        node.set("word", None)
+    assert (
+        asked(settings, "select name from silver.o where name not like '%' or name not like 'a' and id = 0").num_rows
+        == 0
+    )
 
 
 def test_an_unknown_column_is_told_at_once(settings: Settings) -> None:

@@ -149,7 +149,7 @@ def test_generated_expressions_are_worth_the_same(
 ) -> None:
     """A hundred and more expressions of every type, each over all rows, put to Spark in a few queries."""
     make = Maker(request.config.getoption("--seed") or 7)
-    made = [make.expression() for _ in range(110)] + [make.window() for _ in range(20)]
+    made = [make.expression() for _ in range(80)] + [make.window() for _ in range(16)]
     known = [each for each in made if accepted(settings, [f"select {each} as c from o"])]
     assert len(known) > len(made) / 3, "too many are left to Spark for this to show anything"
     for first in range(0, len(known), 50):
@@ -166,7 +166,7 @@ def test_generated_queries_have_the_same_rows(
 ) -> None:
     """Groups, joins and combined queries."""
     make = Maker(request.config.getoption("--seed") or 11)
-    made = [make.grouped() for _ in range(18)] + [make.joined() for _ in range(6)] + [make.combined() for _ in range(8)]
+    made = [make.grouped() for _ in range(12)] + [make.joined() for _ in range(5)] + [make.combined() for _ in range(6)]
     known = accepted(settings, made)
     assert len(known) > len(made) / 3, "too many are left to Spark for this to show anything"
     for query, rows in known:

@@ -45,6 +45,8 @@ def ask(
         UsageError: for what is no query that only reads, or that neither engine can answer.
     """
     query, known = _checked(settings, statement)
+    if any(equals and name not in known for name, equals, _ in (each.partition("=") for each in as_of)):
+        known = _all_names(settings)
     check_built(settings.root, query.uses)
     read = pinned(settings.root, query.uses, as_of, known)
     if engine is not Engine.SPARK:

@@ -39,7 +39,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def connect(
-    name: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Default: the first that was built.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="Default: the first of gold.")] = None,
     tool: Annotated[Tool | None, typer.Option("--for", help="Only for this tool. Default: all.")] = None,
 ) -> None:
     """Print how to open a table from DuckDB, Polars, pandas, Spark and Trino.
