@@ -16,6 +16,11 @@ JOB_PAGE = "/locations/lakehouse.definitions/jobs/lakehouse"
 PICTURES = Path(os.environ.get("LAKEHOUSE_PICTURES") or Path(__file__).parents[2] / "artifacts" / "ui")
 """Where the pictures of the documentation go: `make screenshots` says docs/images."""
 
+# Of a long message in a run's log Dagster shows the first lines, and lays a button over them.
+_UNCOVER = """
+() => [...document.querySelectorAll('button')].filter(button => button.innerText.includes('View full message'))
+    .forEach(button => { button.style.visibility = 'hidden'; })
+"""
 _GRAPH = """
 () => ({
     boxes: [...document.querySelectorAll('svg foreignObject')].map(box => ({
@@ -47,6 +52,7 @@ def picture(page: Page, name: str, width: int = 1440, height: int = 1100) -> Pat
     page.set_viewport_size({"width": width, "height": height})
     page.mouse.move(0, 0)  # no button looks pressed
     page.wait_for_timeout(1000)  # what moves has come to rest
+    page.evaluate(_UNCOVER)
     page.screenshot(path=PICTURES / f"{name}.png")
     if before:
         page.set_viewport_size(before)

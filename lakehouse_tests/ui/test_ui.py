@@ -169,7 +169,8 @@ def test_columns_are_described(page: Page, server: Server, table: Table) -> None
     code = page.get_by_role("link", name=f"{table.layer}/{table.name}.py").first.get_attribute("href")
     assert code is not None
     file, line = re.findall(r"^vscode://file/(.+):(\d+)$", code)[0]
-    assert f"def {table.name}(" in "".join(Path(file).read_text().splitlines(keepends=True)[int(line) - 1 :][:8])
+    assert file.endswith(f"/lakehouse/{table.layer}/{table.name}.py")
+    assert Path(file).read_text().splitlines()[int(line) - 1] == "@table("
 
 
 def test_a_broken_day_fails_alone(page: Page, server: Server, broken: Backfill) -> None:

