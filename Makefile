@@ -55,8 +55,11 @@ endif
 
 .PHONY: quick
 quick: setup ## Check style and types and run the tests that need no engine, browser or patience
-	@$(MAKE) --no-print-directory lint
-	@SPARK_HOME=/no/engine/here $(PYTEST) -q --numprocesses auto --dist loadfile -m "not spark and not ui and not slow" $(ARGS)
+	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
+	$(MAKE) --no-print-directory lint >.pytest_cache/lint.log 2>&1 & lint=$$!; \
+	SPARK_HOME=/no/engine/here $(PYTEST) -q --few --numprocesses auto --dist loadfile \
+		-m "not spark and not ui and not slow" $(ARGS); ended=$$?; \
+	wait $$lint || ended=$$?; cat .pytest_cache/lint.log; exit $$ended
 
 .PHONY: screenshots
 screenshots: setup $(STAMPS)/archive browser ## Make the pictures of the documentation anew, by the tests of the interface

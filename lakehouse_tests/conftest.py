@@ -128,6 +128,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> LakeFactory:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Length and seed of the random harnesses: crashes, faults, histories of a table, inputs."""
     parser.addoption("--cases", type=int, help="random cases of each harness (default: a few each)")
+    parser.addoption("--few", action="store_true", help="few examples of each property, where a test sets no number")
     parser.addoption("--seed", type=int, help="repeats the random cases of an earlier run")
 
 
@@ -146,7 +147,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("untimed")
+    settings.register_profile("few", settings.get_profile("untimed"), max_examples=10)
+    settings.load_profile("few" if config.option.few else "untimed")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
 

@@ -48,6 +48,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
+@pytest.mark.slow
 def test_completing_a_command_imports_none() -> None:
     """Without it, each press of the tab key would import every command, and Dagster with them."""
     code = "import sys, atexit, lakehouse.cli; "
@@ -60,6 +61,7 @@ def test_completing_a_command_imports_none() -> None:
     assert not {"dagster", "pyspark", "lakehouse.commands.build.backfill"} & set(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_what_needs_no_dagster_does_not_import_it() -> None:
     """Without it, every look at a table would wait for seconds."""
     asked = ["sql", "tables", "history", "vacuum", "compact", "freshness", "reconcile", "report", "doctor", "dev"]
@@ -67,6 +69,7 @@ def test_what_needs_no_dagster_does_not_import_it() -> None:
     assert "dagster" not in done.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_said_and_doctor_tells_of_it(tmp_path: Path) -> None:
     """Without it, the one command that others name as the remedy would end with a traceback."""
     code = "import sys; sys.modules['deltalake'] = None; import lakehouse.cli; lakehouse.cli.main()"

@@ -82,6 +82,7 @@ def test_a_bad_day_is_told_once_and_once_more_when_it_is_well(runs: Foretold, ti
     assert tick() == "Nothing new."
 
 
+@pytest.mark.slow
 def test_the_days_of_a_run_are_one_message_for_each_check(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, a backfill over a bad month would send an alert for each day, and one for its summary."""
     runs.run({DAYS[0]: BAD, DAYS[1]: GOOD, DAYS[2]: BAD, DAYS[3]: ODD, DAYS[4]: BAD})
@@ -100,6 +101,7 @@ def test_the_days_of_a_run_are_one_message_for_each_check(runs: Foretold, tick: 
     ]
 
 
+@pytest.mark.slow
 def test_a_run_of_one_day_says_the_same(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, a single day would be alerted twice (its evaluation and the step's result), or never recover."""
     runs.run({DAYS[0]: BAD})
@@ -112,6 +114,7 @@ def test_a_run_of_one_day_says_the_same(runs: Foretold, tick: Tick, receiver: Re
     assert told(receiver.take()) == [("recovered", "row_conservation", [str(DAYS[0])])]
 
 
+@pytest.mark.slow
 def test_a_day_that_was_only_left_alone_has_not_recovered(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, a re-run that checks nothing would take a warning back."""
     runs.run({DAYS[0]: ODD, DAYS[1]: GOOD})
@@ -122,6 +125,7 @@ def test_a_day_that_was_only_left_alone_has_not_recovered(runs: Foretold, tick: 
     assert tick() == "Nothing new."
 
 
+@pytest.mark.slow
 def test_a_receiver_that_fails_loses_nothing_and_nobody_hears_twice(
     runs: Foretold, tick: Tick, receiver: Receiver, settings: Settings
 ) -> None:
@@ -152,6 +156,7 @@ def test_an_outage_within_a_look_is_bridged(runs: Foretold, tick: Tick, receiver
     assert {headers["Idempotency-Key"] for _, headers, _ in receiver.posts} == {receiver.bodies[0]["id"]}
 
 
+@pytest.mark.slow
 def test_a_message_that_is_refused_does_not_hold_up_the_others(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, one alert that the receiver cannot read would silence all later ones."""
     receiver.answers = [400]
@@ -180,6 +185,7 @@ def test_nothing_tells_the_address_or_the_secret(
     assert "key-of-the-signature" not in seen
 
 
+@pytest.mark.slow
 def test_what_breaks_a_step_is_told_without_its_text(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, an engine that fails would go unnoticed, or a value of a row would travel in an error message."""
 
@@ -204,6 +210,7 @@ def test_what_breaks_a_step_is_told_without_its_text(runs: Foretold, tick: Tick,
     assert "mend its permissions" in receiver.take()[0]["text"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_is_told(
     runs: Foretold, instance: DagsterInstance, tick: Tick, receiver: Receiver
 ) -> None:

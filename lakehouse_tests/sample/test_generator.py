@@ -286,6 +286,7 @@ def test_days_of_a_few_lines_can_be_made() -> None:
             assert len(generate_events(START + timedelta(days=number), rows, 6).lines) == rows
 
 
+@pytest.mark.slow
 def test_a_large_day_has_all_its_lines() -> None:
     """100,000 lines with every fault, nothing remembered: about 1.5 s on a quiet machine."""
     forget()

@@ -162,6 +162,7 @@ def _ensure_at_once(folder: Path, lock: Path, calls: Path, barrier: Barrier) -> 
     assert all(path.read_bytes() == CONTENT[path.name] for path in found)
 
 
+@pytest.mark.slow
 def test_of_several_processes_at_once_one_fetches_and_all_get_the_jars(tmp_path: Path, lock: Path) -> None:
     calls = tmp_path / "calls"
     calls.mkdir()
