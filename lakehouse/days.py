@@ -12,7 +12,13 @@ def days_between(first: date, last: date) -> list[date]:
 
 
 def is_between(day: date, first: date | None, last: date | None) -> bool:
-    """Whether a day is from first to last, both included; None: without that bound."""
+    """Whether a day is from first to last, both included; None: without that bound.
+
+    Args:
+        day: the day.
+        first: the first that is meant; None: from any day on.
+        last: the last that is meant, included; None: to any day.
+    """
     return (first is None or first <= day) and (last is None or day <= last)
 
 

@@ -10,47 +10,23 @@ import secrets
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
+from lakehouse.environment import SourceUrls
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
-_SOURCE_URL = re.compile(r"lakehouse_(\w+)_url")
 LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
 _DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
 _DATABASE_EXAMPLE = "postgresql://user:password@host:5432/database"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
-
-
-class _SourceUrls(PydanticBaseSettingsSource):
-    """`LAKEHOUSE_<SOURCE>_URL` for any source: which there are, table files say, and no line here."""
-
-    def __init__(self, settings: type[BaseSettings], *sources: EnvSettingsSource) -> None:
-        super().__init__(settings)
-        self._sources = sources
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
-        """Nothing: the one value is made as a whole."""
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """The addresses by source; a variable wins over a line of a file."""
-        found: dict[str, str] = {}
-        for source in reversed(self._sources):
-            for name, value in source.env_vars.items():
-                named = _SOURCE_URL.fullmatch(name.lower())
-                if named and value and f"{named[1]}_url" not in self.settings_cls.model_fields:
-                    found[named[1]] = value
-        return {"source_urls": found} if found else {}
 
 
 class Settings(BaseSettings):
@@ -135,9 +111,17 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Where values come from, the first wins; addresses of single sources win over those in one JSON object."""
+        """Where values come from, the first wins; addresses of single sources win over those in one JSON object.
+
+        Args:
+            settings_cls: this class.
+            init_settings: what a caller gives.
+            env_settings: variables of the environment.
+            dotenv_settings: lines of `.env`, and of the lakehouse's own file.
+            file_secret_settings: files of a folder of secrets; none is set.
+        """
         texts = [each for each in (env_settings, dotenv_settings) if isinstance(each, EnvSettingsSource)]
-        single = _SourceUrls(settings_cls, *texts)
+        single = SourceUrls(settings_cls, *texts)
         return init_settings, single, env_settings, dotenv_settings, file_secret_settings
 
     @field_validator("engine_dir")

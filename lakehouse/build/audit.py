@@ -72,8 +72,11 @@ def audit(staged: Staged) -> Audited:
     work = staged.work
     table = work.base.table
     judged = _judged(work, _figures(staged))
+    # Rows of a key may leave one day for another: a good day published without the refused one could hold a key that is
+    # still published there, or lose one that never arrives.
     if table.upsert and (broken := [*chain.from_iterable(each.broken for each in judged.values())]):
         judged = {day: each if each.broken else _held_back(each, broken[0]) for day, each in judged.items()}
+    # Backwards, so that of several files of a day the first is kept: the preview stays the same from build to build.
     samples = {f.partition[table.day_column]: f.path for f in reversed(staged.files) if f.route == VALID}
     results = {
         day: DayResult(
@@ -93,6 +96,8 @@ def _figures(staged: Staged) -> dict[date, DayMetrics]:
     work = staged.work
     base, arrived = work.base, work.arrived
     metrics = measure(base.table, staged.files, work.replaced)
+    # Further figures are of the columns that came, then of the clocks: each adds to the day's and leaves the rest as it
+    # is.
     metrics = with_fields(base.table, base.main.snapshot, staged.files, metrics)
     metrics = with_clocks(base.lake, base.table, staged.files, arrived.lines if arrived else {}, metrics)
     # Further days of an upsert hold rows that no input was asked for, so nothing was counted of them there.
@@ -115,6 +120,7 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
         if table.quality.volume is not None or table.quality.anomalies is not None
         else set()
     )
+    # A day of stragglers alone is small by its nature: as a baseline it would make every usual day look too large.
     left_out = {*work.replaced, *stragglers}
     rows = {d: n for d, n in base.main.snapshot.rows_by_day(table.day_column).items() if d not in left_out}
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
@@ -159,6 +165,7 @@ def _sums(work: Work) -> dict[date, dict[str, Decimal]]:
             kept[source] = {each.day: each for each in found if each.version <= read}
         for day, record in kept[source].items():
             total = record.total(column)
+            # No figure of the input is not a sum of zero: the check then says that it could not judge.
             if total is not None:
                 sums[day][own] = total
     return sums

@@ -54,6 +54,7 @@ class Base:
 
     def rows_kept(self) -> dict[date, int]:
         """Rows by day that are published or in quarantine."""
+        # Both stores: a day whose rows all broke a rule is as much kept as one whose rows were all sound.
         kept: Counter[date] = Counter()
         for each in self.stores:
             kept.update(each.snapshot.rows_by_day(self.table.day_column))

@@ -104,6 +104,7 @@ def plan_batch(base: Base, database: Database, run_id: str, *, whole: bool, laps
         SourceError: it refuses, or lacks what the contract names.
     """
     extract = extract_of(base)
+    # Of the version the batch goes on from: its commit is refused where another batch was added since.
     before = watermark_of(base.main.snapshot, extract)
     asked = datetime.now(UTC)
     moment = database.moment()
@@ -153,6 +154,7 @@ def clock_apart(moment: Moment, asked: datetime, answered: datetime) -> dict[str
         answered: when the answer was there.
     """
     told = datetime.fromisoformat(iso(moment.at))
+    # Half of the round trip is the bound of the error: the clock was read at some point of it, nobody knows which.
     half = (answered - asked) / 2  # the answer may have been given at either end, but no earlier and no later
     ahead = told - (asked + half)
     return {
@@ -167,6 +169,8 @@ def batch_rows(batch: Batch) -> DataFrame:
     rows = batch.database.rows(reading)
     if files := _overlapping(base.main.snapshot, extract, reading):
         # A row version is its key and the transaction that wrote it; of older numbering, the numbers say nothing.
+        # A tombstone has the key of its row, and may have been written by the same transaction as a new row of that
+        # key.
         version = [*extract.key, "_xid", "_tombstone"]
         known = base.lake.read_files(base.table, base.main.snapshot, files).where(F.col("_batch") >= batch.end.since)
         rows = rows.join(known.select(*version), version, "left_anti")

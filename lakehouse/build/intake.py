@@ -92,16 +92,19 @@ def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult
         SourceError: it refuses, or lacks what the contract names.
     """
     lake, table, extract = base.lake, base.table, extract_of(base)
+    # The days asked for are only reported on: which day a batch belongs to, its database's clock says.
     held = base.main.snapshot.rows_by_day(table.day_column)
     days = {day: DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0))) for day in asked}
     result = BuildResult(table, base.main.snapshot.version, {}, days)
     url = lake.settings.source_url(extract.source)
     if url is None:
+        # Not an error: the table was built before and stays as it is; who has no such database has nothing to take.
         said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
         return replace(result, facts={"batch/source": said})
     started = lake.engine_seconds
     database = Database(lake.spark, url, extract)  # starts the engine, where none is on
     laps = laps.lap("plan", lake.engine_seconds - started)
+    # Four steps that hand on frozen values: only the last one commits, and until then nothing was taken.
     batch = plan_batch(base, database, run.run_id, whole=run.force, laps=laps)
     with stage_batch(batch) as staged:
         published = publish_batch(audit_batch(staged))
@@ -164,6 +167,7 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
             raise batch.database.failed(error) from error
         raise
     files = read_staged(folder, base.table.partition_by)
+    # After staging, since only the rows say who is in them; before the commit, since what is committed is read.
     people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
     if not any(people.values()):
         return files
@@ -185,6 +189,8 @@ def _delays(staged: StagedBatch) -> dict[str, Value | None]:
     if moment.open_seconds is None and not moment.sees_all:
         delays["open_transactions"] = HIDDEN
     if before is not None and not batch.why_whole:
+        # Only compared where the last batch read up to a watermark of the same numbering: else every row would look
+        # late.
         known, column = iso(before.watermark), batch.extract.updated_at
         texts = [text for f in staged.files for text in parquet.read(f.path, [column])[column].to_pylist()]
         # Times as texts of one length: they sort as the times do.
@@ -204,6 +210,7 @@ def _append(audited: AuditedBatch) -> int:
     batch, files, metrics = audited.staged.batch, audited.staged.files, audited.judged.metrics
     base, table, day = batch.base, batch.base.table, batch.moment.day
     # Figures are of the batch, but for the rows: the history says how many the whole day has.
+    # Several batches may fall on one day, and each adds to it.
     before = base.main.snapshot.rows_by_day(table.day_column).get(day, 0)
     figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.work}
     facts = {
@@ -216,6 +223,8 @@ def _append(audited: AuditedBatch) -> int:
     # A day may hold batches already, so numbers of content are added to those that the log has.
     failpoint(table.id, "before-commit")
     rows = contents(table, files, base.main.snapshot, added=True)
+    # The rows and where the next batch begins are one entry: apart, a kill between them would lose rows or take them
+    # twice.
     commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
     version = append_batch(base.main.target, base.main.snapshot, files, commit)
     failpoint(table.id, "after-commit")
@@ -269,6 +278,7 @@ def _with(result: BuildResult, published: PublishedBatch, last: Sequence[date]) 
     audited = published.audited
     days, outcomes = dict(result.days), audited.judged.outcomes
     for day in last:
+        # A batch may belong to another day than the one that was asked for; that day's rows are then not this batch's.
         mine = audited.status == PUBLISHED and day == audited.staged.batch.moment.day
         added = audited.judged.metrics.rows if mine else 0
         metrics = DayMetrics(day, rows=days[day].metrics.rows + added)

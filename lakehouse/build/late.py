@@ -19,6 +19,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.store import parquet
 
 
@@ -64,6 +65,7 @@ def late_rows(lake: Lake, table: Table, days: Collection[date] | None = None) ->
         if days is not None and day not in days:
             continue
         for file in files:
+            # Two columns, without an engine: `lakehouse late show` answers at once, and personal values stay unread.
             rows = parquet.read(Path(snapshot.uri) / file.path, [FAILED_RULES, "_arrival_date"]).to_pylist()
             # A row that broke another rule too would stay in quarantine, accepted or not.
             late = [row["_arrival_date"] for row in rows if row[FAILED_RULES] == [NOT_TOO_LATE]]
@@ -85,14 +87,14 @@ def accept(lake: Lake, table: Table, through: Mapping[date, date], facts: Mappin
     Raises:
         PublishConflictError: other writers of the quarantine won every attempt.
     """
-    from lakehouse.read.targets import targets
-
     _, side = targets(lake, table)
     assert side is not None
 
     def accepting(current: Snapshot) -> Commit:
         """What was accepted is never taken back: not what somebody else accepts at the same moment either."""
         before = accepted_through(table, current, through)
+        # The larger of both, at each try anew: of two people who accept at once, neither takes back what the other let
+        # in.
         latest = {day: max(arrival, before.get(day, arrival)) for day, arrival in through.items()}
         transactions = {late_transaction(day): arrival.toordinal() for day, arrival in latest.items()}
         return Commit(transactions, {"lakehouse.operation": "accept late rows", **facts})

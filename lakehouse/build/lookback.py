@@ -108,6 +108,7 @@ def _beside(lake: Lake, names: Iterable[str], touched: Mapping[str, Collection[d
     if newest is None or not all_days:
         return Rewritten(newest, len(all_days), size, ())
     needed = max(0, (newest - min(all_days)).days)  # the shortest look-back that reaches the oldest touched day
+    # A length beyond what was needed would only write more and miss as little: it says nothing.
     lengths = [days for days in USUAL if days < needed] + [needed]
     beside = [
         LookBack(

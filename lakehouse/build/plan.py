@@ -10,7 +10,7 @@ from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
-from lakehouse.read.content import content_name
+from lakehouse.read.content import content_of_day, content_of_days
 from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id
 from lakehouse.sources.digests import digests
@@ -61,11 +61,11 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
         return _plan_landing(lake, table, days)
     inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
     prints: dict[date, int] = {}
-    rows_in: dict[date, int] = {}
-    has_input: set[date] = set()
+    # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
+    has_input: set[date] = set()
     for day in days:
         # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
         # days would be built again that come out the same.
@@ -77,11 +77,12 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
                 parts.append(f"{name}/{read}/{states[name].identity(read)}")
                 if states[name].rows.get(read):
                     has_input.add(day)
-        if day in has_input and (near := _near(table, states, day)):
+        if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
         prints[day] = fingerprint(parts)
-        rows_in[day] = sum(state.rows.get(day, 0) for state in states.values())
+    # For the conservation of rows: each of these is published, set aside or left out as a duplicate, or the day fails.
+    rows_in = {day: sum(state.rows.get(day, 0) for state in states.values()) for day in days}
     conserved = rows_in if table.conserves_rows else None
     return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside))
 
@@ -101,6 +102,7 @@ def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str
 
 def _latest_arrival(table: Table, states: Mapping[str, _DayStates], day: date) -> date | None:
     """The last arrival among a day's rows, where rows that arrive later come after them all; None: nothing is known."""
+    # Arrival decides only where it is the first column of the order, and where each input's log has it as a partition.
     first = table.keep_first_by[0] if table.keep_first_by else ""
     if first in table.columns or not all(state.arrives_by(first) for state in states.values()):
         return None
@@ -123,6 +125,7 @@ def read_by(table: Table, each: Input, day: date) -> list[date]:
         day: of the input.
     """
     unique = table.unique_days
+    # Forwards by the window, which looks back from later days; both ways by the span in which keys are unique.
     return [day + timedelta(days=n) for n in range(-unique, each.days_before + unique + 1)]
 
 
@@ -140,6 +143,10 @@ class _DayStates:
         self._by_file = table.upsert or table.extract is not None
         self._days_differ = table.content_day_column != table.day_column
         self._arrival = table.day_column
+        columns = snapshot.partition_by
+        self._own, self._seen = (
+            columns.index(each) if columns else 0 for each in (table.day_column, table.content_day_column)
+        )
         self._identities: dict[tuple[date, date | None], str] = {}
         self._files = snapshot.by_day(table.content_day_column)
         self.rows = snapshot.rows_by_day(table.content_day_column)
@@ -167,16 +174,18 @@ class _DayStates:
     def _identity(self, day: date, through: date | None) -> str:
         parts: dict[str, list[str]] = {}
         for file in self._files.get(day, []):
-            values = dict(zip(self._snapshot.partition_by, file.partition, strict=True))
-            name, own = content_name(self._table, values), values[self._table.day_column]
+            own, seen = file.partition[self._own], file.partition[self._seen]
+            name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
             if self._days_differ and through is not None and (own or "") > through.isoformat():
                 continue
+            # Numbers over rows, not over files: a compaction, or a forced build of the same rows, makes no day stale.
             rows = self._snapshot.transaction(name) if name else None
             made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
             # What was committed before there were numbers for rows is known by what it was made from, or by its files.
             unknown = file.first_name if self._by_file else None
             parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
         if not parts and not self._by_file and not self._days_differ:
+            # A day without files is told by its transaction alone: published empty is another state than never built.
             return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
         return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
 
@@ -188,6 +197,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
         if file.arrival_date in landed:
             landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, [file for files in landed.values() for file in files])
+    # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [key_id(lake.settings.pii_key_bytes())] if table.privacy.tokens else []
     prints = {
         day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])

@@ -64,8 +64,10 @@ def publish(audited: Audited) -> Published:
     work = audited.staged.work
     base, facts = work.base, _facts(work)
     if (side := base.side) is not None:
+        # Three commits at most, in this order; each says in its docstring what a kill before and after it leaves.
         base = _withdraw(audited, facts)
         facts = {**facts, QUARANTINE_VERSION: str(_set_aside(audited, side, facts))}
+    # A candidate's failures are nobody's: readers do not know it, and its days would be told as failed.
     if base.is_live and (judged := judged_days(audited.refused, work.plan.fingerprints)):
         facts = {**facts, JUDGED: judged}
     if audited.good:
@@ -115,6 +117,7 @@ def _withdraw(audited: Audited, facts: Facts) -> Base:
     forced = sorted(_same(audited) & _fingerprints(work, audited.good).keys())
     if not forced:
         return base
+    # An upsert was computed from the whole table: a change of any day makes its rows other ones.
     watched = None if base.table.upsert else work.days
     begun = Commit(dict.fromkeys(forced, WITHDRAWN), {**facts, "lakehouse.operation": "force"})
     target = base.main.target
@@ -139,6 +142,7 @@ def _set_aside(audited: Audited, side: Pinned, facts: Facts) -> int:
     table, good = work.base.table, audited.good
     kept_by_table = _same(audited) - _fingerprints(work, good).keys()
     tried = _fingerprints(work, work.days) | dict.fromkeys(kept_by_table, WITHDRAWN)
+    # Where no day is good nothing is published, so the further days of an upsert keep the rows they have here, too.
     replaced = work.replaced if good else list(work.days)
     # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
     folder = side.target.path / "staged" / uuid.uuid4().hex

@@ -113,16 +113,12 @@ def differing(table: Table, rows: Sequence[Row], again: Sequence[Row], ident: Se
         if other is None:
             told.setdefault("", []).append(f"{what}: no such row comes out")
             continue
-        for column in [*table.columns, FAILED_RULES]:
-            # Columns of the run that read a file are not of the file: a later reading has others.
-            if column not in row or column in OF_THE_RUN or _same(row[column], other.get(column)):
-                continue
-            values = (
-                "differs"
-                if column in table.pii or column in UNSEEN
-                else f"published {row[column]}, computed again {other.get(column)}"
-            )
-            told.setdefault(column, []).append(f"{what}: {column}: {values}")
+        # Columns of the run that read a file are not of the file: a later reading has others.
+        for column in (c for c in (*table.columns, FAILED_RULES) if c in row and c not in OF_THE_RUN):
+            if not _same(row[column], other.get(column)):
+                shown = f"published {row[column]}, computed again {other.get(column)}"
+                values = "differs" if column in {*table.pii, *UNSEEN} else shown
+                told.setdefault(column, []).append(f"{what}: {column}: {values}")
     return told
 
 

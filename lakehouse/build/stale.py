@@ -7,7 +7,7 @@ building it does not help. *Late* are rows that arrived after their day (`lakeho
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -35,10 +35,9 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
     looked_at = sorted(known_days(lake, table) if days is None else set(days))
     if not looked_at:
         return []
+    # What a build would be made from now, compared with what the log says the published day was made from.
     plan = make_plan(lake, table, looked_at)
-    snapshots = [lake.snapshot(table.id)]
-    if table.rules:
-        snapshots.append(lake.snapshot(table.quarantine_id))
+    snapshots = [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
     if table.landing:
         # A file that was tidied away once its rows were published or set aside is no change of them.
         kept = set().union(*(each.rows_by_day(table.day_column) for each in snapshots))
@@ -58,8 +57,13 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
         table: whose days.
         days: the days to look at; None: all that have input or were published.
     """
-    stale = stale_days(lake, table, days)
-    built = latest_records(lake.settings.root, table.id, stale) if stale else {}
+    return _changed(lake, table, stale_days(lake, table, days))
+
+
+def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
+    built = latest_records(lake.settings.root, table.id, stale, figures=()) if stale else {}
+    # Of a day that older code built, the fingerprint differs in any case: it is made once more with that code's
+    # version, so that what is left is a change of its inputs.
     by_code: dict[str, list[date]] = {}
     for day in stale:
         by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)
@@ -88,6 +92,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
             day: f"{each.table} {day} is not published from its newest input"
             for day in changed_days(lake, source, read)
         }
+        # The nearer reason wins: that the input itself is stale, before what the input waits for.
         stale = waiting_days(lake, source, read) | stale
         for day in days:
             for wanted in window(each, day):
@@ -106,12 +111,18 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     """
     snapshot = lake.snapshot(table.id)
     rows = set(snapshot.by_day(table.day_column)) | days_of_transactions(snapshot.transactions())
+    # A day that was published empty has no file, only its transaction: each likely one is asked for by name.
     likely = known_days(lake, table).union(also) - rows
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 
 
-def all_waiting_days(lake: Lake) -> dict[str, dict[date, str]]:
-    """What `waiting_days` says of every day of every table of the lake, looking at each table once."""
+def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None = None) -> dict[str, dict[date, str]]:
+    """What `waiting_days` says of every day of every table of the lake, looking at each table once.
+
+    Args:
+        lake: where the tables are.
+        all_stale: by table, what `stale_days` says of all its days, where that is known.
+    """
     found: dict[str, dict[date, str]] = {}
     stale: dict[str, dict[date, str]] = {}
     for name, table in lake.tables.items():  # upstream tables come first
@@ -121,7 +132,8 @@ def all_waiting_days(lake: Lake) -> dict[str, dict[date, str]]:
                 for n in range(each.days_before + 1):
                     mine.setdefault(day + timedelta(days=n), why)
         known = known_days(lake, table) if mine else set()
-        changed = {day: f"{name} {day} is not published from its newest input" for day in changed_days(lake, table)}
+        days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
+        changed = {day: f"{name} {day} is not published from its newest input" for day in days}
         stale[name] = {day: why for day, why in mine.items() if day in known} | changed
     return found
 

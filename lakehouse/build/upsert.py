@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.plan import Plan
+from lakehouse.contracts import Table
 from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.delta.snapshot import Snapshot
@@ -40,7 +41,9 @@ def upsert_frame(
     ((parameter, each),) = table.upstream.items()
     source, inputs = lake.table(each.table), plan.inputs[parameter]
     run = set(days)
+    # The rows of the days asked for, before anything is known of where else their keys live.
     asked = lake.read(source, days, inputs)
+    # A first build finds no key that lives elsewhere.
     stores = [store for store in stores if store.live.number]
     if not stores:
         return table.transform(**{parameter: asked}), sorted(run)
@@ -50,29 +53,48 @@ def upsert_frame(
     # The days of the run are read too: a row that lives there may have events on days outside.
     living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
     marked = touched.withColumn("_hit", F.lit(True))
+    # From the table's side: a key that is touched, and one that lived in the days of the run and may be gone now.
     joined = living.join(F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
-    young = sorted({*keys} & {*(added_later(table, read_lock().get(table.id, ())) or ())})
-    if any(nulls != 0 for store in stores for key in young for nulls in store.nulls(key).values()):
-        # Rows that were published before the key had this column have no key now, so all days are built again, once.
-        outgrown = reduce(or_, [F.col(key).isNull() for key in young])
-        if (old := _days(living.where(outgrown))) - run:
-            whole = sorted(run | old | _days(living))
-            return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
+    if (old := _days_without_key(table, stores, living)) - run:
+        whole = sorted(run | old | _days(living))
+        return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
     extra = sorted(_days(hit) - run)
     if not extra:
         return table.transform(**{parameter: asked}), sorted(run)
 
+    # Whose keys are computed anew, from all of their days; the rest of those days is carried over as it is.
     all_touched = touched.unionByName(hit.select(*keys)).distinct()
     elsewhere = lake.read(source, extra, inputs).join(all_touched, keys, "left_semi")
     recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
-    carried = lake.read(table, extra, stores[0]).join(all_touched, keys, "left_anti")
+    carried = _carried(lake, table, stores, extra, all_touched)
+    return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
+
+
+def _days_without_key(table: Table, stores: Sequence[Snapshot], living: DataFrame) -> set[date]:
+    """Days with rows that were published before a column of the key was there.
+
+    They have no key now, so no run finds them by it: all days are built again, once. Whether there are any is asked of
+    the log's null counts first, so that no row is read for it as a rule.
+    """
+    young = sorted({*table.key} & {*(added_later(table, read_lock().get(table.id, ())) or ())})
+    if not any(nulls != 0 for store in stores for key in young for nulls in store.nulls(key).values()):
+        return set()
+    return _days(living.where(reduce(or_, [F.col(key).isNull() for key in young])))
+
+
+def _carried(
+    lake: Lake, table: Table, stores: Sequence[Snapshot], days: Sequence[date], touched: DataFrame
+) -> DataFrame:
+    """The rows of some days whose keys the run does not touch: a day is replaced whole, so they are written again."""
+    keys = list(table.key)
+    carried = lake.read(table, days, stores[0]).join(touched, keys, "left_anti")
     for quarantine in stores[1:]:
         # A day that failed its audit left the rows of its attempt here; those that are published come first.
         published = days_of_keys(lake, table, stores[0]).select(*keys)
-        rows = lake.read(table, extra, quarantine).join(all_touched, keys, "left_anti")
+        rows = lake.read(table, days, quarantine).join(touched, keys, "left_anti")
         carried = carried.unionByName(rows.join(published, keys, "left_anti"))
-    return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
+    return carried
 
 
 def _days(living: DataFrame) -> set[date]:

@@ -179,6 +179,7 @@ def _rows(
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
+        # Windows make rows of the days around: these are other builds' to publish.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
     return frame
 

@@ -11,11 +11,11 @@ import math
 import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.checks.metrics import DayMetrics, Outcome, Value
+from lakehouse.checks.statistics import median
 from lakehouse.contracts import Anomalies, Table, Volume
 
 MAD_TO_SIGMA = 1.4826  # a normal distribution's standard deviation per median absolute deviation
@@ -27,8 +27,7 @@ SMALLEST_MIX_SIGMA = 0.03  # of the share of rows that are in another category t
 Figures = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """What is usual of a figure on a day: the middle, and the bounds beyond which it is unusual."""
 
     low: float
@@ -38,8 +37,9 @@ class Band:
 
 def usual_count(values: Sequence[float], z: float) -> Band:
     """What `volume` takes for usual after such counts, all above 0, up to a robust z."""
+    # On the log scale a day of half the rows is as unusual as one of twice as many.
     centre, sigma = _log_scale(values)
-    return Band(math.exp(centre - z * sigma), _median(values), math.exp(centre + z * sigma))
+    return Band(math.exp(centre - z * sigma), median(values), math.exp(centre + z * sigma))
 
 
 def usual_share(shares: Sequence[float], rows: float, z: float) -> Band:
@@ -58,19 +58,21 @@ def usual_sum(values: Sequence[float], z: float) -> Band:
     """As `usual_count` where all values are above 0; else by the plain median and spread."""
     if all(value > 0 for value in values):
         return usual_count(values, z)
-    usual = _median(values)
+    usual = median(values)
     sigma = max(_spread(values), SMALLEST_SIGMA * abs(usual))
     return Band(usual - z * sigma, usual, usual + z * sigma)
 
 
 def _log_scale(counts: Sequence[float]) -> tuple[float, float]:
     logs = [math.log(n) for n in counts]
-    return _median(logs), max(_spread(logs), SMALLEST_SIGMA)
+    return median(logs), max(_spread(logs), SMALLEST_SIGMA)
 
 
 def _share_scale(shares: Sequence[float], rows: float) -> tuple[float, float]:
-    usual = _median(shares)
+    usual = median(shares)
+    # The binomial's standard deviation of a share: on a day of few rows a share strays by chance alone.
     chance = math.sqrt(usual * (1 - usual) / rows)
+    # The largest of the three: how it has varied, how it varies by chance, and the least that is worth a word.
     return usual, max(_spread(shares), chance, SMALLEST_NULL_SIGMA)
 
 
@@ -100,6 +102,7 @@ def baselines(
     """
     past = sorted(each for each in history if each not in known)
     newest: dict[int, deque[date]] = defaultdict(lambda: deque(maxlen=most))
+    # History and days both go forwards, so each earlier day is taken in once, whatever the number of days judged.
     position = 0
     for day in sorted(days):
         while position < len(past) and past[position] < day:
@@ -124,6 +127,7 @@ def volume(
     usual_days = baseline(m.day, rows, known, bounds.history)
     if m.problems:
         return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
+    # A day without rows has no ratio worth a bound: it is judged by whether its weekday has rows at all.
     if m.staged == 0:
         return _nothing(bounds, m, rows, known)
     if len(usual_days) < bounds.min_history:
@@ -133,6 +137,7 @@ def volume(
     usual = statistics.median(counts)
     ratio = m.rows / usual
     centre, sigma = _log_scale(counts)
+    # At least one row for the logarithm: a day of quarantined rows alone is as far down as a day of one row.
     z = abs(math.log(max(m.rows, 1)) - centre) / sigma
     blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
     text = (
@@ -152,6 +157,7 @@ def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Map
     weeks = [m.day - timedelta(weeks=n) for n in range(1, bounds.history + 1) if m.day - timedelta(weeks=n) >= first]
     there = [rows[day] for day in weeks if day in rows and day not in known]
     values: dict[str, Value] = {"rows": 0, "history": len(there)}
+    # Most of the weeks, not one of them: a shop that is closed on some Sundays warns on none.
     if 2 * len(there) <= len(weeks) or len(there) < bounds.min_history:
         return Outcome("volume", m.day, True, "empty day, and its weekday has no rows as a rule", values=values)
     usual = statistics.median(there)
@@ -222,6 +228,7 @@ def _null_drift(table: Table, mine: Figures, past: Sequence[Figures]) -> dict[st
     for name in table.columns:
         rates = [each.get("nulls", {}).get(name, 0) / each["rows"] for each in past]
         rate = mine["nulls"].get(name, 0) / mine["rows"]
+        # A column that was never null and is not now has nothing to say.
         if rate or any(rates):
             usual, sigma = _share_scale(rates, mine["rows"])
             z = abs(rate - usual) / sigma
@@ -251,16 +258,20 @@ def _category_mix(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str,
     for name, counted in mine.get("categories", {}).items():
         before = [Counter(day["categories"][name]) for day in past if name in day.get("categories", {})]
         if before:
+            # All days together are the mix that is usual; how far each of them is from it says what distance is usual.
             together = sum(before, Counter[str]())
             moved = _apart(counted, together)
             usual = [_apart(each, together) for each in before]
             rows = sum(counted.values())
+            # The expected distance of a sample of that many rows from the mix it was drawn from: sqrt(2 / pi) of each
+            # share's standard deviation, summed, and halved as the distance is.
             chance = sum(math.sqrt(n / together.total() * (1 - n / together.total())) for n in together.values())
             sigma = max(_spread(usual), chance / math.sqrt(2 * math.pi * rows), SMALLEST_MIX_SIGMA)
             most = max(
                 sorted({*counted, *together}),
                 key=lambda v: abs(counted.get(v, 0) / rows - together[v] / together.total()),
             )
+            # Nearer to the mix than usual is no anomaly.
             z = max(0.0, moved - statistics.median(usual)) / sigma
             share, before_share = counted.get(most, 0) / rows, together[most] / together.total()
             text = f"{moved:.1%} of rows have another {name} than usual, most of all {most}: {share:.1%}"
@@ -275,12 +286,5 @@ def _apart(one: Mapping[str, int], other: Mapping[str, int]) -> float:
 
 
 def _spread(values: Sequence[float]) -> float:
-    centre = _median(values)
-    return MAD_TO_SIGMA * _median([abs(value - centre) for value in values])
-
-
-def _median(values: Sequence[float]) -> float:
-    """As `statistics.median`, which takes five times as long of eight values; a report asks for it a million times."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    centre = median(values)
+    return MAD_TO_SIGMA * median([abs(value - centre) for value in values])

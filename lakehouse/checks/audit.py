@@ -224,9 +224,8 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
         for name, (source, column) in table.reconciles.items()
         if name in sums and own[name] != sums[name]
     ]
-    unknown = [name for name in table.reconciles if name not in sums]
     told = [f"{name} {own[name]} on both sides" for name in sums]
-    told += [f"{name} not judged: no figures are kept of its input" for name in unknown]
+    told += [f"{name} not judged: no figures are kept of its input" for name in own if name not in sums]
     values: dict[str, Value] = {f"sum/{name}": str(total) for name, total in own.items()}
     text = "; ".join(apart or told) + (f" ({m.quarantined} rows in quarantine)" if apart and m.quarantined else "")
     return Outcome("reconciliation", m.day, not apart, text, blocking=not m.quarantined, values=values)
@@ -240,14 +239,13 @@ def _commit_lag(table: Table, m: DayMetrics) -> Outcome:
     assert table.extract is not None
     lag, source = table.extract.lag.total_seconds(), m.source
     late, behind, running = (source.get(name) for name in ("late_rows", "late_by_seconds", "open_seconds"))
-    told = []
-    if late:
-        told.append(f"{late} row(s) were committed {behind} s or more after their {table.extract.updated_at}")
+    # Two signs that a transaction takes longer than the lag: rows that came after it, and one that still runs.
+    told = [f"{late} row(s) were committed {behind} s or more after their {table.extract.updated_at}"] if late else []
     if isinstance(running, float) and running > lag:
         told.append(f"a transaction that has written has been open for {running:.1f} s: its rows will be late")
+    exceeded = bool(told)
     if source.get("open_transactions") == HIDDEN:
         told.append("the role cannot see how long others' transactions run: GRANT pg_read_all_stats")
-    exceeded = bool(late) or (isinstance(running, float) and running > lag)
     exact = table.extract.mode == EXACT
     if exceeded:
         told.append(

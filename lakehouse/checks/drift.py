@@ -119,28 +119,34 @@ def _missed(table: Table, base: Snapshot, metrics: Mapping[date, DayMetrics], da
     contract are the business of the check `null_rates`, which blocks the day.
     """
     m = metrics[day]
-    judged = [
-        c for c in table.columns if not c.startswith("_") and c not in {*table.required, *table.quality.max_null_rate}
-    ]
-    empty = [c for c in judged if m.rows and m.nulls.get(c) == m.rows]
-    if not empty:
-        return {}
-    by_day = base.by_day(table.day_column)
-    before = {d for d in by_day if d < day and d not in metrics} | {d for d in metrics if d < day and metrics[d].rows}
+    elsewhere = {*table.required, *table.quality.max_null_rate}
+    judged = [c for c in table.columns if not c.startswith("_") and c not in elsewhere]
     found: dict[str, float] = {}
-    for name in empty:
-        logged = base.nulls(name)
-        counts: list[tuple[int, int | None]] = []  # rows, and nulls where they are known, by file or day
-        for each in sorted(before, reverse=True)[:DAYS_BEFORE]:
-            if each in metrics:
-                counts.append((metrics[each].rows, metrics[each].nulls.get(name)))
-            else:
-                counts += [(file.rows, logged.get(file.path)) for file in by_day[each]]
-        rows, filled = _filled(counts)
+    for name in (c for c in judged if m.rows and m.nulls.get(c) == m.rows):
+        rows, filled = _filled(_counts_before(table, base, metrics, day, name))
         # As if each row were filled by chance, as often as before: how likely is a day on which none is?
+        # With p filled as a rule, (1 - p) to the power of the day's rows: for a column filled in one of a hundred rows,
+        # forty empty rows say nothing.
         if filled and (1 - filled / rows) ** m.rows < CHANCE:
             found[name] = filled / rows
     return found
+
+
+def _counts_before(
+    table: Table, base: Snapshot, metrics: Mapping[date, DayMetrics], day: date, name: str
+) -> list[tuple[int, int | None]]:
+    """Rows of a column, and its nulls where they are known, on the days before: staged with this one, or published."""
+    by_day = base.by_day(table.day_column)
+    # Days of this very build count by what was staged for them, not by what they held before.
+    before = {d for d in by_day if d < day and d not in metrics} | {d for d in metrics if d < day and metrics[d].rows}
+    logged = base.nulls(name)
+    counts: list[tuple[int, int | None]] = []
+    for each in sorted(before, reverse=True)[:DAYS_BEFORE]:
+        if each in metrics:
+            counts.append((metrics[each].rows, metrics[each].nulls.get(name)))
+        else:
+            counts += [(file.rows, logged.get(file.path)) for file in by_day[each]]
+    return counts
 
 
 def _filled(counts: Iterable[tuple[int, int | None]]) -> tuple[int, int]:

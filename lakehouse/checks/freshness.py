@@ -1,4 +1,4 @@
-"""FreshnessState by the time the data speaks of: is each day complete by the end of its time, and how often was it.
+"""Freshness by the time the data speaks of: is each day complete by the end of its time, and how often was it.
 
 A table that was built a minute ago can still lack yesterday. Here a day is due once its end and `fresh_within` have
 passed; it is met where its rows were published by then and are as many as its history lets expect. Building an old day
@@ -7,13 +7,14 @@ again makes no other day fresh.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from lakehouse.checks.anomalies import baselines
+from lakehouse.checks.statistics import median
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
 from lakehouse.records.history import DayRecord, records
@@ -23,8 +24,7 @@ HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the 
 COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
 
 
-@dataclass(frozen=True)
-class DayFreshness:
+class DayFreshness(NamedTuple):
     """One day: rows now, rows usual on its weekday (None: too little history), and when it was first complete."""
 
     day: date
@@ -108,16 +108,10 @@ def judge(
     by_day: dict[date, list[DayRecord]] = {}
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
-    rows = {day: by_day[day][-1].rows for day in by_day}
     span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
-    past = baselines(span, [day for day, number in rows.items() if number], table.quality.known_events, HISTORY)
-    days = [
-        _day(day, by_day.get(day, []), [rows[each] for each in usual], day in table.quality.known_events)
-        for day, usual in past
-    ]
+    days = _days(table, by_day, span)
     state = {each.day: each for each in days}
-    complete = [day for day in by_day if day in state and state[day].complete_at]
-    newest = max(complete, default=None) or max((day for day in rows if rows[day] and day <= now.date()), default=None)
+    newest = _newest(by_day, state, now.date())
     begun = kept[0].at.date() if kept else now.date()
     judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
     return FreshnessState(
@@ -134,8 +128,23 @@ def judge(
     )
 
 
+def _days(table: Table, by_day: Mapping[date, list[DayRecord]], span: Sequence[date]) -> list[DayFreshness]:
+    """Each day of a span beside the rows that its weekday usually has."""
+    rows, known = {day: each[-1].rows for day, each in by_day.items()}, table.quality.known_events
+    past = baselines(span, [day for day, number in rows.items() if number], known, HISTORY)
+    return [_day(day, by_day.get(day, []), [rows[each] for each in usual], day in known) for day, usual in past]
+
+
+def _newest(by_day: Mapping[date, list[DayRecord]], state: Mapping[date, DayFreshness], today: date) -> date | None:
+    """The newest complete day; where none of the days that are judged is, the newest that has rows at all."""
+    complete = [day for day in by_day if day in state and state[day].complete_at]
+    return max(complete, default=None) or max(
+        (day for day, each in by_day.items() if each[-1].rows and day <= today), default=None
+    )
+
+
 def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known: bool) -> DayFreshness:
-    usual = statistics.median(history) if len(history) >= LEAST_HISTORY else None
+    usual = median(history) if len(history) >= LEAST_HISTORY else None
     now = versions[-1].rows if versions else 0
     # Without history, or on a day of a known event, a published day counts as complete.
     enough = 0.0 if usual is None or known else COMPLETE_FROM * usual

@@ -111,6 +111,7 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
     by_day: dict[date, list[StagedFile]] = defaultdict(list)
     for file in files:
         value = file.partition[table.day_column]
+        # A row without a day is refused by the gate, which names its file; it belongs to no day's figures.
         if value is not None:
             by_day[date.fromisoformat(value)].append(file)
     for day, staged in by_day.items():
@@ -119,14 +120,21 @@ def measure(table: Table, files: Iterable[StagedFile], days: Iterable[date]) -> 
             _add(each, file, table.columns)
             if table.content_day_column != table.day_column:
                 _add_event_day(each, file, table.content_day_column)
+    _add_profiles(metrics, table, by_day)
+    for each in metrics.values():
+        each.figures = figures_of(table, each)
+    return metrics
+
+
+def _add_profiles(
+    metrics: Mapping[date, DayMetrics], table: Table, by_day: Mapping[date, Sequence[StagedFile]]
+) -> None:
+    """Read the few columns of the valid files whose distribution is kept; all else comes from footers."""
     valid = [(day, file) for day, staged in by_day.items() for file in staged if file.route == VALID]
     grouped = {(each.column, each.by) for each in table.figures.values() if isinstance(each, Sum) and each.by}
     read = profiles([file.path for _, file in valid], table.profiled, grouped)
     for (day, _), found in zip(valid, read, strict=True):
         metrics[day].profile.add(found)
-    for each in metrics.values():
-        each.figures = figures_of(table, each)
-    return metrics
 
 
 def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
@@ -139,6 +147,8 @@ def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
             case Sum(column=column, by=""):
                 found[name] = m.profile.total(column)
             case Sum(column=column, by=by):
+                # The largest sums have a name each, the rest are one figure: each is a plot, and there may be a
+                # thousand values.
                 sums = sorted(m.profile.groups.get((column, by), {}).items(), key=lambda pair: -abs(pair[1]))
                 found |= {f"{name}/{value}": total for value, total in sorted(sums[:MOST_CATEGORIES])}
                 if rest := sums[MOST_CATEGORIES:]:

@@ -147,18 +147,22 @@ def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, 
             for pair in pairs:
                 found.add(Profile(groups={pair: _sums(batch, *pair)}))
             for name in there:
-                values = batch.column(name)
-                if pa.types.is_decimal(values.type) or pa.types.is_integer(values.type):
-                    found.numbers.setdefault(name, Numbers()).add(_numbers(values))
-                elif pa.types.is_floating(values.type):
-                    # One NaN or infinity would make sum, mean and spread of the day unknown.
-                    found.numbers.setdefault(name, Numbers()).add(_numbers(values.filter(pc.is_finite(values))))
-                else:
-                    counted = pc.value_counts(values.cast(pa.string())).to_pylist()
-                    found.categories.setdefault(name, Counter()).update(
-                        {str(pair["values"]): pair["counts"] for pair in counted if pair["values"] is not None}
-                    )
+                _add_column(found, name, batch.column(name))
     return found
+
+
+def _add_column(found: Profile, name: str, values: pa.Array) -> None:
+    """Numbers by their sum, mean and spread; other values by how many rows have each."""
+    if pa.types.is_floating(values.type):
+        # One NaN or infinity would make sum, mean and spread of the day unknown.
+        values = values.filter(pc.is_finite(values))
+    if pa.types.is_decimal(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        found.numbers.setdefault(name, Numbers()).add(_numbers(values))
+        return
+    counted = pc.value_counts(values.cast(pa.string())).to_pylist()
+    found.categories.setdefault(name, Counter()).update(
+        {str(pair["values"]): pair["counts"] for pair in counted if pair["values"] is not None}
+    )
 
 
 def _sums(batch: pa.RecordBatch, column: str, by: str) -> dict[str, Decimal]:

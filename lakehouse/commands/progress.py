@@ -58,7 +58,13 @@ class Bars(NoBars):
         self._progress.stop()
 
     def step(self, table: str, state: str, days: int) -> None:
-        """A table's step started, published days, is tried again, failed or ended."""
+        """A table's step started, published days, is tried again, failed or ended.
+
+        Args:
+            table: by `layer.name`.
+            state: `start`, `day`, `retry`, `failed` or `end`.
+            days: that were published since the last call.
+        """
         task = self._tasks.get(table)
         if task is None:
             return
@@ -111,7 +117,13 @@ class Terminal(Listener):
             self._bars = NoBars()
 
     def step(self, table: str, state: str, days: int) -> None:
-        """Move the table's bar."""
+        """Move the table's bar.
+
+        Args:
+            table: by `layer.name`.
+            state: what its step does now.
+            days: that were published since the last call.
+        """
         self._bars.step(table, state, days)
 
     def say(self, text: str) -> None:

@@ -41,9 +41,9 @@ FILES = {"Landing": ("files", "sample")}
 
 MACHINERY = frozenset(
     {
-        "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "errors",
-        "lineage", "orchestration", "privacy", "quarantine", "query", "read", "records", "report", "runs", "sample",
-        "settings", "sources", "spark", "store", "texts", "users", "versions",
+        "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "environment",
+        "errors", "lineage", "orchestration", "privacy", "quarantine", "query", "read", "records", "report", "runs",
+        "sample", "settings", "sources", "spark", "store", "texts", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
@@ -97,11 +97,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
     home = transform.__module__
     bases = {each.__module__ for each in model.__mro__}
     parts = {"engine": str(ENGINE_VERSION), "pyspark": _minor("pyspark")}
-    beside = _file(home).parent
-    for name in reads:
-        if not (beside / name).is_file():
-            raise ContractError(f"{home}: reads names {name!r}, but there is no such file in {beside}.")
-        parts[f"file {name}"] = _digest(beside / name)
+    parts |= _digests_of(home, reads)
     found: set[str] = set()
     queue = [home, *(each for each in bases if _kind(each, home.partition(".")[0]) == "project" or _is_own(each))]
     while queue:
@@ -115,9 +111,8 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
             continue
         text, files, imports = _read(path.read_text(encoding="utf-8"), name == home)
         parts[name] = text
-        for file in files:
-            if _is_data(path.parent / file):
-                parts[f"file {path.parent.name}/{file}"] = _digest(path.parent / file)
+        data = [path.parent / file for file in files if _is_data(path.parent / file)]
+        parts |= {f"file {file.parent.name}/{file.name}": _digest(file) for file in data}
         for each in _resolved(imports, name, path):
             kind = _kind(each, home.partition(".")[0])
             if kind == "library":
@@ -127,6 +122,15 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
                 queue.append(each)
     source = _file(home).read_text(encoding="utf-8")
     return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={}, calls={})]))
+
+
+def _digests_of(home: str, reads: Collection[str]) -> dict[str, str]:
+    """The data files that a table file declares."""
+    beside = _file(home).parent
+    for name in reads:
+        if not (beside / name).is_file():
+            raise ContractError(f"{home}: reads names {name!r}, but there is no such file in {beside}.")
+    return {f"file {name}": _digest(beside / name) for name in reads}
 
 
 @lru_cache(maxsize=256)
@@ -177,6 +181,14 @@ def _is_own(module: str) -> bool:
     return module.partition(".")[0] == _OWN
 
 
+def _named_in_text(node: ast.Call) -> Iterator[str]:
+    """The module of `import_module("…")` or `__import__("…")`."""
+    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    match node.args:
+        case [ast.Constant(value=str(name)), *_] if called in ("import_module", "__import__"):
+            yield name
+
+
 def _imports(tree: ast.AST) -> Iterator[str]:
     """Whatever the module's imports could name: modules, and names in them; a relative one begins with its dots."""
     for node in ast.walk(tree):
@@ -188,10 +200,8 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             base = "." * node.level + (node.module or "")
             yield base
             yield from (base + ("" if base.endswith(".") else ".") + alias.name for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                yield node.args[0].value
+        elif isinstance(node, ast.Call):
+            yield from _named_in_text(node)
 
 
 def other_tables(path: Path, module: str, layers: Collection[str]) -> list[Mistake]:

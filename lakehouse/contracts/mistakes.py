@@ -94,7 +94,13 @@ def is_share(word: str, value: object) -> list[Mistake]:
 
 
 def is_at_least(word: str, value: object, least: int) -> list[Mistake]:
-    """A whole number that is not below the least one."""
+    """A whole number that is not below the least one.
+
+    Args:
+        word: of `@table`, such as `quality.min_rows`.
+        value: what the file says.
+        least: the least it may be.
+    """
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return unless(fits, word, f"a whole number, {least} or more", value, "Mend the number, or leave it out.")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -114,17 +114,22 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
             _field_rule(name, check.name, check.statistics or {}, bool(column.nullable), model.__name__)
             for check in column.checks
         ]
-    declared = [
-        n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, RuleMethod)
-    ]
-    for name in dict.fromkeys(declared):  # a subclass may override a rule
-        method = getattr(model, name)
-        text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
-        rules.append(Rule(name, text, partial(_proven, method), _read_by(method, schema.columns)))
+    rules += _of_methods(model, schema.columns)
     names = [each.name for each in rules]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ContractError(f"{model.__name__} declares the rule(s) {', '.join(twice)} more than once; rename one.")
     return tuple(rules)
+
+
+def _of_methods(model: type[pa.DataFrameModel], columns: Mapping[str, Any]) -> Iterator[Rule]:
+    """The `@rule` methods of a model and its bases, the bases' first; a subclass may override a rule."""
+    declared = [
+        n for klass in reversed(model.__mro__) for n, each in vars(klass).items() if isinstance(each, RuleMethod)
+    ]
+    for name in dict.fromkeys(declared):
+        method = getattr(model, name)
+        text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
+        yield Rule(name, text, partial(_proven, method), _read_by(method, columns))
 
 
 def _read_by(method: Any, columns: Collection[str]) -> frozenset[str]:

@@ -32,7 +32,13 @@ class SliceBy:
         return F.pmod(F.xxhash64(*self.columns), F.lit(of)) == number
 
     def cut(self, inputs: Mapping[str, DataFrame], number: int, of: int) -> dict[str, DataFrame]:
-        """The rows of the inputs that a slice reads."""
+        """The rows of the inputs that a slice reads.
+
+        Args:
+            inputs: by parameter of the transform.
+            number: of the slice, from 0.
+            of: how many slices there are.
+        """
         return {
             name: frame.where(self.mine(number, of) | F.coalesce(F.expr(self.reads[name]), F.lit(False)))
             if name in self.reads

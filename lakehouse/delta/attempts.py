@@ -43,6 +43,8 @@ def attempts(patience: float) -> Iterator[int]:
     ends = time.monotonic() + patience
     for number in count(1):
         yield number
+        # By chance over the whole span, which doubles up to its limit: writers that failed together do not come back
+        # together.
         pause = random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(number, 16)))  # noqa: S311 - no secret
         if time.monotonic() + pause > ends:
             return
@@ -72,19 +74,24 @@ def committed(
     """
     commit_id, refusals = uuid.uuid4().hex, 0
     for _ in attempts(patience):
+        # A lock spares lost races on one machine and promises nothing: who else writes, the entry's name decides.
         with _turn(path):
             current = open_snapshot(path)
+            # Asked of the newest version at each try: what was true of the last one may not be of this.
             commit, own = begin(current), _entry(path, current.version + 1)
             try:
                 if commit is not None:
                     write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: commit_id}))
             except (CommitFailedError, DeltaError, OSError) as error:
                 # The commit may have failed, or its answer may have been lost: only the log can tell.
+                # Somebody else's entry has this number: the race is lost, and the next try begins on what they
+                # committed.
                 if store.exists(own) and commit_id.encode() not in store.read(own):
                     refusals = 0
                     continue
                 if not store.exists(own):
                     refusals += 1
+                    # Refused without a rival: the disk or the log is at fault, and to go on trying would only hide it.
                     if refusals == _REFUSALS or not isinstance(error, CommitFailedError):
                         raise
                     continue
@@ -103,6 +110,7 @@ def _turn(path: Path) -> Iterator[None]:
     """Wait until no other writer of this machine is trying, as far as that can be known."""
     lock, waits = _lock(path), True
     try:
+        # The interval differs by chance, so that waiting writers do not all look at the same moment.
         lock.acquire(timeout=_TURN, poll_interval=random.uniform(0.02, 0.08))  # noqa: S311 - no secret
     except (Timeout, OSError, NotImplementedError):  # it hangs, or such files cannot be locked here
         waits = False

@@ -39,6 +39,7 @@ def ensure_table(target: Target) -> Snapshot:
             str(target.path),
             schema=Schema.from_json(target.schema.json()),
             partition_by=list(target.partition_by),
+            # Two runs may be the first of a table at once: whoever is second finds it made.
             mode="ignore",
             description=target.description.split("\n")[0],
             configuration=_CONFIGURATION,
@@ -79,6 +80,7 @@ def replace_days(
     """
     texts = sorted(day.isoformat() for day in days)
     check_on_disk(files)
+    # The gate: each file is looked at once, before the first try, and refused by name.
     actions = [add_action(target, file, set(texts)) for file in files]
 
     def write(current: Snapshot, named: Commit) -> None:
@@ -86,6 +88,7 @@ def replace_days(
 
     # Before the entry that names them: it must never name a file that a power cut can take.
     store.fsync([file.path for file in files], target.path)
+    # Commits of other days may come in between: the entry is then written onto their version.
     watched = None if read_whole else days
     return _land(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
 
@@ -112,6 +115,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
 
     texts = sorted({str(file.partition[target.day_column]) for file in files})
     store.fsync([file.path for file in files], target.path)
+    # No day is watched, since batches add to days; the transactions that number the batch are what must not have moved.
     return _land(target, base, [], texts, commit, write)
 
 
@@ -150,6 +154,7 @@ def exchange_files(
         for file in added
     ]
     position = base.partition_by.index(target.day_column)
+    # For the message of a conflict: the days that somebody will look at.
     touched = {file.partition[position] for file in removed} | {file.partition[target.day_column] for file in added}
     texts = sorted(day for day in touched if day is not None)
 
@@ -180,6 +185,7 @@ def merge_files(
     """
     names = [f.name for f in target.schema.fields]
     store.fsync([file.path for file, _ in merged], target.path)
+    # Shared by the two functions below, for `write` must commit exactly what `begin` has found to be there still.
     left = list(merged)
 
     def begin(current: Snapshot) -> Commit | None:
@@ -233,6 +239,7 @@ def append(
         made = commit if isinstance(commit, Commit) else commit(current)
         if not made.transactions:
             raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
+        # The batch is in the log already: by an attempt whose answer was lost, or by another process.
         if passed(current, made.transactions):
             return None
         if files and not actions:  # a repeat may come after its files were cleared away

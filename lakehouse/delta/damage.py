@@ -6,7 +6,7 @@ A checkpoint only sums up entries, and an entry that was cut short belongs to a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ def damage(path: Path) -> str | None:
     """
     log = path / "_delta_log"
     torn = max(store.listed(log, "*.json"), default=None)
+    # First, for it is the likely one: an entry is written whole or, by a power cut, as an empty or half file.
     if torn is not None and not _is_whole(torn):
         return (
             f"The log of {path} cannot be read: its newest entry was cut short, as by a power cut before anybody was "
@@ -33,10 +34,16 @@ def damage(path: Path) -> str | None:
     broken = [each for each in checkpoints if not _readable(each)]
     sound = {_version(each) for each in checkpoints} - {_version(each) for each in broken}
     hinted = _hinted(log)
+    # The hint names the newest checkpoint; one that names none that is there breaks readers as well.
     if not broken and (hinted is None or hinted in sound):
         return None
     what = ", ".join(each.name for each in broken) or f"version {hinted}, which {_HINT} names and which is not there"
-    missing = _first_missing(log, sound)
+    return _said(path, what, broken, _first_missing(log, sound))
+
+
+def _said(path: Path, what: str, broken: Sequence[Path], missing: int | None) -> str:
+    """What to do about a broken checkpoint: nothing is lost as long as the entries it sums up are there."""
+    log = path / "_delta_log"
     if missing is not None:
         return (
             f"The log of {path} cannot be read: its checkpoint is broken ({what}), and the entries it sums up are gone "

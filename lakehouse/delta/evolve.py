@@ -48,6 +48,7 @@ def evolve(
     for number in attempts(PATIENCE):
         if number > 1:
             snapshot = open_snapshot(path)
+        # At each try: another run may have added the columns, or an older program may be at work on the table.
         missing = _missing(path, schema, partition_by, snapshot)
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
@@ -70,6 +71,7 @@ def evolve(
         fsync_entries(path, range(began + 1, snapshot.version + 1))
         if not _missing(path, schema, partition_by, snapshot):
             return snapshot
+        # Nobody else committed and still it was refused: it was no race, so trying again would not help.
         if failed is not None and (snapshot.version == began or not isinstance(failed, CommitFailedError)):
             raise failed
     raise PublishConflictError(

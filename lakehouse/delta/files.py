@@ -125,17 +125,15 @@ class LiveFiles:
         parts = dict(self._parts)
         number, said, size = self.number, self._said, self.size
         for values, files in by_partition.items():
-            before = parts.get(values, ())
-            kept = [file for file in before if file.path not in gone and file.path not in new]
-            after = tuple(sorted([*kept, *files], key=attrgetter("path")))
-            number += len(after) - len(before)
-            now, then = _said(after), _said(before)
-            said = None if said is None or now is None or then is None else said + now - then
-            size += sum(file.size for file in after) - sum(file.size for file in before)
-            if after:
+            # Only partitions that the entry names are touched, however many the table has.
+            before = parts.pop(values, ())
+            kept = [file for file in before if file.path not in gone | new]
+            # Sums are carried on from what changed: to add up all files again would cost as much as the table has.
+            if after := tuple(sorted([*kept, *files], key=attrgetter("path"))):
                 parts[values] = after
-            else:
-                parts.pop(values, None)
+            number += len(after) - len(before)
+            said = _carried_on(said, _said(before), _said(after))
+            size += sum(file.size for file in after) - sum(file.size for file in before)
         made = LiveFiles(parts, number, said, size)
         for position, days in self._days.items():
             made._days[position] = _carried(days, parts, position, by_partition, gone | new)
@@ -168,6 +166,11 @@ def _said(files: Iterable[DataFile]) -> int | None:
             return None
         total += file.said
     return total
+
+
+def _carried_on(total: int | None, then: int | None, now: int | None) -> int | None:
+    """A sum with one part exchanged; None once a part is not known."""
+    return None if total is None or then is None or now is None else total + now - then
 
 
 def _carried(

@@ -221,24 +221,26 @@ def versions(path: Path, limit: int | None = None) -> list[TableVersion]:
         live = {file.path: file for file in open_snapshot(path, first - 1).files} if first else {}
     except DeltaError:  # the log begins here: what this version holds is known, what it changed is not
         live = {file.path: file for file in open_snapshot(path, first).files}
-    there: dict[str, bool] = {}
-
-    def gone(files: Collection[DataFile]) -> int:
-        for file in files:
-            if file.path not in there:
-                there[file.path] = _size(path / file.path) == file.size
-        return sum(not there[file.path] for file in files)
-
+    looked_at: dict[str, bool] = {}  # most files are of many versions: each is looked for once
     # Forwards from the first by what each entry adds and removes: to open a version costs what the table has of files.
     found: list[TableVersion] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
         before = _rows(live.values())
+        # A version that only adds facts touches no day.
         touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
         live = {name: file for name, file in live.items() if name not in entry.removed}
         live.update(entry.added)
         after = _rows(live.values())
-        found.append(TableVersion(entry, days_of(touched), before, after, gone(live.values())))
+        found.append(TableVersion(entry, days_of(touched), before, after, _gone(path, live.values(), looked_at)))
     return found[::-1]
+
+
+def _gone(path: Path, files: Collection[DataFile], looked_at: dict[str, bool]) -> int:
+    """How many files are not there any more, or are not what was committed; what is found is added to `looked_at`."""
+    for file in files:
+        if file.path not in looked_at:
+            looked_at[file.path] = _size(path / file.path) == file.size
+    return sum(not looked_at[file.path] for file in files)
 
 
 def _rows(files: Collection[DataFile]) -> int | None:
@@ -283,5 +285,6 @@ def figures_in_log(snapshot: Snapshot, column: str, days: Collection[date]) -> d
         code = entry.facts.get("lakehouse.code_version", "")
         for day in wanted & entry.figures.keys():
             found[day] = {"code_version": code, **entry.figures[day]}
+        # Newest first: the first entry that speaks of a day is the one that holds.
         wanted -= entry.figures.keys()
     return found

@@ -107,7 +107,9 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     if snapshot.delta is None:
         return Vacuumed()
     delta = snapshot.delta
+    # Three looks: what delta-rs would remove, what of it versions within the retention still need, and the removal.
     found = delta.vacuum(round(hours), dry_run=True, enforce_retention_duration=False, full=True)
+    # Undo must work for as long as it is promised, whatever a checkpoint has forgotten.
     keep = _versions_in_danger(path, snapshot, hours, found)
     if keep:
         found = delta.vacuum(round(hours), True, False, full=True, keep_versions=keep)
@@ -115,6 +117,7 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     live = {file.path for file in snapshot.files}
     if wrong := [name for name in found if name in live]:
         raise LakehouseError(f"{path}: live files were about to be removed ({wrong[0]}, …); nothing was. Report this.")
+    # Before they go: afterwards nobody can tell how much room that made.
     size = sum(_size(path / name) for name in found)
     if dry_run:
         return Vacuumed(found, size)
@@ -135,6 +138,7 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
     first = max(oldest_entry(path), 0) if before is None else before
     holders: dict[str, list[int]] = {}
     live = {file.path for file in open_snapshot(path, first).files}
+    # Only versions that hold a doomed file matter; those are looked for entry by entry, without opening each version.
     doomed = set(found)
     for name in live & doomed:
         holders.setdefault(name, []).append(first)
@@ -168,10 +172,13 @@ def compact(layout: Compactable, *, dry_run: bool = False, values: Collection[st
         folder = layout.path / "staged" / uuid.uuid4().hex  # where a vacuum finds it, should this be killed
         name = table_name(layout.path)
         failpoint(name, "before-merge")
+        # Killed here or below, before the commit: merged files that no log names, below `staged`, where the next vacuum
+        # finds them. After the commit: the old files are the log's past.
         merged = [(merge(target, snapshot, group, folder), group) for group in groups]
         failpoint(name, "before-merge-commit")
         version, landed = merge_files(target, snapshot, merged, Commit(metadata={"lakehouse.compaction": "1"}))
         failpoint(name, "after-merge-commit")
+        # Every group lost a file to a run meanwhile: what was merged is of no use, and is begun anew.
         if landed:
             return _compacted(version, landed, attempt)
     raise PublishConflictError(
@@ -193,6 +200,8 @@ def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[Dat
         if file.size >= TARGET_BYTES or (values is not None and file.partition[0] not in values):
             continue
         group, size = of_partition.get(file.partition, ([], 0))
+        # In the order of names, each group filled before the next one is begun: small files never wait for a fitting
+        # one.
         if not group or size + file.size > TARGET_BYTES:
             group, size = [], 0
             groups.append(group)

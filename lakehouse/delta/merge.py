@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,16 +45,21 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
     ]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
     with parquet.writer(path, schema, statistics=known) as writer:
-        held: list[pa.RecordBatch] = []
-        for batch in _batches(sources, schema):
-            held.append(batch)
-            # Rows are held until they fill a row group: one batch a group would make many small ones to read.
-            if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(held))
-                held.clear()
-        if held:
-            writer.write_table(pa.Table.from_batches(held))
+        for group in _groups(_batches(sources, schema)):
+            writer.write_table(pa.Table.from_batches(group))
     return read_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Rows are held until they fill a row group: one batch a group would make many small ones to read."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 def _batches(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -26,17 +26,7 @@ from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 
-__all__ = [
-    "AGAIN",
-    "WITHDRAWN",
-    "DataFile",
-    "Snapshot",
-    "fingerprint",
-    "fresh_snapshot",
-    "open_snapshot",
-    "table_name",
-    "table_path",
-]
+__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name"]
 
 _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
@@ -146,12 +136,6 @@ class Snapshot:
         return read_transactions(Path(self.uri), self.version)
 
 
-def table_path(root: Path, name: str) -> Path:
-    """Folder of `layer.table` under a lakehouse root."""
-    layer, table = name.split(".", 1)
-    return root / "tables" / layer / table
-
-
 def table_name(folder: Path) -> str:
     """`layer.name` of the table in a folder: what `table_path` says, backwards."""
     return f"{folder.parent.name}.{folder.name}"
@@ -178,13 +162,16 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         return fresh_snapshot(path)
     last = kept.get("last")
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
+    # The state of the log's folder is asked, not its entries: one call, however long the log is.
     if last is not None and last.state == state and not store.exists(_entry(path, last.snapshot.version + 1)):
         return last.snapshot
+    # From what is known, by the few entries that came since; from scratch where the folder is another one.
     found = _carried_on(path, last) if last is not None and last.state[0] == state[0] else None
     if found is None:
         found = fresh_snapshot(path)
         if found.exists and found._transactions is not None:  # noqa: SLF001 - of this module
             found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
+    # Of each table the newest snapshot alone is kept: older ones are asked for by version.
     kept.clear()
     if found.exists:
         kept["last"] = _Kept(found, state, _identity(path, found.version))
@@ -277,15 +264,18 @@ def _after(snapshot: Snapshot, entry: str) -> Snapshot | None:
     transactions: dict[str, int] = {}
     nulls: set[str] = set()
     for kind, action in _actions(entry):
-        if kind == "add" and not action.get("deletionVector"):
-            added.append(file_of(action, snapshot.partition_by, snapshot.uri))
-            nulls |= _with_nulls(action)
-        elif kind == "remove":
-            removed.append(_removed(action, snapshot))
-        elif kind == "txn":
-            transactions[action["appId"]] = int(action["version"])
-        elif kind != "commitInfo":
-            return None
+        match kind:
+            case "add" if not action.get("deletionVector"):
+                added.append(file_of(action, snapshot.partition_by, snapshot.uri))
+                nulls |= _with_nulls(action)
+            case "remove":
+                removed.append(_removed(action, snapshot))
+            case "txn":
+                transactions[action["appId"]] = int(action["version"])
+            case "commitInfo":
+                pass
+            case _:
+                return None
     if {file.path for file in added} & {file.path for file in removed}:
         return None
     made = replace(

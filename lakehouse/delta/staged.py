@@ -94,34 +94,45 @@ def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALI
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     types: dict[str, str] = {}
-    uncounted: set[str] = set()
-    unbounded: set[str] = set()
     for index in range(footer.num_columns):
         name = footer.schema.column(index).path
-        if "." in name:
+        if "." in name:  # a part of a nested column
             continue
         types[name] = _type_name(footer.schema.column(index))
-        for group in range(footer.num_row_groups):
-            chunk = footer.row_group(group).column(index)
-            stats = chunk.statistics
-            if stats is None or not stats.has_null_count:
-                uncounted.add(name)
-                continue
-            nulls[name] = nulls.get(name, 0) + stats.null_count
-            bounds = _bounds(stats)
-            if bounds is not None:
-                low[name] = min(low.get(name, bounds[0]), bounds[0])
-                high[name] = max(high.get(name, bounds[1]), bounds[1])
-            elif stats.null_count < chunk.num_values:
-                unbounded.add(name)
-    for name in uncounted | unbounded:
-        low.pop(name, None)
-        high.pop(name, None)
-    for name in uncounted:
-        nulls.pop(name, None)
+        counted, bounds = _told(footer, index)
+        if counted is not None:
+            nulls[name] = counted
+        if bounds is not None:
+            low[name], high[name] = bounds
+    # The size is what the disk says now; the gate compares it again just before the commit.
     found = store.stat(path)
     size = found.size if found else -1  # -1: gone meanwhile, which the gate refuses
     return StagedFile(path, route, partition, footer.num_rows, size, nulls, low, high, types)
+
+
+def _told(footer: parquet.Footer, index: int) -> tuple[int | None, tuple[Any, Any] | None]:
+    """Nulls and bounds of a column over all row groups; None where one group does not say them.
+
+    A group of nulls alone has no bounds and takes nothing from those of the others.
+    """
+    nulls = 0 if footer.num_row_groups else None
+    found: list[tuple[Any, Any]] = []
+    is_bounded = True
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(index)
+        stats = chunk.statistics
+        if stats is None or not stats.has_null_count:
+            # One group without a count makes the sum unknown: a statistic that is too small would make readers skip
+            # rows.
+            return None, None
+        nulls = (nulls or 0) + stats.null_count
+        if (bounds := _bounds(stats)) is not None:
+            found.append(bounds)
+        elif stats.null_count < chunk.num_values:
+            is_bounded = False
+    if not found or not is_bounded:
+        return nulls, None
+    return nulls, (min(low for low, _ in found), max(high for _, high in found))
 
 
 def _bounds(stats: Any) -> tuple[Any, Any] | None:

@@ -42,6 +42,7 @@ def read_transactions(path: Path, version: int) -> dict[str, int] | None:
     found: dict[str, int] = {}
     try:
         checkpoints = [int(match[1]) for name in store.names(log) if (match := _CHECKPOINT.fullmatch(name))]
+        # The newest checkpoint up to the version holds every transaction before it; the entries after it say the rest.
         begins = max((each for each in checkpoints if each <= version), default=-1)
         if begins >= 0:
             kept = parquet.read(log / f"{begins:020}.checkpoint.parquet", ["txn"])["txn"].to_pylist()

@@ -105,22 +105,7 @@ class Maker:
         if ident == PLACE:
             places = {name_of(row): name_of(row) for row in rows}
         else:
-            # Beyond a day, a row's repeats are in days beside its own.
-            key = table.key if table.unique_days else ident
-            key_of = by_identity(key)
-            types = {name: table.schema[name].dataType for name in key}
-            out = table.transform(**frames)
-            order = [name for name in table.keep_first_by if name in out.columns]
-            columns = dict.fromkeys([*ident, *order, *PLACE])
-            found = rows_of(matching(out, self._lake, types, {key_of(row) for row in rows}).select(*columns))
-            places = {}
-            published = {name_of(row) for row in rows}
-            for candidate in sorted(found, key=lambda row: [(row[c] is None, row[c]) for c in order]):
-                at, named = by_identity(PLACE)(candidate), name_of(candidate)
-                if named not in published:
-                    made.repeats.append(f"{place(candidate)} (of {candidate[table.day_column]})")
-                elif places.setdefault(named, at) != at:
-                    made.repeats.append(place(candidate))
+            places = self._first_places(rows, frames, made)
         made.places = {name: f"{file}:{line}" for name, (file, line) in places.items()}
         for name, each in table.upstream.items():
             found = rows_of(matching(frames[name], self._lake, PLACES, set(places.values())))
@@ -142,6 +127,30 @@ class Maker:
         self._compare(rows, made)
         if made.differences:
             self._widen(rows, frames, made, used)
+
+    def _first_places(
+        self, rows: Sequence[Row], frames: Mapping[str, DataFrame], made: Made
+    ) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """File and line of the first row of each key, as the table keeps it; the others are noted as repeats."""
+        table, ident = self._table, self.ident(rows[0])
+        name_of = by_identity(ident)
+        # Beyond a day, a row's repeats are in days beside its own.
+        key = table.key if table.unique_days else ident
+        key_of = by_identity(key)
+        types = {name: table.schema[name].dataType for name in key}
+        out = table.transform(**frames)
+        order = [name for name in table.keep_first_by if name in out.columns]
+        columns = dict.fromkeys([*ident, *order, *PLACE])
+        found = rows_of(matching(out, self._lake, types, {key_of(row) for row in rows}).select(*columns))
+        places: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        published = {name_of(row) for row in rows}
+        for candidate in sorted(found, key=lambda row: [(row[c] is None, row[c]) for c in order]):
+            at, named = by_identity(PLACE)(candidate), name_of(candidate)
+            if named not in published:
+                made.repeats.append(f"{place(candidate)} (of {candidate[table.day_column]})")
+            elif places.setdefault(named, at) != at:
+                made.repeats.append(place(candidate))
+        return places
 
     def _widen(
         self, rows: Sequence[Row], frames: Mapping[str, DataFrame], made: Made, used: set[tuple[str, str]]

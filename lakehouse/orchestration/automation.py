@@ -37,7 +37,6 @@ from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
 from lakehouse.days import contiguous
 from lakehouse.delta.snapshot import fingerprint
-from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
@@ -50,8 +49,9 @@ from lakehouse.orchestration.instance import (
 )
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
+from lakehouse.orchestration.reasons import what_happened
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.why import DAYS_TAG, LONGEST, WHY_TAG, span_text
+from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
@@ -200,9 +200,7 @@ def decide(
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
     asked, due, waits, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = {
-        name: days for name, days in due.items() if days and not any(due.get(each) for each in above(lake.tables, name))
-    }
+    roots = {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
@@ -211,39 +209,24 @@ def decide(
         return Decision([], Cursor(cursor.count, "" if later else state, asked, waits), reason + _waits(waits))
     # A run may span days that are up to date, but none that failed, waits, or comes later.
     leave_out = later.union(*asked.values(), *due.values(), *waits.values()) - set(chosen)
-    wanted: dict[str, set[date]] = {}
-    for name, days in roots.items():
-        now_due = set(days).intersection(chosen)
-        asked[name] = asked.get(name, {}) | {day: days[day] for day in now_due}
-        for each in (name, *below(lake.tables, name)):
-            wanted.setdefault(each, set()).update(now_due)
-    spans = {name: bridged(days, leave=leave_out) for name, days in wanted.items()}
-    pieces = pieces_of(spans, list(lake.tables))
-    why = [_why(lake, {name: set(days) & set(piece.days) for name, days in roots.items()}) for piece in pieces]
+    now_due = {name: {day: state for day, state in days.items() if day in chosen} for name, days in roots.items()}
+    pieces = _pieces(lake, now_due, leave_out)
+    why = [_why(lake, piece, roots) for piece in pieces]
+    asked |= {name: asked.get(name, {}) | days for name, days in now_due.items()}
     return Decision(pieces, Cursor(cursor.count + 1, "", asked, waits), "", why)
 
 
-def _why(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
-    """What has happened that some days of tables are due, in a few words."""
-    told: dict[str, None] = {}
+def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
+    """Runs over the days of some tables, and the same days of all that reads them."""
+    found: dict[str, set[date]] = {}
     for name, days in due.items():
-        if not days:
-            continue
-        table, snapshot = lake.table(name), lake.snapshot(name)
-        if table.landing is not None:
-            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
-            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
-        for each in table.upstream.values():
-            source = lake.table(each.table)
-            arrivals = {
-                file.partition[0]
-                for day, files in lake.snapshot(each.table).by_day(source.content_day_column).items()
-                for file in files
-                if day in days and source.content_day_column != source.day_column and file.partition[0] != str(day)
-            }
-            newest = max((each for each in arrivals if each), default="")
-            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
-    return "; ".join(told)[:LONGEST]
+        for each in (name, *below(lake.tables, name)):
+            found.setdefault(each, set()).update(days)
+    return pieces_of({name: bridged(days, leave=leave) for name, days in found.items()}, list(lake.tables))
+
+
+def _why(lake: Lake, piece: Piece, roots: Days) -> str:
+    return what_happened(lake, {name: set(days).intersection(piece.days) for name, days in roots.items()})
 
 
 def _waits(ended: Days) -> str:
@@ -284,17 +267,20 @@ def _due(
         # As the input was when it was asked for, or when its end was first seen.
         known = before | cursor.ended.get(name, {})
         mine = [day for day in days if day in ended.by_somebody.get(name, ())]
-        if waiting := {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}:
-            waits[name] = waiting
-        if kept := {day: before[day] for day in days if before.get(day) == states[day]}:
-            asked[name] = kept
-        busy = {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
-        busy |= set(leave.get(name, ()))
-        busy |= _still_landing(lake, table, days, now)
-        fresh = {day: states[day] for day in days if day not in asked.get(name, {}) and day not in waiting}
+        waiting = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
+        kept = {day: before[day] for day in days if before.get(day) == states[day]}
+        waits |= {name: waiting} if waiting else {}
+        asked |= {name: kept} if kept else {}
+        busy = _days_of_runs(runs, name).union(leave.get(name, ()), _still_landing(lake, table, days, now))
+        fresh = {day: states[day] for day in days if day not in {*kept, *waiting}}
         later |= busy.intersection(fresh)
         due[name] = {day: state for day, state in fresh.items() if day not in busy}
     return asked, due, waits, later
+
+
+def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
+    """The days of a table that runs are building, or will."""
+    return {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
 
 
 def outside(settings: Settings) -> str:

@@ -20,7 +20,10 @@ from dagster import (
     MetadataValue,
     TableRecord,
 )
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
+)
 
 from lakehouse.build.result import BuildResult
 from lakehouse.build.verdicts import Verdict, by_check, sentence
@@ -157,12 +160,9 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
     told = []
     for evaluation in evaluations(table, failed):
         record = newest.get(evaluation.asset_check_key)
-        if record is None:
-            continue  # no run has judged the table yet, so Dagster shows nothing that could be wrong
-        if record.status == AssetCheckExecutionRecordStatus.PLANNED:
-            run = instance.get_run_by_id(record.run_id)
-            if run is not None and not run.is_finished:
-                continue
+        # Where no run has judged the table yet, Dagster shows nothing that could be wrong.
+        if record is None or _is_being_judged(instance, record):
+            continue
         shown = record.evaluation
         days = shown.metadata.get(FAILING) if shown is not None else None
         known = days is None or days.value == len(failing.get(evaluation.check_name, ()))
@@ -172,10 +172,17 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
     return told
 
 
+def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
+    """Whether a run that is on will say itself how the check stands."""
+    if record.status != AssetCheckExecutionRecordStatus.PLANNED:
+        return False
+    run = instance.get_run_by_id(record.run_id)
+    return run is not None and not run.is_finished
+
+
 def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: BuildResult | None) -> AssetCheckEvaluation:
-    outcomes = [
-        o for _, each in sorted(result.days.items() if result else ()) for o in each.outcomes if o.check == name
-    ]
+    built = sorted(result.days.items()) if result else []
+    outcomes = [outcome for _, each in built for outcome in each.outcomes if outcome.check == name]
     metadata: dict[str, Any] = {}
     if name not in JUDGED_AFTER:
         metadata = {SUMS_UP: len(outcomes), FAILING: len(failing), **_figures(outcomes)}

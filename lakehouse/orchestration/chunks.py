@@ -42,12 +42,8 @@ def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table
         return [Chunk(piece) for piece in one]
     placed: list[tuple[int, int, Piece]] = []
     for number, group in enumerate(_groups(names, tables)):
-        spans: dict[int, dict[str, list[date]]] = {}
-        for name in group:
-            for day in wanted[name]:
-                span = 0 if tables[name].extract is not None else (day - days[0]).days // days_per_run
-                spans.setdefault(span, {}).setdefault(name, []).append(day)
-        placed += [(span, number, piece) for span, cut in spans.items() for piece in pieces_of(cut, group)]
+        cuts = _cut({name: wanted[name] for name in group}, tables, days[0], days_per_run)
+        placed += [(span, number, piece) for span, cut in cuts.items() for piece in pieces_of(cut, group)]
     # Early days get as far as they can before later ones begin.
     pieces = [piece for *_, piece in sorted(placed, key=lambda each: (each[0], each[1], each[2].first))]
     return [Chunk(piece, waits) for piece, waits in zip(pieces, _waits(pieces, tables), strict=True)]
@@ -114,6 +110,18 @@ def _moves(table: Table) -> bool:
     return table.upsert or table.extract is not None or table.content_day_column != table.day_column
 
 
+def _cut(
+    wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table], begin: date, days_per_run: int
+) -> dict[int, dict[str, list[date]]]:
+    """Days by table and by span of the one grid, so that runs of different tables end on the same days."""
+    spans: dict[int, dict[str, list[date]]] = {}
+    for name, days in wanted.items():
+        for day in days:
+            span = 0 if tables[name].extract is not None else (day - begin).days // days_per_run
+            spans.setdefault(span, {}).setdefault(name, []).append(day)
+    return spans
+
+
 def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[frozenset[int]]:
     by_table: dict[str, list[int]] = {}
     for place, piece in enumerate(pieces):
@@ -124,13 +132,12 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
         moving: set[str] = set()
         some: set[int] = set()
         for name in piece.tables:
-            for each in tables[name].upstream.values():
-                if each.table in by_table and _moves(tables[each.table]):
-                    moving.add(each.table)
-                elif each.table in by_table:
-                    beside = tables[name].unique_days
-                    some.update(_holding(pieces, by_table[each.table], piece, each.days_before + beside, beside))
-            if tables[name].upsert:
+            read = [each for each in tables[name].upstream.values() if each.table in by_table]
+            moving |= {each.table for each in read if _moves(tables[each.table])}
+            for each in (each for each in read if each.table not in moving):
+                beside = tables[name].unique_days
+                some.update(_holding(pieces, by_table[each.table], piece, each.days_before + beside, beside))
+            if tables[name].upsert:  # of its runs each waits for the one before
                 some.update(by_table[name][: by_table[name].index(place)][-1:])
         key = frozenset(moving)
         if key not in whole:

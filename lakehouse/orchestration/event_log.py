@@ -56,6 +56,12 @@ class BatchedSqliteEventLogStorage(ConsolidatedSqliteEventLogStorage):
 
         Dagster (1.13) looks for a free slot and then queues the step: where the only slot is freed in between, nobody
         is left to wake the step, which would wait for ever for a slot that is free. So each further look sees to that.
+
+        Args:
+            concurrency_key: name of the pool.
+            run_id: of the step's run.
+            step_key: of the step.
+            priority: among those that wait; the highest is first.
         """
         claim = super().claim_concurrency_slot(concurrency_key, run_id, step_key, priority)
         if claim.is_claimed or claim.is_assigned or not self.has_unassigned_slots(concurrency_key):

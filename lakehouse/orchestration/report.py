@@ -49,16 +49,9 @@ def day_metadata(
         landed: by day, the landed files it was read from, as paths under the root.
     """
     each = result.days[day]
-    m = each.metrics
     failed = [o.check for o in each.outcomes if not o.passed]
     metadata: dict[str, Any] = {
-        "dagster/partition_row_count": m.rows,
-        **({} if m.rows_in is None else {"rows_in": m.rows_in}),
-        "quarantined": m.quarantined,
-        **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
-        **{name: float(number) for name, number in m.figures.items()},
-        # Of an unchanged day the log tells the rows, not the duplicates that were left out.
-        **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
+        **_counts(each),
         "dagster/row_count": total_rows,
         "status": each.status,
         "checks": f"{len(each.outcomes) - len(failed)} of {len(each.outcomes)} passed"
@@ -67,10 +60,7 @@ def day_metadata(
         "duration_seconds": round(sum(result.seconds.values()), 3),
         "dagster/uri": uri,
     }
-    for source in result.inputs:
-        metadata[f"reads/{source}"] = MetadataValue.asset(asset_key(source))
-    if result.inputs:  # under one short name: the interface gives a long one the place of its value
-        metadata["read_versions"] = ", ".join(f"{source} {version}" for source, version in result.inputs.items())
+    metadata |= _inputs(result)
     if table.landing:
         files = (landed or {}).get(day, ())
         metadata |= _landed(files)
@@ -84,6 +74,26 @@ def day_metadata(
     if each.status == UNCHANGED:
         metadata["checks"] = "unchanged: inputs and code are those of the published rows"
     return metadata
+
+
+def _counts(each: DayResult) -> dict[str, Any]:
+    m = each.metrics
+    return {
+        "dagster/partition_row_count": m.rows,
+        **({} if m.rows_in is None else {"rows_in": m.rows_in}),
+        "quarantined": m.quarantined,
+        **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
+        **{name: float(number) for name, number in m.figures.items()},
+        # Of an unchanged day the log tells the rows, not the duplicates that were left out.
+        **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
+    }
+
+
+def _inputs(result: BuildResult) -> dict[str, Any]:
+    found: dict[str, Any] = {f"reads/{source}": MetadataValue.asset(asset_key(source)) for source in result.inputs}
+    if result.inputs:  # under one short name: the interface gives a long one the place of its value
+        found["read_versions"] = ", ".join(f"{source} {version}" for source, version in result.inputs.items())
+    return found
 
 
 def also_metadata(also: Mapping[date, int]) -> dict[str, Any]:

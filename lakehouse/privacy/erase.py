@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from pathlib import Path
@@ -32,63 +31,15 @@ from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
 from lakehouse.records.history import latest_records
 from lakehouse.settings import LAYERS
-from lakehouse.sources.landing import content_of, landing_files, rewrite
-from lakehouse.sources.people import PERSON_FIELDS, Lines, Person
+from lakehouse.sources.people import PERSON_FIELDS, Person
 from lakehouse.store import parquet
 
 LOG = "_delta_log"
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|json\.crc|checkpoint(?:\.[\w.-]+)?\.parquet(?:\.crc)?)")
 
 
-@dataclass(frozen=True)
-class LandedTraces:
-    """What the landing zone holds of a person: files, lines to take out, lines to mend, and days by bronze table."""
-
-    files: int
-    lines: int
-    mended: int
-    days: Mapping[str, set[date]]
-
-
-def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dry_run: bool = False) -> LandedTraces:
-    """Take the person out of every landed file, each in one step; a file that cannot be read is left as it is.
-
-    Args:
-        root: of the lakehouse.
-        tables: contracts by name.
-        person: who.
-        dry_run: only count.
-
-    Raises:
-        SourceError: a file was landed again meanwhile.
-    """
-    files = gone = mended = 0
-    days: dict[str, set[date]] = {}
-    for name, table in tables.items():
-        if table.landing is None:
-            continue
-        lines = Lines(table.landing, table.privacy.person)
-        for file in landing_files(root, table.landing):
-            content = content_of(file.path)
-            if content is None:
-                continue
-            left, out, changed = lines.without(content, person)
-            if not out and not changed:
-                continue
-            files, gone, mended = files + 1, gone + out, mended + changed
-            days.setdefault(name, set()).add(file.arrival_date)
-            if not dry_run:
-                failpoint(name, "before-landing-rewrite")
-                rewrite(file, left)
-                failpoint(name, "after-landing-rewrite")
-    return LandedTraces(files, gone, mended, days)
-
-
 def delta_tables(root: Path) -> list[Path]:
-    """Every Delta table under the root, built by contract or not.
-
-    One whose log is still empty counts: a kill before its first commit may have left staged files of people beside it.
-    """
+    """Every Delta table under the root, also one without a commit: a kill may have left staged files beside its log."""
     return sorted(path.parent for path in store.folders_below(root / "tables") if path.name == LOG)
 
 
@@ -131,11 +82,13 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
         PublishConflictError: a run committed to the table meanwhile.
     """
     snapshot = open_snapshot(path)
+    # Every file is searched, but only days with one that names the person are written again.
     named = [file for file in snapshot.files if names_person(path / file.path, person)]
     if not named:
         return 0
     schema = stored_schema(snapshot)
     days = {file.partition[0] for file in named}
+    # Whole days, so that a day's figures can be measured anew from what was staged.
     touched = [file for file in snapshot.files if file.partition[0] in days]
     route = QUARANTINED if path.name.endswith("_quarantine") else VALID
     folder, rows = path / "staged" / uuid.uuid4().hex, 0
@@ -147,10 +100,12 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
             _write(left, folder, route, snapshot, file)
     staged = read_staged(folder, snapshot.partition_by) if store.exists(folder) else []
     pii = ("_raw", "_error", *(table.pii if table else ()))
+    # Files may hold columns beyond the table's, which the build that wrote them added; they stay.
     surplus = {name for file in staged for name in file.types} - set(schema.names)
     target = Target(path, schema, snapshot.partition_by, pii=pii, extra_columns=tuple(surplus))
     commit = Commit(
         {
+            # Another number than before, and the same at each repeat: the days are stale, and what reads them is too.
             name: fingerprint([str(snapshot.transaction(name)), erasure])
             for name in [*_transactions(days), *_contents(table, snapshot, touched)]
         },
@@ -167,29 +122,30 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
     """The rows without the person, which rows are kept, and how many of them were mended."""
-    columns = [name for name, kind in zip(rows.column_names, rows.schema.types, strict=True) if _textual(kind)]
     mask, mended = [True] * rows.num_rows, 0
-    cells = {name: rows[name].to_pylist() for name in columns}
+    cells = {field.name: rows[field.name].to_pylist() for field in rows.schema if _textual(field.type)}
     own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
         row = {name: values[index] for name, values in cells.items() if values[index] is not None}
         hits = [name for name, value in row.items() if person.in_value(value, name)]
-        if not hits:
-            continue
-        if layered and _theirs(person, hits, [row.get(name) for name in own]):
+        if hits and layered and _theirs(person, hits, [row.get(name) for name in own]):
             mask[index] = False
-            continue
-        mended += 1
-        for name in hits:
-            new.setdefault(name, list(cells[name]))[index] = person.out_of_value(cells[name][index], name)
+        elif hits:
+            mended += 1
+            for name in hits:
+                new.setdefault(name, list(cells[name]))[index] = person.out_of_value(cells[name][index], name)
+    rows = _with_columns(rows, new)
+    return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
+
+
+def _with_columns(rows: pa.Table, new: Mapping[str, list[Any]]) -> pa.Table:
     for name, values in new.items():
         position = rows.column_names.index(name)
-        rows = rows.set_column(
-            position, rows.schema.field(position), pa.array(values, rows.schema.field(position).type)
-        )
-    return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
+        field = rows.schema.field(position)
+        rows = rows.set_column(position, field, pa.array(values, field.type))
+    return rows
 
 
 def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool:
@@ -197,6 +153,7 @@ def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool
 
     It is by its id, by any column but the raw text, or by the raw text where it has no id.
     """
+    # A technical column such as the raw line may quote somebody else; a column of the contract is about its row.
     plain = [name for name in hits if not name.startswith("_")]
     return any(map(person.is_user, ids)) or bool(plain) or not any(ids)
 
@@ -242,6 +199,7 @@ def _figures(
     """The days' figures for the history: rows as they are now, the rest as it was."""
     if table is None or path != table_path(root, table.id):
         return {}
+    # What only a build can count (duplicates, rows that arrived) is taken over from the last one.
     before = latest_records(root, table.id, _days(days))
     now = measure(table, staged, _days(days))
     figures = {}
@@ -265,6 +223,7 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     """
     name = table_name(path)
     failpoint(name, "before-purge")
+    # Live files are clean already, for rows were erased before: here go those of older versions, and of killed runs.
     live = {file.path for file in open_snapshot(path).files}
     removed = 0
     for file in files_under(path):
@@ -292,6 +251,7 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     name, snapshot = table_name(path), fresh_snapshot(path)
     if last < 0 or snapshot.delta is None:
         return 0
+    # Readers go by the newest entry, so it can only be replaced by a newer one.
     if last >= snapshot.version:  # the newest entry names the person: one that does not must come after it
         target = Target(path, stored_schema(snapshot), snapshot.partition_by)
         exchange_files(target, snapshot, [], [], Commit({}, {"lakehouse.operation": "forget"}), days=())
@@ -303,6 +263,7 @@ def _forget_entries(path: Path, person: Person, last: int) -> int:
     snapshot.delta.create_checkpoint()
     failpoint(name, "after-clean-checkpoint")
     kept = store.listed(path / LOG, f"{snapshot.version:020}.checkpoint*.parquet")
+    # A checkpoint repeats the bounds of removed files, for as long as their tombstones are kept.
     for file in kept:
         _forget_tombstones(file, person)
     store.fsync([*kept, *store.listed(path / LOG, "_last_checkpoint")], path / LOG)  # a power cut may come now

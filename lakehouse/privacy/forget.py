@@ -4,7 +4,7 @@ The protocol; whoever runs it again after a kill begins at the first step, and e
 
 1. The ledger says that the erasure has begun: what is landed from then on is read without the person.
 2. A journal names the days to build, for once the landed files are clean nothing else tells which these were.
-3. LandedTraces files are written without the person, and the days are built again.
+3. Landed files are written without the person, and the days are built again.
 4. What no landed file could give again is written anew from itself, and what depends on it is built again.
 5. No run is on, so that none can have read the person before: old files and log entries that name them are removed,
    and whatever else names them is mended.
@@ -32,7 +32,6 @@ from lakehouse.delta.snapshot import open_snapshot, table_name
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import (
-    clean_landing,
     delta_tables,
     erase_rows,
     other_columns,
@@ -40,6 +39,7 @@ from lakehouse.privacy.erase import (
     rows_by_day,
     table_at,
 )
+from lakehouse.privacy.landed import clean_landing
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
 from lakehouse.read.lake import table_path
@@ -216,6 +216,7 @@ def _begun(settings: Settings, who: Subject) -> Erasure:
     name = hashlib.sha256("/".join(sorted(hmacs)).encode()).hexdigest()[:16]
     before = sum(1 for each in erasures(settings.root) if each.state == DONE and each.id.startswith(name))
     # An id that is an address comes from a database as its token.
+    # Both forms, since the filter of later landings sees whichever the source holds.
     hmacs += [person_hmac("user", token, key) for token in _tokens(settings, who.person.emails)]
     return Erasure(f"{name}-{before}", BEGUN, tuple(hmacs))
 

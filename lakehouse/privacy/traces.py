@@ -45,6 +45,7 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
             return True
         with store.opened(path) as file:
             head = file.read(len(_SQLITE))
+        # By their first bytes, not their names: a log may be called anything.
         if head == _SQLITE:
             return _in_database(path, person)
         if head[:4] == b"PAR1":
@@ -54,6 +55,7 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
         return False
     if lines is not None:
         return lines.without(content, person)[1:] != (0, 0)
+    # Any other file is read as text, line by line, and each line as JSON where it is.
     text = content.decode("utf-8", "replace")
     return person.may_be_in(text) and any(person.in_value(_parsed(line)) for line in text.splitlines())
 
@@ -68,6 +70,7 @@ def unpacked(path: Path) -> bytes:
             while chunk := file.read(1 << 16):
                 parts.append(chunk)
     except (EOFError, OSError, zlib.error):
+        # Not a byte could be unpacked: then the file itself is searched, packed as it is.
         if not parts:
             return store.read(path)
     return b"".join(parts)
@@ -84,6 +87,7 @@ def _in_parquet(path: Path, person: Person) -> bool:
     try:
         with parquet.opened(path) as file:
             table = file.read([f.name for f in file.schema_arrow if pa.types.is_nested(f.type) or _is_text(f.type)])
+    # A half file has no footer to read columns by, but it has the bytes.
     except pa.ArrowInvalid:  # cut short by a crash
         return person.in_bytes(store.read(path))
     return any(

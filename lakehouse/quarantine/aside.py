@@ -13,7 +13,8 @@ from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.read.lake import table_path
 from lakehouse.read.promote import RESCUED
-from lakehouse.records.failures import QuarantinedRow, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures
+from lakehouse.records.identity import identified
 from lakehouse.records.ledger import Wanted
 
 HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
@@ -60,6 +61,7 @@ def shown_rows(
     for day, files in sorted(snapshot.by_day(contract.day_column).items()):
         if days is not None and day not in days:
             continue
+        # Files are read until there are enough rows: what is shown is a first look, never the whole quarantine.
         for file in sorted(files, key=lambda each: each.path) if len(rows) < limit else ():
             read, ids = identified(contract, snapshot, file, columns)
             for position, row in enumerate(ids):

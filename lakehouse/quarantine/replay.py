@@ -19,7 +19,8 @@ from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import QuarantinedRow, failures, identified
+from lakehouse.records.failures import QuarantinedRow, failures
+from lakehouse.records.identity import identified
 from lakehouse.records.ledger import (
     DISCARD,
     KEEP,
@@ -109,6 +110,8 @@ def run_replay(
         known = {(day, row) for each in begun for day, rows in each.chosen.items() for row in chain(*rows.values())}
         if {(each.day, each.row) for each in plan.chosen} - known:  # else these rows were begun before, and killed
             entry = LedgerEntry(plan.table.id, REPLAY, who, now(), by_rules(plan.chosen), plan.wanted)
+            # The intent goes into the ledger before anything is built: a kill in the middle leaves a replay that is
+            # known to be open.
             begun.append(write(root, entry))
     # Killed from here on, the entry has no end: the next replay of the table, of whatever rows, goes on with it.
     failpoint(plan.table.id, "after-replay-begun")
@@ -142,13 +145,13 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
     by_day = snapshot.by_day(table.day_column)
     found: Counter[str] = Counter()
     still: Counter[str] = Counter()
+    # A day that is stale after the run failed its audit: its rows are held back with it, and not lost.
     not_current = set(stale_days(lake, table, chosen))
     for day, rules in chosen.items():
         rows = list(chain(*rules.values()))
         left = {row for row in rows if row not in quarantined}
-        live: set[int] = set()
-        for file in by_day.get(day, []) if left else []:
-            live.update(left.intersection(identified(table, snapshot, file)[1]))
+        files = by_day.get(day, []) if left else []
+        live = left.intersection(chain.from_iterable(identified(table, snapshot, file)[1] for file in files))
         for row in rows:
             if row in quarantined:
                 still.update(quarantined[row])

@@ -45,9 +45,17 @@ def content_of_row(table: Table) -> str:
 def content_name(table: Table, partition: Mapping[str, str | None]) -> str | None:
     """Application id under which the log keeps the content of a partition; None where it belongs to no day."""
     own, seen = partition[table.day_column], partition[table.content_day_column]
-    if own is None or seen is None:
-        return None
-    return f"rows/{own}" if table.content_day_column == table.day_column else f"rows/{seen}/{own}"
+    return content_of_day(own) if table.content_day_column == table.day_column else content_of_days(own, seen)
+
+
+def content_of_day(own: str | None) -> str | None:
+    """`content_name` of a table whose rows are of the day of their partition."""
+    return None if own is None else f"rows/{own}"
+
+
+def content_of_days(own: str | None, seen: str | None) -> str | None:
+    """`content_name` of a table whose partitions hold rows of other days, as it sees them."""
+    return None if own is None or seen is None else f"rows/{seen}/{own}"
 
 
 def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, added: bool = False) -> dict[str, int]:
@@ -60,17 +68,17 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
         added: the files come beside those that are there; else they replace them.
     """
     valid = [file for file in files if file.route == VALID]
+    # Reading one column of many small files is waiting for the disk.
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         sums = list(pool.map(_sum, valid))
-    found: dict[str, int | None] = {}
+    # What is added goes onto the number that is there; of a partition without files, onto none.
     there = {content_name(table, _values(base, file.partition)) for file in base.files} if added else set()
+    found: dict[str, int | None] = {}
     for file, number in zip(valid, sums, strict=True):
         name = content_name(table, file.partition)
-        if name is None:
-            continue
-        before = found[name] if name in found else base.transaction(name) if name in there else 0
-        # A sum does not depend on order or files; modulo 2^63, as the log's transactions are positive longs.
-        found[name] = None if number is None or before is None else (before + number) & _LARGEST
+        if name is not None:
+            before = found[name] if name in found else base.transaction(name) if name in there else 0
+            found[name] = _added(before, number)
     return {
         name: WITHDRAWN if number is None else number
         for name, number in found.items()
@@ -104,6 +112,11 @@ def content_by_name(table: Table, snapshot: Snapshot, files: Iterable[Sequence[s
 
 def _values(snapshot: Snapshot, partition: Sequence[str | None]) -> dict[str, str | None]:
     return dict(zip(snapshot.partition_by, partition, strict=True))
+
+
+def _added(before: int | None, number: int | None) -> int | None:
+    """A sum does not depend on order or files; modulo 2^63, as the log's transactions are positive longs."""
+    return None if number is None or before is None else (before + number) & _LARGEST
 
 
 def _sum(file: StagedFile) -> int | None:

@@ -50,6 +50,7 @@ def days_of_keys(lake: Lake, table: Table, snapshot: Snapshot) -> DataFrame:
         table: the contract.
         snapshot: the version of the table, or of its quarantine, that is meant.
     """
+    # A cache outlives an erasure unless somebody thinks of it; this one never learns the names.
     if set(table.key) & set(table.pii):  # what a person may ask to have removed is kept in tables alone
         return _of_files(lake, table, snapshot, snapshot.files).drop(_FILE)
     folder = index_folder(lake.settings.root) / table_name(Path(snapshot.uri))
@@ -62,6 +63,7 @@ def days_of_keys(lake: Lake, table: Table, snapshot: Snapshot) -> DataFrame:
         about = {*loose, *(path for each in merged for path in each.files if path in live)}
         _write(frame, folder, about, sum(live[path].rows for path in about))
         chosen, loose = _choose(folder, live.keys())
+        # After the new entry has its name: killed before this, old and new stand side by side and say the same.
         _tidy(folder, {each.path for each in chosen}, bounds.kept_seconds)
     return _rows(lake, table, snapshot, chosen, [live[path] for path in loose], live.keys()).drop(_FILE)
 
@@ -72,6 +74,7 @@ def _choose(folder: Path, live: Collection[str]) -> tuple[list[_IndexEntry], lis
     chosen = []
     for entry in sorted(_entries(folder), key=lambda each: -len(each.files)):
         useful = entry.files & left
+        # An entry of which more than half is about files that are gone costs more to read than it spares.
         if 2 * len(useful) > len(entry.files):
             chosen.append(entry)
             left -= entry.files

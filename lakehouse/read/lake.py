@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
-from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot, table_path
+from lakehouse.delta.layout import table_path
+from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
 from lakehouse.spark.session import literal_path
@@ -95,6 +96,8 @@ class Lake:
             return self._nothing(table.schema)
         same_types(self.path(table.id), table.schema, snapshot)
         promoted = promoted_columns(table, snapshot, files)
+        # Values are taken from the folders' names, in which special characters are escaped; then Delta's reader knows
+        # how.
         if not all(_spelled(snapshot.partition_by, file) for file in files):
             rows = self._delta(snapshot).where(in_days(column, days))
             absent = [f for f in table.schema.fields if f.name not in rows.columns]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.read.reading import read_file
 
 
 def column_names(path: Path) -> list[str]:
     """The columns of a table, in order; none where it was never built."""
-    from lakehouse.delta.snapshot import open_snapshot
-
     snapshot = open_snapshot(path)
     return [] if snapshot.schema is None else [field.name for field in snapshot.schema.fields]
 
@@ -30,9 +31,6 @@ def files_of(path: Path, columns: Sequence[str], days: Collection[date] | None =
         columns: what to read.
         days: only these, by the table's first partition column; None: all.
     """
-    from lakehouse.delta.snapshot import open_snapshot
-    from lakehouse.read.reading import read_file
-
     snapshot = open_snapshot(path)
     wanted = None if days is None else {day.isoformat() for day in days}
     for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
@@ -59,8 +57,6 @@ def top_rows(
         limit: most rows.
         where: an Arrow filter expression.
     """
-    import pyarrow as pa
-
     found = list(files_of(path, columns, days))
     if not found:
         return []
@@ -81,11 +77,6 @@ def matching_rows(
         days: only these, by the table's first partition column; None: all.
         most: rows to stop at.
     """
-    import pyarrow.compute as pc
-
-    from lakehouse.delta.snapshot import open_snapshot
-    from lakehouse.read.reading import read_file
-
     snapshot, columns = open_snapshot(path), column_names(path)
     among = None if days is None else {day.isoformat() for day in days}
     rows: list[dict[str, Any]] = []
@@ -102,9 +93,6 @@ def matching_rows(
 
 
 def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pa.array([True] * keys.num_rows)
     for name, value in wanted.items():
         column = keys[name].combine_chunks()

@@ -30,22 +30,30 @@ def estimate(kept: Sequence[DayRecord], days: int) -> Estimate:
         kept: the table's records, oldest first.
         days: how many days will be built.
     """
+    rows = [each.rows for each in kept if each.rows]
+    # The median: one first load of years must not make every day look like a year.
+    usual = round(statistics.median(rows) * days) if rows else None
+    points = _newest_builds(kept)
+    return Estimate(_seconds(points, days) if points else None, usual)
+
+
+def _newest_builds(kept: Sequence[DayRecord]) -> list[tuple[int, float]]:
+    """Days and seconds of the newest builds: each of a build's days has a record with the seconds of the whole."""
     builds: dict[int, float] = {}
     sizes: Counter[int] = Counter()
     for each in kept:
         if "seconds" in each.figures and each.operation == "publish":
             builds[each.version] = float(each.figures["seconds"])
             sizes[each.version] += 1
-    newest = sorted(builds)[-NEWEST:]
-    rows = [each.rows for each in kept if each.rows]
-    usual = round(statistics.median(rows) * days) if rows else None
-    if not newest:
-        return Estimate(None, usual)
-    points = [(sizes[version], builds[version]) for version in newest]
+    return [(sizes[version], builds[version]) for version in sorted(builds)[-NEWEST:]]
+
+
+def _seconds(points: Sequence[tuple[int, float]], days: int) -> float:
     if len({size for size, _ in points}) > 1:
         slope, base = statistics.linear_regression([n for n, _ in points], [s for _, s in points])
+        # A line that falls, or that makes no build cost less than nothing, is fitted to noise.
         if slope > 0 and base > 0:
-            return Estimate(base + slope * days, usual)
+            return base + slope * days
     # Of builds of one size the smallest part is unknown: in proportion, but never less than the quickest build.
     share = statistics.median(seconds / size for size, seconds in points)
-    return Estimate(max(share * days, min(seconds for _, seconds in points) if days else 0.0), usual)
+    return max(share * days, min(seconds for _, seconds in points) if days else 0.0)

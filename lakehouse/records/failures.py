@@ -8,8 +8,6 @@ transaction, so that a crash in between loses and doubles nothing, and what is n
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
@@ -28,14 +25,13 @@ from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.read.reading import read_file
+from lakehouse.records.identity import identified
 from lakehouse.records.ledger import Rules, Wanted, discarded
 from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
 MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
-ORIGIN = ("_source_file", "_source_row", "_raw")
 
 _TEXT, _LONG = T.StringType(), T.LongType()
 SCHEMA = T.StructType(
@@ -124,6 +120,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
     by_day: dict[date, list[QuarantineRecord]] = {}
     for record in _records(root, table, days):
         by_day.setdefault(record.day, []).append(record)
+    # A decision outlives rebuilds: it names rows by their numbers, not by their files.
     decided = discarded(root, table.id)
     found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
@@ -200,6 +197,7 @@ def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND
         projected = ensure_table(target)
         done = projected.transaction(table.id)
         newer = _newer(side, table, done)
+        # Nothing to say, and near enough: to write down the position alone would be a commit for each build.
         if not newer and side.version - (done or 0) < most_behind:
             return 0
         try:
@@ -248,12 +246,9 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
 
     found: list[list[QuarantineRecord]] = []
     position = side.partition_by.index(table.day_column)
+    # Backwards in time from the newest state, which is in memory anyway.
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
-        by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
-        for side_of, files in enumerate((entry.added, entry.removed)):
-            for name, file in files.items():
-                if (day := as_date(file.partition[position])) is not None:
-                    by_day.setdefault(day, ({}, {}))[side_of][name] = file
+        by_day = _changed_by(entry, position)
         # Where entries were cleaned up before anybody projected them, the first that is left speaks for them.
         speaks_for_all = entry.version == first > wanted
         days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
@@ -263,6 +258,16 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
             before = {name: file for name, file in files_of(day).items() if name not in added}
             known[day] = before | removed
     return [record for records in reversed(found) for record in records]
+
+
+def _changed_by(entry: LogEntry, position: int) -> dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]]:
+    """The files that an entry added and removed, by day."""
+    by_day: dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]] = {}
+    for side_of, files in enumerate((entry.added, entry.removed)):
+        for name, file in files.items():
+            if (day := as_date(file.partition[position])) is not None:
+                by_day.setdefault(day, ({}, {}))[side_of][name] = file
+    return by_day
 
 
 def _of_entry(
@@ -289,47 +294,6 @@ def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> dict[R
         for rules, row in zip(rows[FAILED_RULES].to_pylist(), ids, strict=True):
             found.setdefault(tuple(rules or ()), []).append(row)
     return found
-
-
-def identified(
-    table: Table, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
-) -> tuple[pa.Table, list[int]]:
-    """Some columns of a file's rows, and a number for each row that identifies it within its day.
-
-    The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
-    text it came from; of a row without those from its columns, personal data left out.
-
-    Args:
-        table: the contract.
-        snapshot: the table, or its quarantine, at one version.
-        file: one of its files.
-        columns: what is wanted beside key and origin.
-    """
-    rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
-    needed = [name for name in table.key if name in table.required or len(table.key) == 1]
-    keys, origins = _tuples(rows, table.key), _tuples(rows, ORIGIN)
-    whole = [all(v is not None for v in values) for values in _tuples(rows, needed)] if table.key else []
-    ids: list[int | None] = []
-    for position, origin in enumerate(origins):
-        if table.key and whole[position]:
-            ids.append(_number("key", keys[position]))
-        else:
-            ids.append(_number("origin", origin) if origin[0] is not None else None)
-    if None in ids:
-        plain = [name for name in table.columns if name not in table.pii and not name.startswith("_")]
-        values = _tuples(read_file(snapshot, file, plain), plain)
-        ids = [_number("row", values[n]) if each is None else each for n, each in enumerate(ids)]
-    return rows, [each for each in ids if each is not None]
-
-
-def _tuples(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    columns = [rows[name].to_pylist() for name in names]
-    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
-
-
-def _number(kind: str, values: Sequence[Any]) -> int:
-    text = json.dumps([kind, *values], default=str)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _row(record: QuarantineRecord) -> dict[str, Any]:

@@ -73,6 +73,14 @@ class Follower:
                 if not self._ended and error is not None:
                     self.run.error = _first_line(error.message)
 
+    def _warn(self) -> None:
+        """Tell each check that warned once, with its first day and how many there are."""
+        for (name, check), days in self._warned.items():
+            first = min(days)
+            when = f"{len(days)} days, first {first}: " if len(days) > 1 else f"{first} " if first else ""
+            self._reports[name].warnings.append(f"{check}: {when}{days[first]}")
+        self._warned.clear()
+
     def finish(self, instance: DagsterInstance) -> None:
         """Sort the days without a materialization into failed and skipped, once the run is over.
 
@@ -84,11 +92,7 @@ class Follower:
             for entry in instance.all_logs(self.run.run_id, of_type=_STORED):
                 if entry.dagster_event is not None:
                     self.see(entry.dagster_event)
-        for (name, check), days in self._warned.items():
-            first = min(days)
-            when = f"{len(days)} days, first {first}: " if len(days) > 1 else f"{first} " if first else ""
-            self._reports[name].warnings.append(f"{check}: {when}{days[first]}")
-        self._warned.clear()
+        self._warn()
         for name in (n for n in self._contracts if n in self.run.piece.tables):
             report = self._reports[name]
             work = self._work.get(name)

@@ -32,6 +32,16 @@ def sample_events(
 ) -> list[Landed]:
     """Land generated events; what varies in them is told by texts, as on the command line.
 
+    Args:
+        root: Lakehouse root.
+        start: First arrival day.
+        days: Number of days, 1 or more.
+        rows: Lines a day, over all its files.
+        seed: Picks the shop; see `generate_events`.
+        faults: A preset, rates, or both: `none`, `default,late=0.1`.
+        files: Files a day, of each producer.
+        producers: Who shares a day's lines, and how wrong their clocks are: `web,app=+20m`; empty: nobody is named.
+
     Raises:
         GeneratorError: A number, a day or a text is out of bounds.
     """  # fmt: skip

@@ -45,6 +45,13 @@ _Lines = list[tuple[str, str, int, float]]  # stock code, description, pieces, p
 def land_sample_online_retail(root: Path, start: date, days: int, rows: int, seed: int) -> list[Landed]:
     """Land made-up retail exports of `rows` lines for each of `days` days, by day; see `generate_online_retail`.
 
+    Args:
+        root: Lakehouse root.
+        start: First day.
+        days: Number of days, 1 or more.
+        rows: Lines a day.
+        seed: The same seed gives the same files.
+
     Raises:
         GeneratorError: `days` is less than 1, or `rows` is out of bounds.
     """

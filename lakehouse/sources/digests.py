@@ -38,29 +38,31 @@ def digests(root: Path, files: Sequence[LandingFile], *, settled_ns: int = SETTL
     """
     found: dict[Path, str] = {}
     for source in sorted({file.source for file in files}):
-        place = root / "cache" / "landing" / f"{source}.json"
-        own = [file for file in files if file.source == source]
-        kept = _kept(place)
-        names = {file.path: file.path.relative_to(root).as_posix() for file in own}
-        known = {}
-        for file in own:
-            *state, digest = kept.get(names[file.path], [""])
-            if state == [*file.stat]:
-                known[file.path] = str(digest)
-        new = [file for file in own if file.path not in known]
-        now = time.time_ns()
-        with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-            read = dict(zip([file.path for file in new], pool.map(_read, new), strict=True))
-        settled: Kept = {
-            names[file.path]: [*file.stat, text]
-            for file in new
-            if (text := read[file.path]) is not None and now - file.ctime_ns > settled_ns
-        }
-        if settled:
-            _keep(place, kept | settled)
-        for file in own:
-            found[file.path] = known.get(file.path) or read.get(file.path) or f"unread {file.stat}"
+        found |= _of_source(root, source, [file for file in files if file.source == source], settled_ns)
     return found
+
+
+def _of_source(root: Path, source: str, files: Sequence[LandingFile], settled_ns: int) -> dict[Path, str]:
+    place = root / "cache" / "landing" / f"{source}.json"
+    kept = _kept(place)
+    names = {file.path: file.path.relative_to(root).as_posix() for file in files}
+    known = {}
+    for file in files:
+        *state, digest = kept.get(names[file.path], [""])
+        if state == [*file.stat]:
+            known[file.path] = str(digest)
+    new = [file for file in files if file.path not in known]
+    now = time.time_ns()  # before they are read: what is written meanwhile is younger than that
+    with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
+        read = dict(zip([file.path for file in new], pool.map(_read, new), strict=True))
+    settled: Kept = {
+        names[file.path]: [*file.stat, text]
+        for file in new
+        if (text := read[file.path]) is not None and now - file.ctime_ns > settled_ns
+    }
+    if settled:
+        _keep(place, kept | settled)
+    return {file.path: known.get(file.path) or read.get(file.path) or f"unread {file.stat}" for file in files}
 
 
 def _read(file: LandingFile) -> str | None:
@@ -70,6 +72,8 @@ def _read(file: LandingFile) -> str | None:
     digest = hashlib.blake2b(digest_size=16)
     try:
         with store.opened(file.path) as stream:
+            # Asked of the open file, before and after reading: what was exchanged or written meanwhile has no digest
+            # here.
             if LandingFile.state_of(store.facts_of(stream)) != file.stat:
                 return None
             for chunk in iter(partial(stream.read, 1 << 20), b""):

@@ -115,6 +115,7 @@ def land(
     wanted = " or ".join(each.pattern for each in landing.names)
     if not store.is_folder(folder):
         raise SourceError(f"{landing.source}: expected a folder of {wanted} files, got {folder}, which is none")
+    # In order of days: killed in the middle, the days that are there are the first ones, and the same command goes on.
     files = sorted((day, path) for day, path, _ in _listed(folder, landing, start, end))
     if not files:
         between = f"from {start or 'any day'} to {end or 'any day'}"
@@ -142,10 +143,18 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def put(source: str, day: date, path: Path, content: bytes) -> Landed:
-    """Put one file in its place in one step, unless the same content is there already."""
+    """Put one file in its place in one step, unless the same content is there already.
+
+    Args:
+        source: Whose file it is.
+        day: Its arrival day.
+        path: Its place in the landing zone.
+        content: All of it.
+    """
     there = store.stat(path)
     if there is not None and there.size == len(content) and store.read(path) == content:
         return Landed(source, day, path, len(content), "unchanged")
+    # In one step and flushed: a reader sees the old file or the new one, also after a power cut.
     store.put(path, content, flush=True)
     # A new day is also an entry in the folder above, and a pattern may have folders of its own.
     zone = next((folder for folder in path.parents if folder.name == source), path.parent)
@@ -173,6 +182,7 @@ def _listed(
     seen: set[Path] = set()
     for names in landing.names:
         for day, path in _matching(folder, names, 0, None, (start or date.min, end or date.max)):
+            # Two patterns may fit one file; the first of them says its day.
             found = store.stat(path) if path not in seen else None
             if found is not None and found.is_file:  # it may have been removed since it was listed
                 seen.add(path)
@@ -212,6 +222,8 @@ def rewrite(file: LandingFile, content: bytes) -> None:
         SourceError: the file has changed since it was listed; it stays as it is.
     """
     found = store.stat(file.path)
+    # As far as can be seen: a writer between this look and the rename is not excluded, and the next call finds its
+    # file.
     if found is None or file.state_of(found) != file.stat:
         raise SourceError(f"{file.path.name} was landed again while a forgotten person was taken out; run it again")
     put(file.source, file.arrival_date, file.path, gzipped(content) if file.path.suffix == ".gz" else content)

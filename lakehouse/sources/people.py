@@ -37,7 +37,13 @@ def canonical_address(text: str) -> str:
 
 
 def person_hmac(kind: str, text: str, key: bytes) -> str:
-    """What is kept of a forgotten person: an HMAC of the id (`user`) or the address (`email`)."""
+    """What is kept of a forgotten person: an HMAC of the id (`user`) or the address (`email`).
+
+    Args:
+        kind: `user` or `email`: an id and an address of the same text have different HMACs.
+        text: the id or address, in any spelling.
+        key: the lakehouse's own.
+    """
     known = canonical_id(text) if kind == "user" else canonical_address(text)
     return hmac.new(key, f"{kind}:{known}".encode(), hashlib.sha256).hexdigest()
 
@@ -186,19 +192,23 @@ class Lines:
         """
         lines = content.split(b"\n")
         header = self._header(lines[0]) if self.landing.format == "csv" else None
-        kept, gone, changed = [], 0, 0
-        for number, line in enumerate(lines):
-            text = line.decode("utf-8", "replace")
-            if (header is not None and number == 0) or not (person.may_be_in(text) or "\\u" in text or "%" in text):
-                kept.append(line)
-                continue
-            bare = text.removesuffix("\r")
-            left = self._csv_line(bare, header, person) if header is not None else self._json_line(bare, person)
+        kept, gone, changed = lines[:1] if header is not None else [], 0, 0
+        for line in lines[len(kept) :]:
+            left = self._line(line, header, person)
             gone += left is None
-            changed += left is not None and left != bare
-            if left is not None:
-                kept.append(line if left == bare else (left + text[len(bare) :]).encode())
+            changed += left is not None and left != line
+            kept += [left] if left is not None else []
         return (b"\n".join(kept), gone, changed) if gone or changed else (content, 0, 0)
+
+    def _line(self, line: bytes, header: Sequence[str] | None, person: Person) -> bytes | None:
+        """A line without the person; the very bytes where they are not in it, None where the whole line goes."""
+        text = line.decode("utf-8", "replace")
+        # A cheap look first: nearly all lines are somebody else's, and to parse each of them takes far longer.
+        if not (person.may_be_in(text) or "\\u" in text or "%" in text):  # the latter may spell them otherwise
+            return line
+        bare = text.removesuffix("\r")
+        left = self._csv_line(bare, header, person) if header is not None else self._json_line(bare, person)
+        return line if left == bare else None if left is None else (left + text[len(bare) :]).encode()
 
     def people(self, content: bytes) -> Iterable[tuple[str, str]]:
         """Every id and address in the content, as (`user` or `email`, canonical text)."""
@@ -229,15 +239,10 @@ class Lines:
             return None
         for name, value in extra.items():
             if person.in_value(value, name) or person.in_text(name, strict=True):
-                # Only this field is written anew: a number of another one keeps its digits.
-                written = json.dumps(name)
-                left = json.dumps(person.out_of_value(value, name), ensure_ascii=False)
-                spelled = re.compile(rf"({re.escape(written)}\s*:\s*)")
-                found = spelled.search(text)
-                if found is None:
+                written = _written_anew(text, name, person.out_of_value(value, name))
+                if written is None:
                     return None
-                _, end = json.JSONDecoder().raw_decode(text, found.end())
-                text = text[: found.end()] + left + text[end:]
+                text = written
         return person.out_of_text(text, strict=True)
 
     def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
@@ -281,3 +286,15 @@ def _cells(line: str) -> list[str]:
         return next(csv.reader([line.removesuffix("\r")]), [])
     except csv.Error:
         return []
+
+
+def _written_anew(text: str, name: str, value: Any) -> str | None:
+    """A JSON object's text with another value for one field: a number of another one keeps its digits.
+
+    None where the field's name is spelled in a way that is not found.
+    """
+    found = re.search(rf"{re.escape(json.dumps(name))}\s*:\s*", text)
+    if found is None:
+        return None
+    _, end = json.JSONDecoder().raw_decode(text, found.end())
+    return text[: found.end()] + json.dumps(value, ensure_ascii=False) + text[end:]

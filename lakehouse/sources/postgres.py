@@ -93,6 +93,7 @@ class Database:
     """
 
     def __init__(self, spark: SparkSession, url: SecretStr, extract: Extract) -> None:
+        # The driver takes user and password as options: in the URL they would stand in plans and messages.
         parts = urlsplit(url.get_secret_value())
         self._spark = spark
         self._extract = extract
@@ -131,6 +132,7 @@ class Database:
             found = self._query(rows_sql(self._extract, reading))
         except Exception as error:
             raise self.failed(error) from error
+        # Times are rendered by the statement and cannot hold an address.
         texts = [name for name in self._extract.columns if name not in self._extract.times]
         return found.withColumns({name: without_address(F.col(name)) for name in texts})
 
@@ -140,6 +142,7 @@ class Database:
         trace = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
         told = f"{error}\n{trace}"
         if self._password:
+            # Before anything is cut out of it: the driver quotes the URL it was given in some of its errors.
             told = told.replace(self._password, "…")
         lines = [line.strip() for line in told.splitlines() if line.strip()]
         said = next((line for line in lines if "PSQLException:" in line), [*lines, type(error).__name__][0])
@@ -157,7 +160,9 @@ class Database:
 
 def moment_sql(extract: Extract) -> str:
     """One row: a `Moment`. The clock is read before the snapshot is taken."""
+    # A restore or a promotion begins a new time line, on which numbers of transactions may come again for others.
     line = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
+    # OFFSET 0 keeps the subquery apart, so that all of the row is told from one snapshot.
     return f"""
     SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS at, s::text AS snapshot,
         pg_snapshot_xmin(s)::text::bigint AS low, pg_snapshot_xmax(s)::text::bigint AS high,
@@ -184,6 +189,7 @@ def rows_sql(extract: Extract, reading: Reading) -> str:
     found = [_select(extract.relation, live, extract.updated_at, reading, tombstone=False)]
     if extract.tombstones is not None:
         gone = _instant(extract.deleted_at)
+        # A tombstone says only who is gone and when: all other columns of the row are null.
         dead = dict.fromkeys(extract.read, "NULL::text")
         dead |= {name: _rendered(extract, name) for name in (*extract.key, *extract.carried)}
         dead |= {extract.updated_at: gone, extract.deleted_at: gone}

@@ -91,41 +91,63 @@ def probe(
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_of_chunk: int) -> Probe:
     if problem := unfit(file):
         return Probe(file, 0, (), problem)
-    lines, first, size, ended, before, signs = 0, b"", 0, True, b"", False
-    opened = gzip.open if file.path.suffix == ".gz" else open
     try:
-        with opened(file.path, "rb") as stream:
-            while chunk := stream.read(size_of_chunk):
-                if b"\n" not in first:
-                    first += chunk
-                lines += chunk.count(b"\n")
-                size += len(chunk)
-                ended = chunk.endswith(b"\n")
-                signs = signs or any(sign in before + chunk for sign in _SIGNS)
-                before = chunk[-_LONGEST_SIGN:]
+        seen = _seen(file.path, size_of_chunk)
     except (EOFError, OSError, zlib.error) as error:
         cut = isinstance(error, EOFError)
         reason = "ends early: its gzip data is cut short" if cut else f"is not readable gzip ({error})"
         return Probe(file, 0, (), f"{file.path.name} {reason}; land the file again")
-    lines += 0 if ended else 1
-    if size > LARGEST_FILE:
-        return Probe(file, 0, (), f"{file.path.name} has {size} bytes uncompressed, at most {LARGEST_FILE}; split it")
-    if lines > MOST_LINES:
-        return Probe(file, 0, (), f"{file.path.name} has {lines} lines, at most {MOST_LINES}; split it")
+    for number, most, what in ((seen.size, LARGEST_FILE, "bytes uncompressed"), (seen.lines, MOST_LINES, "lines")):
+        if number > most:
+            return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
     if landing.format != "csv":
-        return Probe(file, lines, (), None, signs)
-    text = first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
+        return Probe(file, seen.lines, (), None, seen.signs)
+    text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
+    if problem := _wrong_header(header, landing, optional, empty=not seen.size):
+        return Probe(file, 0, header, f"{file.path.name} {problem}")
+    return Probe(file, seen.lines - 1, header, None, seen.signs)
+
+
+@dataclass
+class _Seen:
+    """What one pass over a file's bytes finds: lines, uncompressed bytes, the first line, signs of an address."""
+
+    lines: int = 0
+    size: int = 0
+    first: bytes = b""
+    signs: bool = False
+
+
+def _seen(path: Path, size_of_chunk: int) -> _Seen:
+    """Go once through a file, whatever its size, in chunks: it is never in memory as a whole."""
+    found, ended, before = _Seen(), True, b""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as stream:
+        while chunk := stream.read(size_of_chunk):
+            # The header may be longer than a chunk.
+            if b"\n" not in found.first:
+                found.first += chunk
+            found.lines += chunk.count(b"\n")
+            found.size += len(chunk)
+            ended = chunk.endswith(b"\n")
+            # A sign may lie across two chunks.
+            found.signs = found.signs or any(sign in before + chunk for sign in _SIGNS)
+            before = chunk[-_LONGEST_SIGN:]
+    # A last line without its end of line is a line.
+    found.lines += 0 if ended else 1
+    return found
+
+
+def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[str], *, empty: bool) -> str | None:
     missing = [name for name in landing.columns if name not in header and name not in optional]
     if missing:
-        found = _header_text(header, landing) if size else "nothing, the file is empty"
-        return Probe(
-            file, 0, header, f"{file.path.name} lacks the column(s) {', '.join(missing)}; its header holds {found}"
-        )
+        found = "nothing, the file is empty" if empty else _header_text(header, landing)
+        return f"lacks the column(s) {', '.join(missing)}; its header holds {found}"
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)
-        return Probe(file, 0, header, f"{file.path.name} names a column twice in its header: {found}")
-    return Probe(file, lines - 1, header, None, signs)
+        return f"names a column twice in its header: {found}"
+    return None
 
 
 def _header_text(names: Sequence[str], landing: Landing) -> str:
@@ -163,10 +185,19 @@ def read_lines(
     be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
     break therefore breaks a row. E-mail addresses are replaced in all of them but the landing's `addresses`, in
     `_rescued` and `_raw` the values of its `personal` fields too.
+
+    Args:
+        spark: the engine.
+        probes: one file or more, as `probe` found them.
+        landing: how their lines are read.
+        root: of the lakehouse.
+        run_id: recorded in each row.
+        code_version: recorded in each row.
     """
     frames = (
         [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
     )
+    # Files of one header are read together: each plan has the columns of its own files, in their order.
     readable = [p for p in probes if not p.problem]
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
         paths = [p.file.path for p in readable if (p.header, p.signs) == (header, signs)]

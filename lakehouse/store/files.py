@@ -199,6 +199,7 @@ def put(path: Path, content: bytes | str, *, flush: bool = False, keep_mode: boo
     try:
         with draft.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            # Left out where the content can be made again, as of a cache: a flush takes milliseconds.
             if flush:  # before the rename: a power cut could else leave the new name with nothing in it
                 file.flush()
                 os.fsync(file.fileno())
@@ -243,6 +244,7 @@ def link(old: Path, new: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
+        # Copied under a hidden name first: a half copy must never have the name that a log refers to.
         draft = new.with_name(f".{new.name}")
         shutil.copyfile(old, draft)
         draft.replace(new)

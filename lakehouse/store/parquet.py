@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.store.files import make_folder
+
+Footer: TypeAlias = pq.FileMetaData
+"""Schema, row groups and their statistics."""
 
 
 def opened(path: Path) -> pq.ParquetFile:
@@ -21,7 +25,7 @@ def opened(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path)
 
 
-def footer(path: Path) -> pq.FileMetaData:
+def footer(path: Path) -> Footer:
     """What the end of a file says: schema, row groups and their statistics. Raises as `opened`."""
     return pq.read_metadata(path)
 

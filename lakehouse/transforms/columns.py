@@ -52,6 +52,13 @@ def with_event_date(
 
     Rows with no event time, or one outside `[arrival - days_back, arrival + days_ahead]`, stay with the arrival day,
     where the row rules judge them; a broken clock thus never makes a partition of its own.
+
+    Args:
+        rows: with the columns named below.
+        event_time: text column with the time.
+        arrival: date column with the arrival day.
+        days_back: how many days before its arrival an event may have happened.
+        days_ahead: how many days after its arrival a clock may say it happened.
     """
     # A column of its own is computed once; within one expression it would be parsed three times a row.
     dated = rows.withColumn("_day", day_of(utc_timestamp(F.col(event_time))))

@@ -41,6 +41,7 @@ class CandidateLake(Lake):
 
     def __init__(self, lake: Lake, table: Table) -> None:
         super().__init__(lake.settings, lake.tables, lambda: lake.spark)
+        # Folders beside the table's, which no contract names: to all other code they are not there.
         self._moved = {table.id: f"{table.id}__candidate", table.quarantine_id: f"{table.id}__candidate_quarantine"}
 
     def path(self, name: str) -> Path:

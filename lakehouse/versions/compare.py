@@ -74,11 +74,10 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         sample: most differing rows to show.
     """
     table, live = candidate.table, lake.snapshot(candidate.table.id)
+    # Only the candidate's days: the live table has others, which a swap would leave as they are.
     frames = [_frame(lake, each, table, candidate.days) for each in (live, candidate.main)]
     types = [{f.name: f.dataType for f in frame.schema.fields} for frame in frames]
-    shared = [name for name in types[1] if types[0].get(name) == types[1][name]]
-    retyped = [name for name in types[1] if name in types[0] and name not in shared]
-    names = [name for name in shared if name not in OF_THE_RUN]
+    names = [name for name in types[1] if types[0].get(name) == types[1][name] and name not in OF_THE_RUN]
     key = _key(table, names)
     others = [name for name in names if name not in key]
     numbers = [name for name in names if isinstance(types[1][name], T.NumericType)]
@@ -96,7 +95,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         metrics={n: _metrics(found, n, n in numbers) for n in names},
         added=[n for n in types[1] if n not in types[0]],
         removed=[n for n in types[0] if n not in types[1]],
-        retyped=retyped,
+        retyped=[n for n in types[1] if n in types[0] and types[0][n] != types[1][n]],
         quarantined=_quarantined(lake, candidate),
         sample=[_shown(row["sample"]) for row in found if row["sample"] is not None][:sample],
     )

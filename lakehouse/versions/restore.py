@@ -128,6 +128,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
         HistoryGoneError: the version does not exist, or files it needs were removed by a vacuum.
         UndoRefusedError: the days cannot be put back apart from others.
     """
+    # Everything is looked at before anything is written: what cannot be put back whole is refused here.
     target, side_target = targets(lake, table)
     base, wanted = lake.snapshot(table.id), snapshot_at(target.path, version)
     between = list(entries(target.path, version + 1, base.version, base.partition_by))
@@ -138,15 +139,18 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     main = _restoring(target, base, wanted, between, days)
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
+        # The quarantine goes back to what belonged to that version of the table, which the table's own commit names.
         side_base = lake.snapshot(table.quarantine_id)
         before = quarantine_at(target.path, version, side_target.path)
         then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
         since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
         side = _restoring(side_target, side_base, then, list(since), days)
+    # A vacuum may have taken files of the older version: better to say so now than to commit a table with holes.
     for each in (side, main):
         if each is not None and (gone := gone_files(each.target.path, each.added)):
             raise _gone(each, gone)
     figures = figures_in_log(wanted, table.day_column, main.touched)
+    # By day, for the history: rows that come back are of the code that made them, not of today's.
     codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
     return Restore(table, version, main, side, codes, figures)
 
@@ -174,9 +178,13 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
         "lakehouse.reason": reason,
     }
     name = plan.table.id
+    # New names for files of both before either commit: killed here, second names are left that no log refers to, and a
+    # vacuum removes them.
     side, main = None if plan.side is None else named_again(plan.side), named_again(plan.main)
     belongs = {}
     if side is not None:
+        # The table's entry names the version of its quarantine: a later restore to this one finds what belongs
+        # together.
         belongs[QUARANTINE_VERSION] = str(side.base.version)
         if not side.nothing:
             failpoint(name, "before-quarantine-restore")
@@ -193,6 +201,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
 def _restoring(
     target: Target, base: Snapshot, wanted: Snapshot, between: Sequence[LogEntry], days: Collection[date] | None
 ) -> Exchange:
+    # By first names: a file that was restored before has another path and the same rows.
     have, want = of_days(base.files, days), of_days(wanted.files, days)
     # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
     texts = None if days is None else {day.isoformat() for day in days}
@@ -228,6 +237,8 @@ def named_again(change: Exchange) -> Exchange:
     """
     name, folder, added = table_name(change.target.path), f"staged/{uuid.uuid4().hex}{AGAIN}", []
     for file in change.added:
+        # A second name in a folder of its own: the live one may still have the first, and a log never names a path
+        # twice.
         path = folder + file.first_name  # by which a later restore or swap knows it
         try:
             store.link(Path(change.wanted.uri) / file.path, change.target.path / path)
@@ -293,6 +304,7 @@ def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
     assert base.schema is not None
     assert wanted.schema is not None
     now = {f.name: f.type for f in base.schema.fields}
+    # Columns that came since are null in older files, which is right; one that went or changed its type is not.
     wrong = [f.name for f in wanted.schema.fields if now.get(f.name) != f.type]
     if wrong:
         raise UndoRefusedError(
@@ -305,6 +317,7 @@ def _refuse_torn(table: Table, between: Sequence[LogEntry], days: set[date]) -> 
     """Rows of an upsert table move between days: what one commit replaced together goes back together."""
     for entry in between:
         touched = days_of([*entry.added.values(), *entry.removed.values()])
+        # Days that the commit wrote together with those to restore, and that nobody asked to put back.
         outside = sorted(touched - days)
         if entry.changes_rows and touched & days and outside:
             listed = ", ".join(map(str, outside[:_NAMED])) + (", …" if len(outside) > _NAMED else "")

@@ -161,6 +161,7 @@ def tidy(
     for name in _from(list(all_of), marker):
         if time.monotonic() >= ends:
             return
+        # Before the table, not after it: a table at which a night was killed is the first of the next night.
         store.put(marker, name)
         done = Tidied(name)
 
@@ -168,9 +169,11 @@ def tidy(
             return owners.get(name, name) in busy()
 
         try:
+            # Asked again before each commit: a run that begins meanwhile must not lose its own to tidying.
             if held():
                 done.busy = True
             else:
+                # Merge first, then sum up, then remove: each step leaves the next one less to look at.
                 spare -= _merge(all_of[name], done, ends, replace(limits, bytes=spare), held)
                 _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, limits.entries, done)
                 if not held():
@@ -267,6 +270,8 @@ def clean_up_log(path: Path, before: datetime) -> int:
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
         _delete_if_old(draft)
     keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
+    # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read
+    # whole.
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
         return 0
     numbered = [each for each in store.listed(log) if each.name[:20].isdigit() and int(each.name[:20]) < keep]

@@ -51,7 +51,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 def test_completing_a_command_imports_none() -> None:
     """Without it, each press of the tab key would import every command, and Dagster with them."""
     code = "import sys, atexit, lakehouse.cli; "
-    code += "atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr)); lakehouse.cli.app()"
+    code += "atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr)); lakehouse.cli.app(prog_name='lakehouse')"
     asked = {"_LAKEHOUSE_COMPLETE": "complete_bash", "COMP_WORDS": "lakehouse ba", "COMP_CWORD": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False

@@ -130,15 +130,18 @@ def test_every_make_target_exists() -> None:
     assert {where for target, where in named if target not in targets} == set()
 
 
+OF_SOURCES = {"LAKEHOUSE_ORDERS_URL", "LAKEHOUSE_BILLS_URL"}  # each database's own, as its table names it
+
+
 def test_every_setting_exists() -> None:
     """Without it, a reader could set a variable that nothing reads."""
-    known = {f"LAKEHOUSE_{name.upper()}" for name in Settings.model_fields} | OF_TESTS
+    known = {f"LAKEHOUSE_{name.upper()}" for name in Settings.model_fields} | OF_TESTS | OF_SOURCES
     texts = {page: page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / ".env.example"]}
     assert {
         (n, p.name) for p, text in texts.items() for n in re.findall(r"LAKEHOUSE_[A-Z_]+[A-Z]", text) if n not in known
     } == set()
     listed = set(re.findall(r"^#(LAKEHOUSE_\w+)=", texts[ROOT / ".env.example"], re.MULTILINE))
-    assert listed == known - OF_TESTS, "the errors send people to .env.example"
+    assert listed - OF_SOURCES == known - OF_TESTS - OF_SOURCES, "the errors send people to .env.example"
 
 
 def test_every_path_of_the_project_exists() -> None:
@@ -171,6 +174,18 @@ def test_the_readme_is_read_in_five_minutes_and_shows_two_pictures() -> None:
     text = PAGES[0].read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES
     assert len(re.findall(r"!\[[^\]]+\]\(docs/images/\w[\w-]*\.png\)", text)) == 2
+
+
+def test_the_pictures_of_the_pages_are_those_that_tests_make() -> None:
+    """Without it, `make screenshots` would leave an old picture in the documentation, or a new one that nobody sees."""
+    pages = [PAGES[0], *(ROOT / "docs").rglob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"images/([\w-]+)\.png\)", page.read_text(encoding="utf-8"))}
+    tests = (ROOT / "lakehouse_tests" / "ui").glob("test_*.py")
+    made = [
+        name for test in tests for name in re.findall(r'picture\(\w+, "([\w-]+)"', test.read_text(encoding="utf-8"))
+    ]
+    assert sorted(made) == sorted(shown)
+    assert shown == {path.stem for path in (ROOT / "docs" / "images").glob("*.png")}
 
 
 def test_every_check_is_on_the_page_of_checks() -> None:

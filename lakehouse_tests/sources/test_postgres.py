@@ -180,7 +180,7 @@ def test_any_source_has_a_setting_of_its_own(tmp_path: Path, monkeypatch: pytest
     assert told == {"orders": address("variable"), "bills": address("bills"), "till": address("till")}
     assert found.source_url("stock") is None
     assert found.source_url("report") is None
-    assert "secret" not in repr(found)
+    assert "u:secret" not in repr(found)
 
 
 @pytest.mark.parametrize(

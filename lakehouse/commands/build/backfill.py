@@ -177,12 +177,9 @@ def backfill(  # noqa: PLR0913 - a command's options
     settings, names = get_settings(), select_tables(selection)
     if slices > 1:
         _say_slices(names, slices)
-    if failed_only + stale + older_code > 1 or (force and (stale or older_code)):
-        raise UsageError("--failed-only, --stale and --older-code each choose the days; give one of them, no --force.")
-    if no_wait and not daemon:
-        raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
     asked = Asked(force=force, backfill=True, slices=slices)
     way = _Way(asked, days_per_run, at_once, dry_run, daemon, not no_wait, as_json, verbose)
+    _check_choice(way, failed_only=failed_only, stale=stale, older_code=older_code)
     _check_cuts(way, stale=stale or older_code)
     if stale or older_code:
         within = (first or settings.first_day, last or last_partition())
@@ -194,6 +191,14 @@ def backfill(  # noqa: PLR0913 - a command's options
         first, last = check_days(settings, first, last)
         wanted = {name: set(Piece((), first, last).days) for name in names}
     _build_days(settings, names, wanted, way)
+
+
+def _check_choice(way: _Way, *, failed_only: bool, stale: bool, older_code: bool) -> None:
+    """Refuse two ways to choose days at once, and to wait for nobody."""
+    if failed_only + stale + older_code > 1 or (way.asked.force and (stale or older_code)):
+        raise UsageError("--failed-only, --stale and --older-code each choose the days; give one of them, no --force.")
+    if not way.wait and not way.daemon:
+        raise UsageError("--no-wait is for --daemon: without it, this process builds the days.")
 
 
 def _say_slices(names: Sequence[str], slices: int) -> None:

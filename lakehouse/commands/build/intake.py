@@ -47,14 +47,7 @@ def intake(
 
     Exit code 1: a check failed, such as transactions that take longer than the table's lag.
     """
-    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
-    if wrong := [each.id for each in chosen if not each.extract]:
-        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
-    if not chosen:
-        names = sorted({f"LAKEHOUSE_{each.extract.source.upper()}_URL" for each in declared().values() if each.extract})
-        why = f"none of their addresses is set ({', '.join(names)})" if names else "no table file has an Extract"
-        raise UsageError(f"No table is taken from a database: {why}.")
-    settings = get_settings()
+    chosen, settings = _chosen(names), get_settings()
     found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
@@ -69,6 +62,18 @@ def intake(
             _show(each, result, built)
     if any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
         raise typer.Exit(CHECKS_FAILED)
+
+
+def _chosen(names: list[str] | None) -> list[Table]:
+    """The tables that are meant, each of which is taken from a database."""
+    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
+    if wrong := [each.id for each in chosen if not each.extract]:
+        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
+    if not chosen:
+        unset = sorted({f"LAKEHOUSE_{each.extract.source.upper()}_URL" for each in declared().values() if each.extract})
+        why = f"none of their addresses is set ({', '.join(unset)})" if unset else "no table file has an Extract"
+        raise UsageError(f"No table is taken from a database: {why}.")
+    return chosen
 
 
 def _followers(lake: Lake, source: Table, run_id: str) -> dict[str, list[date]]:

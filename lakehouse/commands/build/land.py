@@ -6,20 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lakehouse.catalog import get_landing
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, print_json, say
+from lakehouse.contracts import Landing
 from lakehouse.errors import SourceError, UsageError
 from lakehouse.runs.selection import fit_days
 from lakehouse.settings import get_settings
+from lakehouse.sources import landing as zone
+from lakehouse.sources.landing import Landed
+from lakehouse.sources.samples import land_sample
 from lakehouse.texts import counted, program
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Landing
-    from lakehouse.sources.landing import Landed
 
 FIRST_GENERATED_DAY = date(2011, 3, 1)
 SAMPLE = "Without a folder: made-up files, of a source that has a sample"
@@ -78,8 +79,6 @@ def land(  # noqa: PLR0913 - one option each
 
     How its files are called, the source's table says; other files are passed over.
     """
-    from lakehouse.catalog import get_landing
-
     landing = get_landing(source)
     numbers = {"days": days, "rows": rows, "seed": seed}
     texts = {"faults": faults, "files": files, "producers": producers}
@@ -95,8 +94,6 @@ def land(  # noqa: PLR0913 - one option each
 
 
 def _copied(landing: Landing, folder: Path, first: date | None, last: date | None) -> list[Landed]:
-    from lakehouse.sources import landing as zone
-
     try:
         return zone.land(folder, get_settings().root, landing, first, last)
     except SourceError as error:
@@ -110,8 +107,6 @@ def _made_up(
     numbers: Mapping[str, int | None],
     options: Mapping[str, str],
 ) -> list[Landed]:
-    from lakehouse.sources.samples import land_sample
-
     if landing.sample is None:
         names = " or ".join(each.pattern for each in landing.names)
         raise UsageError(f"Which files? Give the folder of {landing.source}'s files, called {names}.")

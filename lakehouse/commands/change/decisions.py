@@ -33,6 +33,7 @@ from lakehouse.records.failures import failures
 from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, LedgerEntry, entries
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
+from lakehouse.runs.running import run_pieces, run_stale
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
@@ -100,8 +101,6 @@ def replay(
         _say_stale_inputs(lake, contract)
 
     def execute(days: Collection[date]) -> Sequence[str] | None:
-        from lakehouse.runs.running import run_pieces, run_stale
-
         if days:
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
             whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
@@ -138,23 +137,24 @@ def discard(
     settings, contract = get_settings(), chosen_table(name)
     wanted = wanted_rows(contract, rule, day, code)
     now = datetime.now(UTC)
+    entry: LedgerEntry | None
     if dry_run:
         rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
-        entry: LedgerEntry | None = LedgerEntry(
-            contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason
-        )
+        entry = LedgerEntry(contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason)
     else:
         if not reason.strip():
             raise UsageError("A discard needs a reason that others will understand later: --reason '…'")
-        entry = discard_rows(
-            settings.root, contract, wanted, who=operator(), at=now, reason=" ".join(reason.split()), undo=undo
-        )
+        why = " ".join(reason.split())
+        entry = discard_rows(settings.root, contract, wanted, who=operator(), at=now, reason=why, undo=undo)
     if as_json:
         print_json({"rows": 0} if entry is None else _as_json(entry))
-        return
-    if entry is None or not entry.rows:
+    elif entry is None or not entry.rows:
         say(f"Nothing to do: no such row {'was discarded' if undo else 'is in quarantine'}.")
-        return
+    else:
+        _say_discarded(contract, entry, undo=undo, dry_run=dry_run)
+
+
+def _say_discarded(contract: Table, entry: LedgerEntry, *, undo: bool, dry_run: bool) -> None:
     what = "count again" if undo else "discarded"
     days = counted(len(entry.chosen), "day")
     if dry_run:
@@ -171,11 +171,7 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show who replayed or discarded which quarantined rows, when, why, and what came of it."""
-    settings = get_settings()
-    names = [chosen_table(name).id] if name else list(tables())
-    found = sorted((each for one in names for each in entries(settings.root, one)), key=lambda each: each.at)
-    ended = {each.id for each in found if each.action == REPLAYED}
-    found = [each for each in found if each.action != REPLAY or each.id not in ended]
+    found = _decisions([chosen_table(name).id] if name else list(tables()))
     if as_json:
         print_json([_as_json(each) for each in found])
         return
@@ -189,6 +185,14 @@ def ledger(
     ]  # fmt: skip
     columns = ("when", "who", "what", "table", "filter", "days", "rows", "why, or what came of it")
     console().print(table(columns, cells, right=("days", "rows")))
+
+
+def _decisions(names: Collection[str]) -> list[LedgerEntry]:
+    """The ledger's entries, the oldest first: of a replay that has ended only its end."""
+    root = get_settings().root
+    found = sorted((each for name in names for each in entries(root, name)), key=lambda each: each.at)
+    ended = {each.id for each in found if each.action == REPLAYED}
+    return [each for each in found if each.action != REPLAY or each.id not in ended]
 
 
 def _no_engine() -> NoReturn:
@@ -218,6 +222,16 @@ def _tell(
             }
         )
         return
+    _say_plan(plan, dry_run=dry_run)
+    for entry in ended:
+        still = f" by rule: {_counts(entry.still)}" if entry.still else ""
+        say(f"Of {counted(entry.rows, 'row')} replayed: {_counts(entry.outcome)}.{still} (entry {entry.id})")
+    if not ended and not dry_run and not plan.nothing_to_do:
+        say("The replay did not come to its end; the same command goes on with it.")
+
+
+def _say_plan(plan: ReplayPlan, *, dry_run: bool) -> None:
+    """What would be done, or why there is nothing to do."""
     days = len({each.day for each in plan.chosen})
     held = f"{counted(len(plan.chosen), 'row')} on {counted(days, 'day')}"
     if dry_run:
@@ -231,11 +245,6 @@ def _tell(
     elif plan.nothing_to_do:
         _say_left_alone(plan)
         say(f"Nothing to replay: {held} would break the same rules again. Mend the source or the contract first.")
-    for entry in ended:
-        still = f" by rule: {_counts(entry.still)}" if entry.still else ""
-        say(f"Of {counted(entry.rows, 'row')} replayed: {_counts(entry.outcome)}.{still} (entry {entry.id})")
-    if not ended and not dry_run and not plan.nothing_to_do:
-        say("The replay did not come to its end; the same command goes on with it.")
 
 
 def _say_left_alone(plan: ReplayPlan) -> None:

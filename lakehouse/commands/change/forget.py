@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from dagster import DagsterRunStatus, RunsFilter
 
+from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, print_json, say
 from lakehouse.commands.progress import Terminal
+from lakehouse.contracts import Table
 from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.privacy.forget import Built, BusyError, Days, NobodyError, Runs, held, subject
+from lakehouse.privacy.forget import forget as forget_person
+from lakehouse.privacy.landed import clean_landing
 from lakehouse.runs.running import close_abandoned, run_stale
 from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.people import Person
 from lakehouse.texts import counted
-
-if TYPE_CHECKING:
-    from lakehouse.contracts import Table
-    from lakehouse.privacy.forget import Built, Days, Runs
-    from lakehouse.sources.people import Person
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,10 +50,6 @@ def forget(
     Days that held the person are built again; everybody else's rows come out the same. Files that are landed later are
     read without the person. May be killed and run again at any time. Older versions of the changed days are gone.
     """
-    from lakehouse.catalog import tables
-    from lakehouse.privacy.forget import NobodyError, subject
-    from lakehouse.privacy.forget import forget as forget_person
-
     settings, contracts = get_settings(), tables()
     try:
         who = subject(settings, contracts, user, emails or ())
@@ -78,9 +77,6 @@ def forget(
 
 def _rehearse(settings: Settings, contracts: Mapping[str, Table], person: Person, *, as_json: bool) -> None:
     """Say what would go."""
-    from lakehouse.privacy.erase import clean_landing
-    from lakehouse.privacy.forget import held
-
     landed = clean_landing(settings.root, contracts, person, dry_run=True)
     rows = held(settings, contracts, person)
     found = [{"table": name, "rows": sum(days.values()), "days": len(days)} for name, days in rows.items()]
@@ -96,7 +92,6 @@ def _rehearse(settings: Settings, contracts: Mapping[str, Table], person: Person
 
 def _runs(settings: Settings, contracts: Mapping[str, Table], *, verbose: bool) -> Runs:
     """How an erasure builds days and refuses runs."""
-    from lakehouse.privacy.forget import Built, Runs
 
     def build(days: Days) -> Built:
         report = run_stale(settings, list(contracts), only=days, listener=Terminal(settings, verbose=verbose))
@@ -111,11 +106,6 @@ def _runs(settings: Settings, contracts: Mapping[str, Table], *, verbose: bool) 
 
 def _refuse_runs(settings: Settings) -> None:
     """A run that has read a day before could publish the person again, and its staged files would be removed."""
-    from dagster import DagsterRunStatus, RunsFilter
-
-    from lakehouse.orchestration.instance import opened_instance
-    from lakehouse.privacy.forget import BusyError
-
     on = [
         DagsterRunStatus.QUEUED,
         DagsterRunStatus.NOT_STARTED,

@@ -70,6 +70,13 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
             say(f"{name}: no row waits for being late.")
 
 
+def _with_lateness(name: str) -> Table:
+    contract = get_table(name)
+    if contract.allowed_lateness is None or contract.landing:
+        raise UsageError(f"{contract.id} allows any lateness: its contract sets no allowed_lateness.")
+    return contract
+
+
 def apply(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Whose late rows to take in.")],
     first: FromDay = None,
@@ -80,9 +87,7 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
-    settings, contract = get_settings(), get_table(name)
-    if contract.allowed_lateness is None or contract.landing:
-        raise UsageError(f"{contract.id} allows any lateness: its contract sets no allowed_lateness.")
+    settings, contract = get_settings(), _with_lateness(name)
     if not reason.strip():
         raise UsageError("A reason is needed: reported numbers will change.")
     lake = lake_without_engine(settings)

@@ -66,6 +66,14 @@ def history(
     if as_json:
         print_json(said)
         return
+    _print_versions(said)
+    oldest = min((e["version"] for e in said if e["readable"]), default=None)
+    if oldest is not None:
+        say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
+
+
+def _print_versions(said: Sequence[Mapping[str, Any]]) -> None:
+    """A table of versions, and below it who restored or swapped, and why."""
     columns = ("version", "time", "operation", "run", "code", "days", "rows before", "rows", "readable")
     rows = [
         (
@@ -81,9 +89,6 @@ def history(
             why = f": {e['reason']}" if e["reason"] else ""
             what = f" to version {e['restored_version']}" if e["restored_version"] is not None else ""
             say(f"Version {e['version']}: {e['operation']}{what} by {e['by']}{why}")
-    oldest = min((e["version"] for e in said if e["readable"]), default=None)
-    if oldest is not None:
-        say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
 
 
 def _as_json(version: TableVersion) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from datetime import timedelta
+from collections import Counter
+from datetime import date, timedelta
 from typing import Any
 
 import typer
@@ -35,15 +36,11 @@ def clocks(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False
     lake = lake_without_engine(get_settings())
     found: list[dict[str, Any]] = []
     for contract in lake.tables.values():
-        if contract.clock is None:
-            continue
-        days = producer_days(lake, contract)
-        until = last or max((each.day for each in days), default=None)
-        since = first or (until - timedelta(days=NEWEST - 1) if until else None)
-        kept = [each for each in days if since and until and since <= each.day <= until]
-        for producer in dict.fromkeys(sorted(each.producer for each in kept)):
-            one = [each for each in kept if each.producer == producer]
-            found.append({"table": contract.id, "producer": producer, **_together(contract.clock, one)})
+        if contract.clock is not None:
+            kept = _within(producer_days(lake, contract), first, last)
+            for producer in sorted({each.producer for each in kept}):
+                one = [each for each in kept if each.producer == producer]
+                found.append({"table": contract.id, "producer": producer, **_together(contract.clock, one)})
     if as_json:
         print_json(found)
     elif not found:
@@ -53,13 +50,21 @@ def clocks(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False
     raise typer.Exit(CHECKS_FAILED if any(each["wrong_days"] for each in found) else 0)
 
 
+def _within(days: list[ProducerDay], first: date | None, last: date | None) -> list[ProducerDay]:
+    """The days asked for: by default the newest of those with figures."""
+    until = last or max((each.day for each in days), default=None)
+    if until is None:
+        return []
+    since = first or until - timedelta(days=NEWEST - 1)
+    return [each for each in days if since <= each.day <= until]
+
+
 def _together(clock: Clock, days: list[ProducerDay]) -> dict[str, Any]:
     """A producer over some days. Seconds ahead: the median of the days' medians, and the most of any day."""
     ahead = [each for each in days if each["ahead"]]
-    impossible: dict[str, int] = {}
+    impossible = Counter[str]()
     for each in days:
-        for kind, rows in each.wrong.items():
-            impossible[kind] = impossible.get(kind, 0) + rows
+        impossible.update(each.wrong)
     accused = {each.day: text for each in days if (text := each.accused(clock))}
     return {
         "days": len(days),
@@ -67,7 +72,7 @@ def _together(clock: Clock, days: list[ProducerDay]) -> dict[str, Any]:
         "rows_ahead": sum(each["ahead"] for each in ahead),
         "seconds_ahead": statistics.median_low([each["ahead_p50"] for each in ahead]) if ahead else None,
         "most_seconds_ahead": max((each["ahead_most"] for each in ahead), default=None),
-        "impossible": impossible,
+        "impossible": dict(impossible),
         "rows_late": sum(each["late"] for each in days),
         "days_late": {name: max(each[f"late_{name}"] for each in days) for name in ("p50", "p95", "most")},
         "wrong_days": list(accused),

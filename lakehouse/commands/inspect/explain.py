@@ -99,22 +99,30 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
     # What is personal is not repeated: errors end up in logs.
     asked = " ".join(f"{c}=…" if c in contract.pii else each for c, each in zip(wanted, filters, strict=False))
     if not found:
-        hint = ""
-        if contract.rules and not quarantined:
-            side = table_path(settings.root, contract.quarantine_id)
-            if set(wanted) <= set(column_names(side)) and matching_rows(side, wanted, [day] if day else None, 1):
-                hint = f" It is in quarantine: {program()} explain-row {contract.quarantine_id} {asked}"
-            elif day and set(contract.key) <= set(wanted):
-                hint = _first_of_its_key(contract, settings, wanted)
+        hint = _elsewhere(settings, contract, wanted, asked) if contract.rules and not quarantined else ""
         raise UsageError(f"{name} has no row with {asked}.{hint}")
     if len(found) > 1:
-        naming = dict.fromkeys([*contract.key, *contract.partition_by, "_source_file", "_source_row"])
-        shown = [c for c in naming if c in columns and c not in contract.pii]
-        console().print(table(shown, [[row[c] for c in shown] for row in found[:MOST_MATCHES]]))
         number = f"more than {MOST_MATCHES}" if len(found) > MOST_MATCHES else str(len(found))
-        more = [c for c in naming if c in columns and c not in wanted]
+        more = [c for c in _print_matches(contract, found) if c not in wanted]
         raise UsageError(f"{number} rows of {name} have {asked}. Which one? Add columns of these: {', '.join(more)}.")
     return found[0]
+
+
+def _print_matches(contract: Table, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Show what tells rows apart; returns those columns, personal ones included, whose values are not shown."""
+    naming = [c for c in (*contract.key, *contract.partition_by, "_source_file", "_source_row") if c in found[0]]
+    shown = [c for c in dict.fromkeys(naming) if c not in contract.pii]
+    console().print(table(shown, [[row[c] for c in shown] for row in found[:MOST_MATCHES]]))
+    return list(dict.fromkeys(naming))
+
+
+def _elsewhere(settings: Settings, contract: Table, wanted: Mapping[str, Any], asked: str) -> str:
+    """Where a row is that is not published: in quarantine, or on the day of its key's first row; empty if nowhere."""
+    day = wanted.get(contract.day_column)
+    side = table_path(settings.root, contract.quarantine_id)
+    if set(wanted) <= set(column_names(side)) and matching_rows(side, wanted, [day] if day else None, 1):
+        return f" It is in quarantine: {program()} explain-row {contract.quarantine_id} {asked}"
+    return _first_of_its_key(contract, settings, wanted) if day and set(contract.key) <= set(wanted) else ""
 
 
 def _first_of_its_key(contract: Table, settings: Settings, wanted: Mapping[str, Any]) -> str:
@@ -216,29 +224,9 @@ def _commit(record: DayRecord, contract: Table) -> dict[str, Any]:
 
 
 def _tree(step: Step, above: Step | None, limit: int) -> Tree:
-    if above is None:
-        made = Tree(Text(step.name, style="bold"), guide_style="dim")
-        made.add(Text(_cells(shown(step, step.rows[0]))))
-        broken = step.rows[0].get("_failed_rules") or ()
-        for rule in (each for each in step.table.rules if each.name in broken):
-            made.add(Text(f"in quarantine since it breaks {rule.name}: {rule.describes}", style="red"))
-    else:
-        made = Tree(
-            Text(f"from {counted(len(step.rows), 'row')} of {step.name} at version {step.version}", style="bold")
-        )
-        columns = _told(step, above)
-        for number, row in enumerate(step.rows[:limit]):
-            at = f"{step.places[number]}  " if step.table.landing is not None else ""
-            origin = f"  ← {step.places[number]}" if step.places and not at else ""
-            made.add(Text(at + _cells({c: row[c] for c in columns}) + origin))
-        if len(step.rows) > limit:
-            made.add(Text(f"… {len(step.rows) - limit:,} more", style="dim"))
+    made = _of_the_row(step) if above is None else _of_its_inputs(step, above, limit)
     for record in _distinct(step):
-        days = [day for day, each in step.commits.items() if each.version == record.version]
-        code = record.code_version + ("" if record.code_version == step.table.code_version else ", older than today's")
-        verb = "published" if record.operation == "publish" else f"published by {record.operation}"
-        where = f"version {record.version} at {iso(record.at.replace(microsecond=0))} by run {record.run_id[:8]}"
-        made.add(Text(f"{verb} as {where}, code {code}: {days_text(days)}", style="cyan"))
+        made.add(Text(_commit_text(step, record), style="cyan"))
     if step.repeats:
         places = ", ".join(step.repeats[:limit]) + (", …" if len(step.repeats) > limit else "")
         made.add(Text(f"{counted(len(step.repeats), 'repeat')} left out: {places}"))
@@ -248,6 +236,37 @@ def _tree(step: Step, above: Step | None, limit: int) -> Tree:
     for each in step.inputs:
         made.children.append(_tree(each, step, limit))
     return made
+
+
+def _of_the_row(step: Step) -> Tree:
+    """The row that is explained, and why it is in quarantine if it is."""
+    made = Tree(Text(step.name, style="bold"), guide_style="dim")
+    made.add(Text(_cells(shown(step, step.rows[0]))))
+    broken = step.rows[0].get("_failed_rules") or ()
+    for rule in (each for each in step.table.rules if each.name in broken):
+        made.add(Text(f"in quarantine since it breaks {rule.name}: {rule.describes}", style="red"))
+    return made
+
+
+def _of_its_inputs(step: Step, above: Step, limit: int) -> Tree:
+    """The rows of an input that the row above was made from, the first of them with the file and line of each."""
+    made = Tree(Text(f"from {counted(len(step.rows), 'row')} of {step.name} at version {step.version}", style="bold"))
+    columns = _told(step, above)
+    for number, row in enumerate(step.rows[:limit]):
+        at = f"{step.places[number]}  " if step.table.landing is not None else ""
+        origin = f"  ← {step.places[number]}" if step.places and not at else ""
+        made.add(Text(at + _cells({c: row[c] for c in columns}) + origin))
+    if len(step.rows) > limit:
+        made.add(Text(f"… {len(step.rows) - limit:,} more", style="dim"))
+    return made
+
+
+def _commit_text(step: Step, record: DayRecord) -> str:
+    days = [day for day, each in step.commits.items() if each.version == record.version]
+    code = record.code_version + ("" if record.code_version == step.table.code_version else ", older than today's")
+    verb = "published" if record.operation == "publish" else f"published by {record.operation}"
+    where = f"version {record.version} at {iso(record.at.replace(microsecond=0))} by run {record.run_id[:8]}"
+    return f"{verb} as {where}, code {code}: {days_text(days)}"
 
 
 def _verdict(step: Step, limit: int) -> Text:

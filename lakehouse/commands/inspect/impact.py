@@ -76,20 +76,24 @@ def impact(
     )
 
 
+def _of_table(contract: Table, part: str) -> tuple[set[Source], bool]:
+    """What a column or rule of a table stands for."""
+    if part in contract.columns:
+        return {(contract.id, part)}, False
+    rules = [each.name for each in contract.rules]
+    if part in rules:
+        return {(contract.id, column) for column in contract.columns}, True
+    hint = near(part, [*contract.columns, *rules])
+    raise UsageError(f"{contract.id} has no column or rule {part!r}.{hint} Columns: {', '.join(contract.columns)}.")
+
+
 def _asked(name: str, known: Mapping[str, Table]) -> tuple[set[Source], bool]:
     """The columns that a name stands for, and whether it stands for whole rows."""
     owner, _, last = name.rpartition(".")
     if name in known:
         return {(name, column) for column in known[name].columns}, True
     if owner in known:
-        contract = known[owner]
-        if last in contract.columns:
-            return {(owner, last)}, False
-        rules = [each.name for each in contract.rules]
-        if last in rules:
-            return {(owner, column) for column in contract.columns}, True
-        hint = near(last, [*contract.columns, *rules])
-        raise UsageError(f"{owner} has no column or rule {last!r}.{hint} Columns: {', '.join(contract.columns)}.")
+        return _of_table(known[owner], last)
     landed = {f"landing.{t.landing.source}": t.landing.columns for t in known.values() if t.landing is not None}
     if name in landed:
         return {(name, column) for column in landed[name]}, False

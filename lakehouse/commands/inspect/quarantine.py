@@ -71,21 +71,7 @@ def list_(
         wanted = wanted_rows(each if name else None, rule, day, code)
         rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
         total += len(rows)
-        groups: dict[tuple[date, str, str], list[QuarantinedRow]] = {}
-        for row in rows:
-            for broken in row.rules:
-                groups.setdefault((row.day, broken, row.code_version), []).append(row)
-        found += [
-            {
-                "table": each.id,
-                "day": on,
-                "rule": broken,
-                "rows": len(group),
-                "first_failed": min(row.first for row in group),
-                "code_version": judged_by,
-            }
-            for (on, broken, judged_by), group in sorted(groups.items())
-        ]
+        found += _groups(each, rows)
     if as_json:
         print_json(found)
         return
@@ -103,6 +89,25 @@ def list_(
         say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
         return
     say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
+
+
+def _groups(contract: Table, rows: Sequence[QuarantinedRow]) -> list[dict[str, Any]]:
+    """Rows counted by day, broken rule and the code that judged them; a row that broke two rules is in two groups."""
+    groups: dict[tuple[date, str, str], list[QuarantinedRow]] = {}
+    for row in rows:
+        for broken in row.rules:
+            groups.setdefault((row.day, broken, row.code_version), []).append(row)
+    return [
+        {
+            "table": contract.id,
+            "day": day,
+            "rule": broken,
+            "rows": len(group),
+            "first_failed": min(row.first for row in group),
+            "code_version": judged_by,
+        }
+        for (day, broken, judged_by), group in sorted(groups.items())
+    ]
 
 
 def show(
@@ -130,14 +135,7 @@ def show(
     if not rows:
         say(f"No such row is in the quarantine of {contract.id}.")
         return
-    # A column without any value says nothing, unless that is what is wrong with it.
-    columns = [c for c in rows[0] if any(row[c] is not None or c in str(row["_failed_rules"]) for row in rows)]
-    out = console()
-    if out.is_terminal and len(columns) > MOST_COLUMNS:
-        for row in rows:
-            out.print(table(("", ""), [(c, row[c]) for c in columns if row[c] is not None]), end="\n\n")
-    else:
-        out.print(table(columns, [[row[c] for c in columns] for row in rows]))
+    _print_rows(rows)
     broken = {name for row in rows for name in row["_failed_rules"].split(", ")}
     for each in contract.rules:
         if each.name in broken:
@@ -146,8 +144,25 @@ def show(
     say(f"{counted(len(rows), 'row')} of {total:,} in {contract.quarantine_id}. Personal data is never shown.")
 
 
+def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    # A column without any value says nothing, unless that is what is wrong with it.
+    columns = [c for c in rows[0] if any(row[c] is not None or c in str(row["_failed_rules"]) for row in rows)]
+    out = console()
+    if out.is_terminal and len(columns) > MOST_COLUMNS:
+        for row in rows:
+            out.print(table(("", ""), [(c, row[c]) for c in columns if row[c] is not None]), end="\n\n")
+    else:
+        out.print(table(columns, [[row[c] for c in columns] for row in rows]))
+
+
 def depth(settings: Settings, contract: Table, days: Sequence[date] | None = None) -> Counter[tuple[date, str]]:
-    """Rows in a table's quarantine by day and broken rule, without discarded ones; reads no row."""
+    """Rows in a table's quarantine by day and broken rule, without discarded ones; reads no row.
+
+    Args:
+        settings: where the lakehouse is.
+        contract: the table's.
+        days: only these; None: all.
+    """
     found = [each for each in failures(settings.root, contract, days) if not each.discarded]
     return Counter((each.day, rule) for each in found for rule in each.rules)
 

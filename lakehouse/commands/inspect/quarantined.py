@@ -45,6 +45,12 @@ def wanted_rows(contract: Table | None, rule: str | None, day: date | None, code
 
     A rule that the contract had once may still have rows in quarantine, so it is accepted where there are such rows.
 
+    Args:
+        contract: of the one table that is meant; None: all tables.
+        rule: only rows that break it; None: any.
+        day: only rows of this daily partition; None: any.
+        code: only rows that code of this version judged last; None: any.
+
     Raises:
         UsageError: for a rule that no such table has.
     """

@@ -40,39 +40,42 @@ def add_to(app: typer.Typer) -> None:
 
 def check(*, as_json: AsJson = False) -> None:
     """Compare every contract with its locked versions; ends with 1 where one does not follow from them."""
-    held = read_lock()
-    wrong = {each.id: problems(each, held.get(each.id, ())) for each in declared().values()}
-    for text in unlocked(declared().values(), held):
-        name = text.partition(":")[0]
-        if not wrong.get(name):  # what is incompatible cannot be locked
-            wrong[name] = [text]
-    for each in declared().values():
-        if not wrong[each.id] and each.extract is None and not each.derived_now:
-            told = "was derived from other code" if each.derived else "is not derived yet"
-            wrong[each.id] = [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
-    found = [
-        {
-            "table": name,
-            "version": declared()[name].schema_version if name in declared() else None,
-            "locked": held[name][-1].number if held.get(name) else None,
-            "compatibility": declared()[name].compatibility if name in declared() else None,
-            "problems": texts,
-        }
-        for name, texts in wrong.items()
-    ]
-    failed = sum(bool(texts) for texts in wrong.values())
+    found = _compared()
+    told = [text for each in found for text in each["problems"]]
     if as_json:
         print_json(found)
     else:
         columns = ("table", "version", "locked", "compatibility")
         rows = [[*[each[c] for c in columns], "no" if each["problems"] else "yes"] for each in found]
         console().print(table((*columns, "as locked"), rows, right=("version", "locked")))
-        for text in (text for texts in wrong.values() for text in texts):
+        for text in told or [f"{counted(len(found), 'contract')} as locked."]:
             say(text)
-        if not failed:
-            say(f"{counted(len(found), 'contract')} as locked.")
-    if failed:
+    if told:
         raise typer.Exit(CHECKS_FAILED)
+
+
+def _compared() -> list[dict[str, Any]]:
+    """Each contract beside its locked versions, and locked tables that are no more."""
+    held, known = read_lock(), declared()
+    wrong = {each.id: problems(each, held.get(each.id, ())) for each in known.values()}
+    for text in unlocked(known.values(), held):
+        name = text.partition(":")[0]
+        if not wrong.get(name):  # what is incompatible cannot be locked
+            wrong[name] = [text]
+    for each in known.values():
+        if not wrong[each.id] and each.extract is None and not each.derived_now:
+            told = "was derived from other code" if each.derived else "is not derived yet"
+            wrong[each.id] = [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
+    return [
+        {
+            "table": name,
+            "version": known[name].schema_version if name in known else None,
+            "locked": held[name][-1].number if held.get(name) else None,
+            "compatibility": known[name].compatibility if name in known else None,
+            "problems": texts,
+        }
+        for name, texts in wrong.items()
+    ]
 
 
 def lock() -> None:

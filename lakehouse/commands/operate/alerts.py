@@ -16,7 +16,7 @@ from lakehouse.errors import BROKEN
 from lakehouse.orchestration.alerts.compared import failure_of, key_of
 from lakehouse.orchestration.alerts.message import TEST, WARN, Message
 from lakehouse.orchestration.alerts.sensor import store_path
-from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, SinkError, sinks_of
+from lakehouse.orchestration.alerts.sinks import LOG, WEBHOOK, Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted
@@ -55,30 +55,29 @@ def list_(
         _print(rows)
 
 
+def _tried(sink: Sink, owner: str) -> str:
+    try:
+        sink.send(_test_message(owner))
+    except SinkError as error:
+        return str(error)
+    return "sent"
+
+
 def try_sinks(*, as_json: AsJson = False) -> None:
     """Send a test message through every configured sink; ends with 3 where one does not take it."""
     settings = get_settings()
     sinks = sinks_of(settings)
     owners = {each.owner for each in tables().values()}
-    tries = [(LOG, LOG, "")]
-    if settings.alert_webhook:
-        tries.append((WEBHOOK, WEBHOOK, ""))
+    tries = [(LOG, LOG, ""), *([(WEBHOOK, WEBHOOK, "")] if settings.alert_webhook else [])]
     tries += [(WEBHOOK, f"{WEBHOOK}:{owner}", owner) for owner in sorted(settings.alert_routes)]
     rows: list[dict[str, Any]] = []
     for sink, target, owner in tries:
-        try:
-            sinks[sink].send(_test_message(owner))
-            result = "sent"
-        except SinkError as error:
-            result = str(error)
         note = "" if not owner or owner in owners else "no table has this owner"
-        rows.append({"sink": target, "result": result, "note": note})
+        rows.append({"sink": target, "result": _tried(sinks[sink], owner), "note": note})
     if as_json:
         print_json(rows)
     else:
-        console().print(
-            table(("sink", "result", "note"), [[row[c] for c in ("sink", "result", "note")] for row in rows])
-        )
+        console().print(table(("sink", "result", "note"), [list(row.values()) for row in rows]))
         if not settings.alert_webhook:
             unrouted = sorted(owners - set(settings.alert_routes))
             say(f"Only logged, for want of LAKEHOUSE_ALERT_WEBHOOK: alerts of {', '.join(unrouted) or 'runs'}.")

@@ -82,29 +82,42 @@ def read_batch(
         limit: most events of one kind that are read.
         settles_in: seconds after which the events of a step are all in the log.
     """
-    records: list[EventLogRecord] = []
-    horizon: int | None = None
-    for kind in READ:
-        wanted = EventRecordsFilter(kind, after_cursor=after)
-        found = instance.event_log_storage.get_event_records(wanted, limit=limit, ascending=True)
-        records += found
-        if len(found) == limit:
-            horizon = min(horizon or found[-1].storage_id, found[-1].storage_id)
-    records = sorted((r for r in records if not horizon or r.storage_id <= horizon), key=lambda r: r.storage_id)
-    groups: dict[tuple[str, str], list[EventLogRecord]] = {}
-    for record in records:
-        groups.setdefault(_step(record), []).append(record)
+    records, horizon = _read(instance, after, limit)
+    groups = _by_step(records)
     cuts = [group[0].storage_id for group in groups.values() if now - group[-1].timestamp < settles_in]
     if horizon and len(groups) > 1:  # the batch ends somewhere within its last step
         cuts.append(groups[_step(records[-1])][0].storage_id)
     cut = min(cuts, default=None)
     settled = [r for r in records if cut is None or r.storage_id < cut]
-    whole: dict[tuple[str, str], list[EventLogRecord]] = {}
-    for record in settled:
-        whole.setdefault(_step(record), []).append(record)
-    observed = [_observe(instance, run_id, group) for (run_id, _), group in whole.items()]
+    observed = [_observe(instance, run_id, group) for (run_id, _), group in _by_step(settled).items()]
     position = settled[-1].storage_id if settled else after
     return EventBatch(observed, position, more=bool(horizon) and position > after)
+
+
+def _read(instance: DagsterInstance, after: int, limit: int) -> tuple[list[EventLogRecord], int | None]:
+    """The next events of all kinds in the order of the log, and up to where every kind was read; None: to the end.
+
+    Each kind is read by itself, so one that has more than the limit ends earlier than the others: what the others have
+    beyond that point is left for the next batch, or events would be taken in out of their order.
+    """
+    records: list[EventLogRecord] = []
+    ends: list[int] = []
+    for kind in READ:
+        wanted = EventRecordsFilter(kind, after_cursor=after)
+        found = instance.event_log_storage.get_event_records(wanted, limit=limit, ascending=True)
+        records += found
+        if len(found) == limit:
+            ends.append(found[-1].storage_id)
+    horizon = min(ends, default=None)
+    kept = (each for each in records if horizon is None or each.storage_id <= horizon)
+    return sorted(kept, key=lambda each: each.storage_id), horizon
+
+
+def _by_step(records: Sequence[EventLogRecord]) -> dict[tuple[str, str], list[EventLogRecord]]:
+    groups: dict[tuple[str, str], list[EventLogRecord]] = {}
+    for record in records:
+        groups.setdefault(_step(record), []).append(record)
+    return groups
 
 
 def _step(record: EventLogRecord) -> tuple[str, str]:

@@ -1,0 +1,41 @@
+"""Why days are due, in the few words that a run's page has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import date
+
+from lakehouse.delta.transactions import day_transaction
+from lakehouse.orchestration.why import LONGEST
+from lakehouse.read.lake import Lake
+
+
+def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
+    """What has happened that some days of tables are due, in a few words.
+
+    Args:
+        lake: without an engine.
+        due: days by table.
+    """
+    told: dict[str, None] = {}
+    for name, days in due.items():
+        if not days:
+            continue
+        table, snapshot = lake.table(name), lake.snapshot(name)
+        if table.landing is not None:
+            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
+            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
+        for each in table.upstream.values():
+            newest = _newest_late(lake, each.table, days)
+            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
+    return "; ".join(told)[:LONGEST]
+
+
+def _newest_late(lake: Lake, name: str, days: Collection[date]) -> str:
+    """The newest other arrival day that brought rows of some event days; empty where none did."""
+    source = lake.table(name)
+    if source.content_day_column == source.day_column:
+        return ""
+    by_day = lake.snapshot(name).by_day(source.content_day_column)
+    arrivals = {(file.partition[0] or "", day) for day in days for file in by_day.get(day, ())}
+    return max((arrived for arrived, day in arrivals if arrived != str(day)), default="")

@@ -1,0 +1,69 @@
+"""Which row a quarantined row is: a number that stays the same when its day is built again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.contracts import Table
+from lakehouse.delta.files import DataFile
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.read.reading import read_file
+
+ORIGIN = ("_source_file", "_source_row", "_raw")
+
+
+def identified(
+    table: Table, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
+) -> tuple[pa.Table, list[int]]:
+    """Some columns of a file's rows, and a number for each row that identifies it within its day.
+
+    The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
+    text it came from; of a row without those from its columns, personal data left out.
+
+    Args:
+        table: the contract.
+        snapshot: the table, or its quarantine, at one version.
+        file: one of its files.
+        columns: what is wanted beside key and origin.
+    """
+    rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
+    keys, origins = _whole_keys(table, rows), _tuples(rows, ORIGIN)
+    ids: list[int | None] = []
+    for key, origin in zip(keys, origins, strict=True):
+        if key is not None:
+            ids.append(_number("key", key))
+        else:
+            ids.append(_number("origin", origin) if origin[0] is not None else None)
+    if None in ids:
+        # Read only where some row has neither key nor origin; personal values stay out, for numbers are kept for ever.
+        plain = [name for name in table.columns if name not in table.pii and not name.startswith("_")]
+        values = _tuples(read_file(snapshot, file, plain), plain)
+        ids = [_number("row", values[n]) if each is None else each for n, each in enumerate(ids)]
+    return rows, [each for each in ids if each is not None]
+
+
+def _whole_keys(table: Table, rows: pa.Table) -> list[tuple[Any, ...] | None]:
+    """The key of each row; None where a part of it is missing that must be there."""
+    if not table.key:
+        return [None] * rows.num_rows
+    needed = [name for name in table.key if name in table.required or len(table.key) == 1]
+    whole = [all(v is not None for v in values) for values in _tuples(rows, needed)]
+    return [key if is_whole else None for key, is_whole in zip(_tuples(rows, table.key), whole, strict=True)]
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    columns = [rows[name].to_pylist() for name in names]
+    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
+
+
+def _number(kind: str, values: Sequence[Any]) -> int:
+    # The kind is hashed too: a key and a line of a file can have the same values.
+    text = json.dumps([kind, *values], default=str)
+    # 63 bits, as the log's and Parquet's longs are signed: by chance two of a million rows of a day share one once in
+    # twenty million days.
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
