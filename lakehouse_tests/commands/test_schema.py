@@ -10,7 +10,9 @@ import pytest
 
 from lakehouse.catalog import declared
 from lakehouse.contracts import versions
+from lakehouse.contracts.derived import lineage_file, read_lineage, write_lineage
 from lakehouse.contracts.versions import Version, read_lock, write_lock
+from lakehouse.settings import get_settings
 from lakehouse_tests.commands.conftest import Cli
 
 
@@ -76,3 +78,39 @@ def test_a_table_that_was_never_locked(cli: Cli, lock: Path) -> None:
     assert cli("schema", "check").code == 1
     assert cli("schema", "lock").code == 0
     assert cli("schema", "check").code == 0
+
+
+def test_lineage_is_derived_and_kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in the package: what the command writes is what pages show."""
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.lineage_file", lambda _: tmp_path / "lineage.json")
+    said = cli("schema", "lock")
+    assert said.code == 0
+    assert "gold.daily_revenue: lineage of 8 columns derived" in said.err
+    assert (tmp_path / "lineage.json").read_text() == lineage_file(get_settings().tables).read_text()
+
+
+def test_lineage_of_other_code_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, pages would go on showing where columns came from before the transform was changed."""
+    held = read_lineage(lineage_file(get_settings().tables))
+    older = {name: replace(each, code="older") if name == "gold.user_features" else each for name, each in held.items()}
+    write_lineage(older, tmp_path / "lineage.json")
+    monkeypatch.setattr("lakehouse.contracts.table.lineage_file", lambda _: tmp_path / "lineage.json")
+    said = cli("schema", "check")
+    assert said.code == 1
+    assert "gold.user_features: its lineage was derived from other code. Run `lakehouse schema lock`" in said.err
+    found = {each["check"]: each for each in cli("doctor", "--no-engine", "--json").json}["lineage"]
+    assert (found["ok"], found["found"]) == (False, "of other code: gold.user_features")
+    assert "Derive it" in found["mend"]
+
+
+def test_lineage_that_no_transform_has_is_not_locked(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    made = replace(declared()["gold.daily_revenue"], lineage={"purchases": (("silver.transactions", "user_id"),)})
+    known = {**declared(), made.id: made}
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.declared", lambda: known)
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.lineage_file", lambda _: tmp_path / "lineage.json")
+    said = cli("schema", "lock")
+    assert said.code == 1
+    assert "gold.daily_revenue: lineage: expected of purchases what the transform computes it from" in said.err
+    assert not (tmp_path / "lineage.json").exists()
