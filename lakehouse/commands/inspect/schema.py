@@ -9,7 +9,7 @@ import typer
 from lakehouse.catalog import declared, get_table
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
-from lakehouse.contracts.versions import changes, lock_file, locked, problems, read_lock, unlocked, write_lock
+from lakehouse.contracts.versions import Version, changes, lock_file, locked, problems, read_lock, unlocked, write_lock
 from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
 from lakehouse.texts import counted, program
 
@@ -69,6 +69,14 @@ def _compared() -> list[dict[str, Any]]:
     ]
 
 
+def _say_change(name: str, before: list[Version], after: list[Version]) -> None:
+    if not after:
+        say(f"{name} is no table any more and was taken out.")
+    elif before != after:
+        told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
+        say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
+
+
 def lock() -> None:
     """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
     held = read_lock()
@@ -81,12 +89,7 @@ def lock() -> None:
         say("Nothing to lock: every contract is as locked.")
         return
     for name in sorted({*made, *held}):
-        before, after = list(held.get(name, ())), made.get(name, [])
-        if not after:
-            say(f"{name} is no table any more and was taken out.")
-        elif before != after:
-            told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
-            say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
+        _say_change(name, list(held.get(name, ())), made.get(name, []))
     write_lock(made)
     say(f"Commit {lock_file().name} together with the contracts.")
 
