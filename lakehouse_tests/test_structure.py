@@ -205,6 +205,8 @@ NOT_AT_REST = {
     "commands.build": "files that Dagster and the commands keep for one run",
     "commands.change.keys": "the keys, which are the settings'",
     "query.checked_query": "parts of a parsed query are replaced",
+    "commands.inspect.rows": "a file of rows in the folder that its reader names",
+    "commands.inspect.shell": "the history of the shell, which is its user's",
     "commands.inspect.report": "a page in the folder that its reader names",
     "commands.operate": "what the doctor tries out, and the alerts' store",
 }

@@ -56,7 +56,6 @@ class Events(BronzeModel):
     quality=Quality(max_null_rate={"event_id": 0.05, "event_time": 0.05}, volume=Volume(max_ratio=10.0)),
     allowed_lateness=timedelta(days=45),
     privacy=Privacy(person=("user_id",), tokens=("email_token",)),
-    lineage={"email_token": "email", "_event_date": "event_time"},
 )
 def events(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in; no e-mail address leaves this function."""

@@ -46,7 +46,6 @@ class OnlineRetail(BronzeModel):
         volume=Volume(),
     ),
     privacy=Privacy(person=("CustomerID",)),
-    lineage={"_event_date": "InvoiceDate"},
 )
 def online_retail(lines: DataFrame) -> DataFrame:
     """Each line with the day it is processed in."""

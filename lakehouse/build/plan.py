@@ -11,7 +11,7 @@ from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
-from lakehouse.read.content import content_name
+from lakehouse.read.content import content_of_day, content_of_days
 from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id
 from lakehouse.sources.digests import digests
@@ -70,14 +70,17 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     for day in days:
         # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
         # days would be built again that come out the same.
-        parts = [table.code_version, *([f"late/{accepted[day]}"] if day in accepted else [])]
-        read = [(name, states[name], each) for name in states for each in window(table.upstream[name], day)]
-        parts += [f"{name}/{each}/{state.identity(each)}" for name, state, each in read]
-        if any(state.rows.get(each) for _, state, each in read):
-            has_input.add(day)
-            near = _near(table, states, day)
+        parts = [table.code_version]
+        if day in accepted:
+            parts.append(f"late/{accepted[day]}")
+        for name, each in table.upstream.items():
+            for read in window(each, day):
+                parts.append(f"{name}/{read}/{states[name].identity(read)}")
+                if states[name].rows.get(read):
+                    has_input.add(day)
+        if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
-            beside |= {day} if near else set()
+            beside.add(day)
         prints[day] = fingerprint(parts)
     # For the conservation of rows: each of these is published, set aside or left out as a duplicate, or the day fails.
     rows_in = {day: sum(state.rows.get(day, 0) for state in states.values()) for day in days}
@@ -141,6 +144,10 @@ class _DayStates:
         self._by_file = table.upsert or table.extract is not None
         self._days_differ = table.content_day_column != table.day_column
         self._arrival = table.day_column
+        columns = snapshot.partition_by
+        self._own, self._seen = (
+            columns.index(each) if columns else 0 for each in (table.day_column, table.content_day_column)
+        )
         self._identities: dict[tuple[date, date | None], str] = {}
         self._files = snapshot.by_day(table.content_day_column)
         self.rows = snapshot.rows_by_day(table.content_day_column)
@@ -168,8 +175,8 @@ class _DayStates:
     def _identity(self, day: date, through: date | None) -> str:
         parts: dict[str, list[str]] = {}
         for file in self._files.get(day, []):
-            values = dict(zip(self._snapshot.partition_by, file.partition, strict=True))
-            name, own = content_name(self._table, values), values[self._table.day_column]
+            own, seen = file.partition[self._own], file.partition[self._seen]
+            name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
             if self._days_differ and through is not None and (own or "") > through.isoformat():
                 continue
             # Numbers over rows, not over files: a compaction, or a forced build of the same rows, makes no day stale.

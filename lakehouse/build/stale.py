@@ -7,7 +7,7 @@ building it does not help. *Late* are rows that arrived after their day (`lakeho
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -57,8 +57,11 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
         table: whose days.
         days: the days to look at; None: all that have input or were published.
     """
-    stale = stale_days(lake, table, days)
-    built = latest_records(lake.settings.root, table.id, stale) if stale else {}
+    return _changed(lake, table, stale_days(lake, table, days))
+
+
+def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
+    built = latest_records(lake.settings.root, table.id, stale, figures=()) if stale else {}
     # Of a day that older code built, the fingerprint differs in any case: it is made once more with that code's
     # version, so that what is left is a change of its inputs.
     by_code: dict[str, list[date]] = {}
@@ -113,8 +116,13 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 
 
-def all_waiting_days(lake: Lake) -> dict[str, dict[date, str]]:
-    """What `waiting_days` says of every day of every table of the lake, looking at each table once."""
+def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None = None) -> dict[str, dict[date, str]]:
+    """What `waiting_days` says of every day of every table of the lake, looking at each table once.
+
+    Args:
+        lake: where the tables are.
+        all_stale: by table, what `stale_days` says of all its days, where that is known.
+    """
     found: dict[str, dict[date, str]] = {}
     stale: dict[str, dict[date, str]] = {}
     for name, table in lake.tables.items():  # upstream tables come first
@@ -124,7 +132,8 @@ def all_waiting_days(lake: Lake) -> dict[str, dict[date, str]]:
                 for n in range(each.days_before + 1):
                     mine.setdefault(day + timedelta(days=n), why)
         known = known_days(lake, table) if mine else set()
-        changed = {day: f"{name} {day} is not published from its newest input" for day in changed_days(lake, table)}
+        days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
+        changed = {day: f"{name} {day} is not published from its newest input" for day in days}
         stale[name] = {day: why for day, why in mine.items() if day in known} | changed
     return found
 

@@ -20,7 +20,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
-from lakehouse.records.history import JUDGE, DayRecord, judgements
+from lakehouse.records.history import JUDGE, DayRecord, judgements, latest_records
 
 NAMED = 3  # days in a sentence
 
@@ -46,30 +46,36 @@ class Verdict:
     at: datetime | None = None
 
 
-def verdicts(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[Verdict]:
+def verdicts(
+    lake: Lake, table: Table, days: Collection[date] | None = None, kept: Mapping[date, DayRecord] | None = None
+) -> list[Verdict]:
     """The checks of single days that fail, by day and name. Starts no engine.
 
     A day that was not published fails until it is built again, or until what was judged is not wanted any more: its
-    file was withdrawn, or what is there now is what is published.
+    file was withdrawn, or what is there now is what is published. What its published rows warn of stands meanwhile.
 
     Args:
         lake: where the tables are.
         table: whose checks.
         days: only these; None: all.
+        kept: the `judgements` of these days, where they are known.
     """
-    kept = judgements(lake.settings.root, table.id, days)
+    kept = judgements(lake.settings.root, table.id, days) if kept is None else kept
     if table.extract is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
         newest = max(kept.values(), key=lambda each: each.version)
         kept = {newest.day: newest}
-    failing = {day: each for day, each in kept.items() if each.figures.get("checks")}
-    over = _over(lake, table, {day: each for day, each in failing.items() if each.operation == JUDGE})
+    refused = {day: each for day, each in kept.items() if each.operation == JUDGE and table.extract is None}
+    over = _over(lake, table, {day: each for day, each in refused.items() if each.figures.get("checks")})
+    seen = latest_records(lake.settings.root, table.id, refused, ("checks",)) if refused else {}
     known = check_names(table)  # what the contract has dropped since fails no more
-    return [
-        Verdict(name, day, bool(told["blocking"]), str(told["found"]), each.version, each.run_id, each.at)
-        for day, each in sorted(failing.items())
-        for name, told in each.figures["checks"].items()
-        if day not in over and name in known
-    ]
+    found: dict[tuple[date, str], Verdict] = {}
+    for each in (*seen.values(), *(each for day, each in kept.items() if day not in over)):
+        for name, told in each.figures.get("checks", {}).items():
+            if name in known:
+                found[each.day, name] = Verdict(
+                    name, each.day, bool(told["blocking"]), str(told["found"]), each.version, each.run_id, each.at
+                )
+    return [found[where] for where in sorted(found)]
 
 
 def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[date]:

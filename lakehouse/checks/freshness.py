@@ -7,13 +7,14 @@ again makes no other day fresh.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from lakehouse.checks.anomalies import baselines
+from lakehouse.checks.statistics import median
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
 from lakehouse.records.history import DayRecord, records
@@ -23,8 +24,7 @@ HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the 
 COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
 
 
-@dataclass(frozen=True)
-class DayFreshness:
+class DayFreshness(NamedTuple):
     """One day: rows now, rows usual on its weekday (None: too little history), and when it was first complete."""
 
     day: date
@@ -144,7 +144,7 @@ def _newest(by_day: Mapping[date, list[DayRecord]], state: Mapping[date, DayFres
 
 
 def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known: bool) -> DayFreshness:
-    usual = statistics.median(history) if len(history) >= LEAST_HISTORY else None
+    usual = median(history) if len(history) >= LEAST_HISTORY else None
     now = versions[-1].rows if versions else 0
     # Without history, or on a day of a known event, a published day counts as complete.
     enough = 0.0 if usual is None or known else COMPLETE_FROM * usual

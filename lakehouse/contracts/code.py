@@ -48,6 +48,7 @@ MACHINERY = frozenset(
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
 
+ENGINE = frozenset({"engine", "pyspark"})  # the parts of a code version that are no code of a project
 _OWN = __name__.partition(".")[0]
 _COMPILED_HERE = {"pandera"}  # its checks are only looked at; `pyspark` always counts
 _TABLE = ("project", "layer", "table")  # the parts of a table file's module name
@@ -70,6 +71,11 @@ class Code:
     def version(self) -> str:
         """Twelve hex digits."""
         return _hex(f"{name}={digest}" for name, digest in sorted(self.parts.items()))
+
+    @property
+    def project(self) -> str:
+        """The same over the project's own code alone, whatever engine runs it."""
+        return _hex(f"{name}={digest}" for name, digest in sorted(self.parts.items()) if name not in ENGINE)
 
     def changed_since(self, before: Code) -> list[str]:
         """The names of what is not what it was."""

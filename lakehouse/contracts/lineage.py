@@ -1,24 +1,27 @@
-"""Column lineage: what each column is computed from. Declared in table files, and proven by perturbation in tests."""
+"""Column lineage: what each column is computed from.
+
+It is derived from the transform where that is exact (`lakehouse.lineage.derive`), declared in the table file where it
+is not, and proven by perturbation in tests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from lakehouse.contracts.derived import Derived, Source
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
 
-Source = tuple[str, str]  # table (or `landing.<source>`) and column
-
 
 def sources(table: Table, upstream: Mapping[str, Table]) -> dict[str, tuple[Source, ...]]:
-    """The input columns whose values decide the values of each column: as declared, else those of the same name.
+    """The input columns whose values decide the values of each column: as declared, else as derived, else by name.
 
     Args:
         table: the table.
         upstream: its input tables by name; more do no harm.
     """
     found: dict[str, tuple[Source, ...]] = {}
-    landing = table.landing
+    derived = table.derived.columns if table.derived else {}
     for name in table.columns:
         if name in table.lineage:
             found[name] = tuple(
@@ -26,23 +29,44 @@ def sources(table: Table, upstream: Mapping[str, Table]) -> dict[str, tuple[Sour
                 for source, declared in table.lineage[name]
                 for column in (upstream[source].columns if declared == "*" else (declared,))
             )
-        elif landing is not None:
-            found[name] = ((f"landing.{landing.source}", name),) if name in landing.columns else ()
+        elif name in derived:
+            found[name] = _there(derived[name], table, upstream)
         else:
-            read = dict.fromkeys(each.table for each in table.upstream.values())
-            found[name] = tuple((source, name) for source in read if name in upstream[source].columns)
+            found[name] = _of_its_name(name, table, upstream)
     return found
 
 
+def _of_its_name(name: str, table: Table, upstream: Mapping[str, Table]) -> tuple[Source, ...]:
+    landing = table.landing
+    if landing is not None:
+        return ((f"landing.{landing.source}", name),) if name in landing.columns else ()
+    read = dict.fromkeys(each.table for each in table.upstream.values())
+    return tuple((source, name) for source in read if name in upstream[source].columns)
+
+
+def _there(found: Iterable[Source], table: Table, upstream: Mapping[str, Table]) -> tuple[Source, ...]:
+    """Those that are there still: lineage that was derived from older code may name others."""
+    columns = {each.table: upstream[each.table].columns for each in table.upstream.values()}
+    if table.landing is not None:
+        columns[f"landing.{table.landing.source}"] = table.landing.columns
+    return tuple((source, column) for source, column in found if column in columns.get(source, ()))
+
+
+def one_by_one(table: Table) -> bool:
+    """Whether each row is made of one input row."""
+    return table.landing is not None or table.conserves_rows
+
+
 def grouping(table: Table, upstream: Mapping[str, Table]) -> tuple[Source, ...]:
-    """The input columns that decide which input rows make one row: those that the key is computed from.
+    """The input columns that decide which input rows make one row: those of the key, of filters, joins and groups.
 
     Every column of the table depends on them, which `sources` does not repeat. None where one row is made of one row.
     """
-    if table.landing is not None or table.conserves_rows:
-        return ()
+    rows = _there(table.derived.rows, table, upstream) if table.derived else ()
+    if one_by_one(table):
+        return rows
     found = sources(table, upstream)
-    return tuple(dict.fromkeys(source for column in table.key for source in found[column]))
+    return tuple(dict.fromkeys([*(source for column in table.key for source in found[column]), *rows]))
 
 
 def source_mistakes(table: Table, upstream: Mapping[str, Table]) -> list[Mistake]:
@@ -59,6 +83,7 @@ def source_mistakes(table: Table, upstream: Mapping[str, Table]) -> list[Mistake
         for source, column in read:
             known = columns[source]
             found += are_known("lineage", {column} - {"*"}, known, f"a column of {source}")
+    found += [] if found else lineage_mistakes(table, upstream, table.derived if table.derived_now else None)
     for own, (source, column) in table.reconciles.items():
         if unknown := are_known("reconciles", {column}, columns[source], f"a column of {source}"):
             found += unknown
@@ -68,3 +93,30 @@ def source_mistakes(table: Table, upstream: Mapping[str, Table]) -> list[Mistake
                 f"{column}, which is not in its profile", f"Add it to quality=Quality(profile=…) in {source}.", column,
             )  # fmt: skip
     return list(dict.fromkeys(found))
+
+
+def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Derived | None) -> list[Mistake]:
+    """Where declared lineage does not fit the transform, and where some has to be declared.
+
+    Args:
+        table: the table.
+        upstream: its input tables by name; more do no harm.
+        derived: its lineage as its present code has it; None where nobody knows.
+    """
+    if derived is None:
+        return []
+    found: list[Mistake] = []
+    if derived.refused:
+        bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]
+        expected = f"sources of {', '.join(bare)}, which are not derived: the transform has {derived.refused}"
+        return (
+            unless(not bare, "lineage", expected, "none", f'Declare them: lineage={{"{bare[0]}": …}}.') if bare else []
+        )
+    around = (*derived.rows, *grouping(table, upstream))
+    for name, read in sources(table, upstream).items():
+        unread = [f"{t}.{c}" for t, c in read if (t, c) not in (*derived.columns.get(name, read), *around)]
+        looked_at = ", ".join(f"{t}.{c}" for t, c in derived.columns.get(name, ())) or "no input column"
+        do = "Leave it out: it is derived. Declare less only where a value does not depend on what is looked at."
+        expected = f"of {name} what the transform computes it from ({looked_at})"
+        found += unless(not unread, "lineage", expected, ", ".join(unread), do, name)
+    return found

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import Code, read_code
+from lakehouse.contracts.derived import Derived, lineage_file, read_lineage
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.figures import Figure, Sum
 from lakehouse.contracts.landing import Landing
@@ -70,9 +71,9 @@ class Table:
         figures: by name, sums and counts of a day that the asset and the report plot. Never personal data.
         reconciles: own numeric column → table and column of an input whose sum over the same day it must equal. Of an
             upsert table, whose days are not its input's, the sums over all days are compared by `lakehouse reconcile`.
-        lineage: output column → tables and columns whose values decide its values, where they are not the columns of
-            its name; a landed field is `("landing.<source>", field)`. What the key is computed from also decides which
-            rows make one row; that need not be repeated.
+        lineage: output column → tables and columns whose values decide its values, where that cannot be derived from
+            the transform, or is less than the transform looks at; a landed field is `("landing.<source>", field)`.
+            What the key is computed from also decides which rows make one row; that need not be repeated.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
         compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
         reads: data files that the transform reads, relative to the table file's folder; those beside a module of the
@@ -202,6 +203,19 @@ class Table:
             return read_code(self.transform, self.model, self.reads).changed_since(self.code)
         except (ContractError, OSError, SyntaxError):  # gone, or being written
             return [self.transform.__module__]
+
+    @property
+    def derived(self) -> Derived | None:
+        """Its lineage as `lakehouse schema lock` derived it from the transform; None where it never did."""
+        *home, layer, _ = ("", *self.transform.__module__.split("."))
+        if layer != self.layer or self.transform.__module__ not in sys.modules:
+            return None
+        return read_lineage(lineage_file(".".join(home[1:]))).get(self.id)
+
+    @property
+    def derived_now(self) -> bool:
+        """Whether that lineage is of the present code."""
+        return self.derived is not None and self.derived.code == self.code.project
 
     @cached_property
     def policy_version(self) -> str:

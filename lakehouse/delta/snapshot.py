@@ -26,17 +26,7 @@ from lakehouse.delta.files import AGAIN, DataFile, LiveFiles, file_of
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError
 
-__all__ = [
-    "AGAIN",
-    "WITHDRAWN",
-    "DataFile",
-    "Snapshot",
-    "fingerprint",
-    "fresh_snapshot",
-    "open_snapshot",
-    "table_name",
-    "table_path",
-]
+__all__ = ["AGAIN", "WITHDRAWN", "DataFile", "Snapshot", "fingerprint", "fresh_snapshot", "open_snapshot", "table_name"]
 
 _LOG = "_delta_log"
 # A log keeps the newest version of each application and cannot forget one. This stands for none: no fingerprint is
@@ -144,12 +134,6 @@ class Snapshot:
     @cached_property
     def _transactions(self) -> Mapping[str, int] | None:
         return read_transactions(Path(self.uri), self.version)
-
-
-def table_path(root: Path, name: str) -> Path:
-    """Folder of `layer.table` under a lakehouse root."""
-    layer, table = name.split(".", 1)
-    return root / "tables" / layer / table
 
 
 def table_name(folder: Path) -> str:

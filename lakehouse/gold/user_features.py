@@ -40,13 +40,6 @@ class UserFeatures(pa.DataFrameModel):
     grain="user × day",
     figures={"users": Count()},
     privacy=Privacy(person=("user_id",)),
-    lineage={
-        "feature_date": "event_date",
-        "rolling_7d_transaction_count": "event_type",
-        "rolling_7d_amount": ("amount", "event_type"),
-        "user_7d_order_count": (*ORDER, "event_type"),
-        "last_event_time": "event_time",
-    },
 )
 def user_features(transactions: DataFrame) -> DataFrame:
     """Each order's events count in the days from the event to six days later."""

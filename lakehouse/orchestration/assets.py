@@ -37,7 +37,7 @@ from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluat
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
-from lakehouse.orchestration.quarantine import observed
+from lakehouse.orchestration.quarantine import is_news, observed
 from lakehouse.orchestration.report import (
     also_metadata,
     also_text,
@@ -56,6 +56,7 @@ from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
 from lakehouse.transforms.addresses import without_addresses
 
+WAITS = "waits for "  # begins the reason of a day whose input was not published
 # Dagster's own mark (dagster 1.13) for an output whose events the step logs itself: some days of the step are
 # published and logged one by one, the others are not, and an ordinary output would log all of them.
 LOGGED_BY_STEP = {"__source_asset_observation__": True}
@@ -246,14 +247,16 @@ def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: li
     for each in table.upstream.values():
         for day, reason in lakehouse.held_back(run_id, each.table).items():
             if day in days:
-                bad[day] = reason if reason.startswith("not refreshed") else f"not refreshed, {each.table}: {reason}"
+                bad[day] = reason if reason.startswith(WAITS) else f"{WAITS}{each.table}: {reason}"
     return bad
 
 
 def _observe(context: AssetExecutionContext, result: BuildResult, asked: list[date]) -> None:
-    """One event about the table's quarantine, where anything was built."""
+    """One event about the table's quarantine, where anything was built and the quarantine is not as it was shown."""
     if result.quarantine is not None and asked != result.with_status(UNCHANGED):
-        context.log_event(observed(result.table, result.quarantine))
+        shown = observed(result.table, result.quarantine)
+        if is_news(context.instance, shown):
+            context.log_event(shown)
 
 
 def _metadata_of(
@@ -287,12 +290,11 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     rows = sum(result.days[day].metrics.rows for day in good)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in result.seconds.items())
     unchanged = sum(1 for day in good if result.days[day].status == "unchanged")
-    context.log.info(
+    also = f"; also wrote {also_text(result.also_replaced)}" if result.also_replaced else ""
+    context.log.info(  # one line, since each is an event that Dagster keeps
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
-        f"{rows} rows, version {result.version} (seconds: {seconds})"
+        f"{rows} rows, version {result.version} (seconds: {seconds}){also}"
     )
-    if result.also_replaced:
-        context.log.info(f"{result.table.id} also wrote {also_text(result.also_replaced)}")
     if changed := result.table.changed_on_disk():
         context.log.warning(
             f"{result.table.id}: {', '.join(changed)} changed on disk since this process loaded the code; the rows are "

@@ -26,7 +26,8 @@ from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
 from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.settings import Settings
 
-OWNER_TAG = "lakehouse/process"
+OWNER_TAG = ".dagster/lakehouse_process"
+"""For machines alone: Dagster's pages hide what begins so. It would cover the tags that people read."""
 BACKFILL_TAG = "lakehouse/backfill"
 """Runs of `lakehouse backfill` in its own process; those of Dagster's backfills have Dagster's tag."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"

@@ -13,6 +13,7 @@ from dagster import (
     AssetObservation,
     AssetSpec,
     Config,
+    DagsterInstance,
     Failure,
     MetadataValue,
     OpExecutionContext,
@@ -35,6 +36,7 @@ from lakehouse.settings import get_settings
 GROUP = "quarantine"
 SAMPLE_ROWS = 5
 MOST_SHOWN = 8  # columns of a sample
+COUNTED = ("rows", "discarded")
 
 
 def quarantine_key(table: Table) -> AssetKey:
@@ -81,6 +83,19 @@ def observed(table: Table, depth: Depth, told: Mapping[str, Any] | None = None) 
     if depth.rows and (records := _sample(table)):
         metadata["sample"] = MetadataValue.table(records)
     return AssetObservation(quarantine_key(table), metadata=metadata)
+
+
+def is_news(instance: DagsterInstance, shown: AssetObservation) -> bool:
+    """Whether an observation shows another quarantine than the newest one; of one always empty, none is."""
+    records = instance.fetch_observations(shown.asset_key, limit=1).records
+    before = records[0].asset_observation if records else None
+    return _counts(shown) != (_counts(before) if before else {})
+
+
+def _counts(shown: AssetObservation) -> dict[str, object]:
+    """The rows of a quarantine, by rule and decided about; what is zero is left out, so that a new rule is no news."""
+    found = {name: value.value for name, value in shown.metadata.items()}
+    return {name: number for name, number in found.items() if number and (name in COUNTED or name.startswith("rows/"))}
 
 
 def _sample(table: Table) -> list[TableRecord]:

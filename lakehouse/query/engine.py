@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.delta.snapshot import table_path
+from lakehouse.delta.layout import table_path
 from lakehouse.errors import UsageError
 from lakehouse.query.checked_query import CheckedQuery, TableUse
 from lakehouse.query.names import distinct_names

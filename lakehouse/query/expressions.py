@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from lakehouse.query.functions import called, extracted, is_aggregate, over
+from lakehouse.query.arithmetic import arithmetic, division, negated, shifted, whole_division
+from lakehouse.query.dates import extracted
+from lakehouse.query.functions import called, is_aggregate, over
 from lakehouse.query.kinds import (
     BOOLEAN,
     DATE,
@@ -17,8 +19,6 @@ from lakehouse.query.kinds import (
     LONG,
     NULL,
     STRING,
-    TIMESTAMP,
-    Kind,
     decimal,
     of_sql,
     text,
@@ -26,10 +26,8 @@ from lakehouse.query.kinds import (
 )
 from lakehouse.query.scope import Scope
 from lakehouse.query.sql_text import NotTranslatedError
-from lakehouse.query.values import ASK, Value, as_exact, brought, cast, compared, converted, quotient
+from lakehouse.query.values import ASK, Value, brought, cast, compared, converted, named, written
 from lakehouse.query.windows import window
-
-_LEAST_SCALE = 6  # digits after the point that Spark keeps of a quotient
 
 
 def translated(node: exp.Expr, scope: Scope) -> Value:
@@ -40,7 +38,7 @@ def translated(node: exp.Expr, scope: Scope) -> Value:
     """
     way = _NODES.get(type(node))
     if way is None:
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     return way(node, scope)
 
 
@@ -49,16 +47,41 @@ def condition(node: exp.Expr, scope: Scope) -> str:
     return _condition(node, scope).sql
 
 
+def kept(node: exp.Expr, scope: Scope) -> str:
+    """A condition that rows are kept by, as WHERE has it: only there, a subquery that has no answer is one of no.
+
+    Elsewhere Spark says no where the standard says that it is not known.
+    """
+    if isinstance(node, exp.Paren):
+        return kept(node.this, scope)
+    if isinstance(node, exp.And):
+        return f"({kept(node.this, scope)} AND {kept(node.expression, scope)})"
+    inner = node.this if isinstance(node, exp.Not) else node
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    if isinstance(inner, exp.Exists):
+        made = f"EXISTS ({scope.query(inner.this).sql})"
+    elif isinstance(inner, exp.In) and inner.args.get("query"):
+        made = _among(inner, scope)
+    else:
+        return condition(node, scope)
+    return f"(NOT {made})" if inner is not node else f"({made})"
+
+
+def _among(node: exp.Expr, scope: Scope) -> str:
+    """`IN (SELECT …)`."""
+    made = scope.query(node.args["query"])
+    if len(made.columns) != 1:
+        raise NotTranslatedError(written(node))
+    here, there = compared(translated(node.this, scope), Value("q.c0", made.columns[0][1]))
+    return f"{here.sql} IN (SELECT {there.sql} FROM ({made.sql}) AS q)"
+
+
 def _condition(node: exp.Expr, scope: Scope) -> Value:
     made = translated(node, scope)
     if made.kind not in (BOOLEAN, NULL):
         raise NotTranslatedError(f"{made.kind} as a condition")
     return made
-
-
-def _what(node: exp.Expr) -> str:
-    said = node.sql("spark")
-    return said if len(said) <= 60 else type(node).__name__.upper()  # noqa: PLR2004
 
 
 def _literal(node: exp.Expr, _: Scope) -> Value:
@@ -89,7 +112,7 @@ def _column(node: exp.Expr, scope: Scope) -> Value:
 def _dot(node: exp.Expr, scope: Scope) -> Value:
     inner = translated(node.this, scope)
     if not isinstance(node.expression, exp.Identifier):
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     return scope.field(inner, node.expression.name)
 
 
@@ -97,42 +120,37 @@ def _bracket(node: exp.Expr, scope: Scope) -> Value:
     inner = translated(node.this, scope)
     (at,) = [translated(each, scope) for each in node.expressions]
     if inner.kind.name == "map" and inner.kind.parts[0][1] == at.kind:
-        return Value(f"{inner.sql}[{at.sql}]", inner.kind.parts[1][1], _named("{}[{}]", inner, at))
+        return Value(f"{inner.sql}[{at.sql}]", inner.kind.parts[1][1], named("{}[{}]", inner, at))
     if inner.kind.name == "array" and at.kind == INTEGER:
         within = f"{at.sql} >= 0 AND {at.sql} < len({inner.sql})"
         found = (
             f"CASE WHEN {within} THEN {inner.sql}[{at.sql} + 1] WHEN {inner.sql} IS NULL OR {at.sql} IS NULL THEN NULL"
         )
-        return Value(f"({found} ELSE {ASK} END)", inner.kind.parts[0][1], _named("{}[{}]", inner, at))
-    raise NotTranslatedError(_what(node))
+        return Value(f"({found} ELSE {ASK} END)", inner.kind.parts[0][1], named("{}[{}]", inner, at))
+    raise NotTranslatedError(written(node))
 
 
 def _joined(node: exp.Expr, scope: Scope) -> Value:
     word = "AND" if isinstance(node, exp.And) else "OR"
     one, other = _condition(node.this, scope), _condition(node.expression, scope)
-    return Value(f"({one.sql} {word} {other.sql})", BOOLEAN, _named(f"({{}} {word} {{}})", one, other))
-
-
-def _named(form: str, *parts: Value) -> str | None:
-    names = [each.name for each in parts]
-    return None if None in names else form.format(*names)
+    return Value(f"({one.sql} {word} {other.sql})", BOOLEAN, named(f"({{}} {word} {{}})", one, other))
 
 
 def _not(node: exp.Expr, scope: Scope) -> Value:
     if isinstance(node.this, exp.Is) and isinstance(node.this.expression, exp.Null):
         inner = translated(node.this.this, scope)
-        return Value(f"({inner.sql} IS NOT NULL)", BOOLEAN, _named("(NOT ({} IS NULL))", inner))
+        return Value(f"({inner.sql} IS NOT NULL)", BOOLEAN, named("(NOT ({} IS NULL))", inner))
     inner = _condition(node.this, scope)
-    return Value(f"(NOT {inner.sql})", BOOLEAN, _named("(NOT {})", inner))
+    return Value(f"(NOT {inner.sql})", BOOLEAN, named("(NOT {})", inner))
 
 
 def _is(node: exp.Expr, scope: Scope) -> Value:
     inner = translated(node.this, scope)
     if isinstance(node.expression, exp.Null):
-        return Value(f"({inner.sql} IS NULL)", BOOLEAN, _named("({} IS NULL)", inner))
+        return Value(f"({inner.sql} IS NULL)", BOOLEAN, named("({} IS NULL)", inner))
     if isinstance(node.expression, exp.Boolean) and inner.kind == BOOLEAN:
         return Value(f"({inner.sql} IS NOT DISTINCT FROM {translated(node.expression, scope).sql})", BOOLEAN)
-    raise NotTranslatedError(_what(node))
+    raise NotTranslatedError(written(node))
 
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
@@ -142,10 +160,10 @@ def _comparison(node: exp.Expr, scope: Scope) -> Value:
     one, other = translated(node.this, scope), translated(node.expression, scope)
     a, b = compared(one, other)
     if isinstance(node, exp.NullSafeEQ):
-        return Value(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", BOOLEAN, _named("({} <=> {})", one, other))
+        return Value(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", BOOLEAN, named("({} <=> {})", one, other))
     sign = _SIGNS[type(node)]
     form = "(NOT ({} = {}))" if sign == "<>" else f"({{}} {sign} {{}})"
-    return Value(f"({a.sql} {sign} {b.sql})", BOOLEAN, _named(form, one, other))
+    return Value(f"({a.sql} {sign} {b.sql})", BOOLEAN, named(form, one, other))
 
 
 def _between(node: exp.Expr, scope: Scope) -> Value:
@@ -157,29 +175,20 @@ def _between(node: exp.Expr, scope: Scope) -> Value:
 def _in(node: exp.Expr, scope: Scope) -> Value:
     one = translated(node.this, scope)
     if node.args.get("query"):
-        made = scope.query(node.args["query"])
-        if len(made.columns) != 1:
-            raise NotTranslatedError(_what(node))
-        _, there = compared(one, Value("q.c0", made.columns[0][1]))
-        here, _ = compared(one, Value("q.c0", made.columns[0][1]))
-        return Value(f"({here.sql} IN (SELECT {there.sql} FROM ({made.sql}) AS q))", BOOLEAN)
+        raise NotTranslatedError("IN (SELECT …) within another condition")
     listed = [translated(each, scope) for each in node.expressions]
     pairs = [compared(one, each) for each in listed]
     # Spark brings the whole list to one type, which never changes what is equal to what, decimals and doubles aside.
     if len({a.kind for a, _ in pairs}) > 1:
         raise NotTranslatedError("IN with values of different types")
-    name = _named("({} IN (" + ", ".join(["{}"] * len(listed)) + "))", one, *listed)
+    name = named("({} IN (" + ", ".join(["{}"] * len(listed)) + "))", one, *listed)
     return Value(f"({pairs[0][0].sql} IN ({', '.join(b.sql for _, b in pairs)}))", BOOLEAN, name)
-
-
-def _exists(node: exp.Expr, scope: Scope) -> Value:
-    return Value(f"(EXISTS ({scope.query(node.this).sql}))", BOOLEAN)
 
 
 def _subquery(node: exp.Expr, scope: Scope) -> Value:
     made = scope.query(node)
     if len(made.columns) != 1:
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     return Value(f"({made.sql})", made.columns[0][1])
 
 
@@ -189,105 +198,30 @@ def _like(node: exp.Expr, scope: Scope) -> Value:
         likes, escape = node.this, node.expression.name
     one, pattern = translated(likes.this, scope), translated(likes.expression, scope)
     if not isinstance(likes, exp.Like) or one.kind != STRING or pattern.literal is None or "\\" in pattern.literal:
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     if escape is not None and (len(escape) != 1 or re.search(re.escape(escape) + r"(?![%_])", pattern.literal)):
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     ending = f" ESCAPE {text(escape)}" if escape is not None else ""
     return Value(
-        f"({one.sql} LIKE {pattern.sql}{ending})", BOOLEAN, None if ending else _named("{} LIKE {}", one, pattern)
+        f"({one.sql} LIKE {pattern.sql}{ending})", BOOLEAN, None if ending else named("{} LIKE {}", one, pattern)
     )
 
 
-def _negated(node: exp.Expr, scope: Scope) -> Value:
-    inner = translated(node.this, scope)
-    if isinstance(node.this, exp.Literal) and inner.digits is not None:
-        return replace(inner, sql=f"(-{inner.sql})", name=f"-{inner.name}")
-    if not inner.kind.is_number:
-        raise NotTranslatedError(_what(node))
-    if inner.kind == DOUBLE:
-        return Value(f"(-{inner.sql})", DOUBLE, _named("(- {})", inner))
-    return Value(cast(f"-{inner.sql}", inner.kind), inner.kind, _named("(- {})", inner))
+def _of_two(make: Callable[[exp.Expr, Value, Value], Value]) -> Callable[[exp.Expr, Scope], Value]:
+    return lambda node, scope: make(node, translated(node.this, scope), translated(node.expression, scope))
 
 
-_OPERATORS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-
-
-def _arithmetic(node: exp.Expr, scope: Scope) -> Value:
-    """`+`, `-` and `*` of numbers; days and intervals added to dates."""
-    sign = _OPERATORS[type(node)]
+def _added(node: exp.Expr, scope: Scope) -> Value:
     if isinstance(node.expression, exp.Interval):
-        return _shifted(translated(node.this, scope), sign, node.expression)
-    one, other = translated(node.this, scope), translated(node.expression, scope)
-    if one.kind == DATE and other.kind == INTEGER and sign in "+-":
-        form = "date_add({}, {})" if sign == "+" else "date_sub({}, {})"
-        return Value(f"({one.sql} {sign} {other.sql})", DATE, _named(form, one, other))
-    name = _named(f"({{}} {sign} {{}})", one, other)
-    kind = _numbers(one, other, node)
-    if kind == DOUBLE or kind.is_integer:
-        a, b = brought(one, kind), brought(other, kind)
-        made = f"({a.sql} {sign} {b.sql})"
-        return Value(made if kind == DOUBLE else cast(made, kind), kind, name)
-    a, b = as_exact(one), as_exact(other)
-    p1, s1, p2, s2 = a.kind.precision, a.kind.scale, b.kind.precision, b.kind.scale
-    scale = s1 + s2 if sign == "*" else max(s1, s2)
-    kind = decimal(p1 + p2 + 1 if sign == "*" else max(p1 - s1, p2 - s2) + scale + 1, scale)
-    if sign != "*":
-        a, b = brought(a, kind), brought(b, kind)
-    return Value(cast(f"{a.sql} {sign} {b.sql}", kind), kind, name)
-
-
-def _numbers(one: Value, other: Value, node: exp.Expr) -> Kind:
-    if not one.kind.is_number or not other.kind.is_number:
-        raise NotTranslatedError(_what(node))
-    return wider(one.kind, other.kind)
-
-
-_UNITS = {"DAY", "MONTH", "YEAR", "HOUR", "MINUTE", "SECOND"}
-
-
-def _shifted(moment: Value, sign: str, interval: exp.Interval) -> Value:
-    unit = interval.args.get("unit")
-    number, word = interval.this.name, unit.name.upper() if isinstance(unit, exp.Var) else ""
-    known = _UNITS if moment.kind == TIMESTAMP else {"DAY", "MONTH", "YEAR"}
-    if moment.kind not in (DATE, TIMESTAMP) or word not in known or not re.fullmatch(r"\d{1,5}", number) or sign == "*":
-        raise NotTranslatedError(_what(interval))
-    return Value(cast(f"{moment.sql} {sign} INTERVAL {int(number)} {word}", moment.kind), moment.kind)
-
-
-def _division(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.this, scope), translated(node.expression, scope)
-    name = _named("({} / {})", one, other)
-    kind = _numbers(one, other, node)
-    if kind.name != "decimal":
-        a, b = brought(one, DOUBLE), brought(other, DOUBLE)
-        return Value(f"(CASE WHEN {b.sql} = 0 THEN {ASK} ELSE {a.sql} / {b.sql} END)", DOUBLE, name)
-    a, b = as_exact(one), as_exact(other)
-    scale = max(_LEAST_SCALE, a.kind.scale + b.kind.precision + 1)
-    precision = a.kind.precision - a.kind.scale + b.kind.scale + scale
-    if precision > 38:  # noqa: PLR2004
-        whole = precision - scale
-        scale = max(38 - whole, min(scale, _LEAST_SCALE))
-        precision = 38
-    kind = decimal(precision, scale)
-    return Value(quotient(a, b, kind), kind, name)
-
-
-def _whole_division(node: exp.Expr, scope: Scope) -> Value:
-    one, other = translated(node.this, scope), translated(node.expression, scope)
-    if not one.kind.is_integer or not other.kind.is_integer:
-        raise NotTranslatedError(_what(node))
-    kind = LONG if isinstance(node, exp.IntDiv) else wider(one.kind, other.kind)
-    sign, word = ("//", "div") if isinstance(node, exp.IntDiv) else ("%", "%")
-    a, b = brought(one, kind), brought(other, kind)
-    made = f"(CASE WHEN {b.sql} = 0 THEN {ASK} ELSE {cast(f'{a.sql} {sign} {b.sql}', kind)} END)"
-    return Value(made, kind, _named(f"({{}} {word} {{}})", one, other))
+        return shifted(node, translated(node.this, scope))
+    return arithmetic(node, translated(node.this, scope), translated(node.expression, scope))
 
 
 def _concatenated(node: exp.Expr, scope: Scope) -> Value:
     one, other = translated(node.this, scope), translated(node.expression, scope)
     if one.kind != STRING or other.kind != STRING:
-        raise NotTranslatedError(_what(node))
-    return Value(f"({one.sql} || {other.sql})", STRING, _named("concat({}, {})", one, other))
+        raise NotTranslatedError(written(node))
+    return Value(f"({one.sql} || {other.sql})", STRING, named("concat({}, {})", one, other))
 
 
 def _case(node: exp.Expr, scope: Scope) -> Value:
@@ -323,7 +257,7 @@ def _cast(node: exp.Expr, scope: Scope) -> Value:
     # Spark calls a column as before, whatever it is cast to.
     form = "{}" if isinstance(node.this, exp.Column) else f"CAST({{}} AS {str(kind).upper()})"
     known = not trying and not (isinstance(node.this, exp.Column) and node.this.table)
-    name = _named(form, inner) if known else None
+    name = named(form, inner) if known else None
     return Value(converted(inner, kind, trying=trying), kind, name)
 
 
@@ -342,7 +276,7 @@ def _substring(node: exp.Expr, scope: Scope) -> Value:
 
 def _trim(node: exp.Expr, scope: Scope) -> Value:
     if node.expression is not None or node.args.get("position"):
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     return _call(exp.Anonymous(this="trim", expressions=[node.this]), scope)
 
 
@@ -353,7 +287,7 @@ def _today(_: exp.Expr, scope: Scope) -> Value:
 def _filtered(node: exp.Expr, scope: Scope) -> Value:
     made = called(node.this, lambda each: translated(each, scope))
     if not is_aggregate(node.this):
-        raise NotTranslatedError(_what(node))
+        raise NotTranslatedError(written(node))
     return replace(over(made, f" FILTER (WHERE {condition(node.expression.this, scope)})"), name=None)
 
 
@@ -375,13 +309,12 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr, Scope], Value]] = {
     **dict.fromkeys((*_SIGNS, exp.NullSafeEQ), _comparison),
     exp.Between: _between,
     exp.In: _in,
-    exp.Exists: _exists,
     exp.Subquery: _subquery,
     **dict.fromkeys((exp.Like, exp.Escape), _like),
-    exp.Neg: _negated,
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
-    exp.Div: _division,
-    **dict.fromkeys((exp.IntDiv, exp.Mod), _whole_division),
+    exp.Neg: lambda node, scope: negated(node, translated(node.this, scope)),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _added),
+    exp.Div: _of_two(division),
+    **dict.fromkeys((exp.IntDiv, exp.Mod), _of_two(whole_division)),
     exp.DPipe: _concatenated,
     exp.Case: _case,
     exp.If: _if,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import FileFinder
 
 from lakehouse import store
-from lakehouse.delta.snapshot import table_path
+from lakehouse.delta.layout import table_path
 from lakehouse.settings import LAYERS, Settings
 
 OPS = "ops"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from lakehouse.delta.layout import table_path
 from lakehouse.delta.log import readable_at
-from lakehouse.delta.snapshot import table_path
 from lakehouse.errors import UsageError
 from lakehouse.query.checked_query import TableUse
 from lakehouse.texts import near, program

@@ -9,7 +9,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from lakehouse.query.expressions import condition, translated
+from lakehouse.query.expressions import condition, kept, translated
 from lakehouse.query.functions import is_aggregate
 from lakehouse.query.kinds import Kind, quoted, wider
 from lakehouse.query.scope import Named, Relation, Scope
@@ -115,7 +115,7 @@ class _Translator:
                 grouped(each.value)
         sql = f"SELECT {'DISTINCT ' if distinct else ''}{listed}{tables}"
         if (where := node.args.get("where")) is not None:
-            sql += f" WHERE {condition(where.this, scope)}"
+            sql += f" WHERE {kept(where.this, scope)}"
         aliased = replace(scope, aliases=_aliases(chosen))
         sql += _grouping(node, scope, chosen)
         if (having := node.args.get("having")) is not None:

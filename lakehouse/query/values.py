@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sqlglot import exp
+
 from lakehouse.query.kinds import (
     DATE,
     DOUBLE,
@@ -46,6 +48,22 @@ class Value:
     name: str | None = None
     digits: int | None = None
     literal: str | None = None
+
+
+Make = Callable[..., Value]
+"""What makes a call of its arguments."""
+
+
+def named(form: str, *parts: Value) -> str | None:
+    """What Spark calls a column made of others; None where it is not known of one of them."""
+    names = [each.name for each in parts]
+    return None if None in names else form.format(*names)
+
+
+def written(node: exp.Expr) -> str:
+    """A part of a query as people write it, or where that is long, what it is."""
+    said = node.sql("spark")
+    return said if len(said) <= 60 else type(node).__name__.upper()  # noqa: PLR2004
 
 
 def cast(sql: str, kind: Kind) -> str:
@@ -185,3 +203,17 @@ _WAYS: dict[tuple[str, str], Callable[[Value, Kind], str]] = {
     ("date", "timestamp"): _plainly,
     ("timestamp", "date"): _plainly,
 }
+
+
+def of_kind(value: Value, *kinds: Kind) -> str:
+    """A function's argument, which has to be of these types."""
+    if value.kind not in kinds:
+        raise NotTranslatedError(f"a function of {value.kind}")
+    return value.sql
+
+
+def places_of(*numbers: Value, least: int) -> list[str]:
+    """Literal whole numbers, none below `least`."""
+    if any(each.digits is None or int(each.name or -1) < least for each in numbers):
+        raise NotTranslatedError("a place in a text that is no plain number")
+    return [str(each.name) for each in numbers]

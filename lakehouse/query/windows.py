@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from sqlglot import exp
 
+from lakehouse.query.aggregates import MARK
 from lakehouse.query.functions import called, is_aggregate, over
 from lakehouse.query.kinds import BOOLEAN, DATE, INTEGER, STRING, TIMESTAMP, wider
 from lakehouse.query.scope import Scope
@@ -44,13 +45,13 @@ def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
     name = str(node.name).lower() if isinstance(node, exp.Anonymous) else ""
     values = [translate(each, scope) for each in node.expressions] if name else []
     if name in _RANKS and len(values) == _RANKS[name] and all(each.digits for each in values):
-        return Value(cast(f"{name}({', '.join(each.sql for each in values)})\0", INTEGER), INTEGER)
+        return Value(cast(f"{name}({', '.join(each.sql for each in values)}){MARK}", INTEGER), INTEGER)
     if name in _BESIDE and len(values) in (1, 2, 3) and all(each.digits for each in values[1:2]):
         rest = [each.sql for each in values[1:2]]
         own = values[0].kind
         rest += [brought(each, own).sql for each in values[2:] if wider(each.kind, own) == own]
         if len(rest) == len(values) - 1:
-            return Value(f"{name}({', '.join([values[0].sql, *rest])})\0", values[0].kind)
+            return Value(f"{name}({', '.join([values[0].sql, *rest])}){MARK}", values[0].kind)
     raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")
 
 

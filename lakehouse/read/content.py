@@ -45,9 +45,17 @@ def content_of_row(table: Table) -> str:
 def content_name(table: Table, partition: Mapping[str, str | None]) -> str | None:
     """Application id under which the log keeps the content of a partition; None where it belongs to no day."""
     own, seen = partition[table.day_column], partition[table.content_day_column]
-    if own is None or seen is None:
-        return None
-    return f"rows/{own}" if table.content_day_column == table.day_column else f"rows/{seen}/{own}"
+    return content_of_day(own) if table.content_day_column == table.day_column else content_of_days(own, seen)
+
+
+def content_of_day(own: str | None) -> str | None:
+    """`content_name` of a table whose rows are of the day of their partition."""
+    return None if own is None else f"rows/{own}"
+
+
+def content_of_days(own: str | None, seen: str | None) -> str | None:
+    """`content_name` of a table whose partitions hold rows of other days, as it sees them."""
+    return None if own is None or seen is None else f"rows/{seen}/{own}"
 
 
 def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, added: bool = False) -> dict[str, int]:

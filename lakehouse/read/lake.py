@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
-from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot, table_path
+from lakehouse.delta.layout import table_path
+from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
 from lakehouse.spark.session import literal_path

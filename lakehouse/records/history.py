@@ -8,7 +8,7 @@ projected version as its application transaction, so that a crash in between los
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -42,6 +42,7 @@ _PROFILE = T.StructType(
     ]
 )
 _FAILED_CHECK = T.StructType([T.StructField("blocking", T.BooleanType()), T.StructField("found", T.StringType())])
+OF_JUDGEMENTS = ("checks", "tried")  # figures that say how checks stand
 JUDGE = "judge"
 """Operation of a record that says what the checks found on a day which was not published."""
 _SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
@@ -147,7 +148,14 @@ def records(
         days: only these; None: all.
         figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    projected, newer = _kept(root, table, days, None if figures is None else (*_FACTS, *figures))
+    return [each for each in all_records(root, table, days, figures) if each.operation != JUDGE]
+
+
+def all_records(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
+) -> list[DayRecord]:
+    """As `records`, with those of builds that published nothing (`JUDGE`), which `judged_by` asks for."""
+    projected, newer = _all(root, table, days, None if figures is None else (*_FACTS, *figures))
     known = [*(_record(table, row) for row in projected), *newer]
     return sorted(known, key=lambda each: (each.version, each.day))
 
@@ -162,9 +170,14 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
         table: `layer.name`.
         days: only these; None: all.
     """
-    projected, newer = _all(root, table, days, (*_FACTS, "checks", "tried"))
+    projected, newer = _all(root, table, days, (*_FACTS, *OF_JUDGEMENTS))
+    return judged_by(sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version))
+
+
+def judged_by(everything: Iterable[DayRecord]) -> dict[date, DayRecord]:
+    """What `judgements` says, from all records of a table: oldest commit first, with the figures `OF_JUDGEMENTS`."""
     found: dict[date, DayRecord] = {}
-    for each in sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: each.version):
+    for each in everything:
         before = found.get(each.day)
         # A restore brings rows back and judges none: what the newest build found of the day's input goes on being true.
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
@@ -317,10 +330,7 @@ def _row(record: DayRecord) -> dict[str, Any]:
 
 
 def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
-    figures: dict[str, Any] = {name: row[name] for name in _COUNTS if row.get(name)}
-    figures |= {name: dict(row[name]) for name in (*_MAPS, "figures") if row.get(name)}
-    figures |= {name: _nested(row[name]) for name in ("profile", "checks") if row.get(name)}
-    figures |= {name: _nested(row[name]) for name in _NESTED if row.get(name)}
+    figures = {name: made(value) for name, made in _READ.items() if (value := row.get(name))}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
     return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
@@ -328,6 +338,13 @@ def _record(table: str, row: Mapping[str, Any]) -> DayRecord:
     )  # fmt: skip
 
 
-def _nested(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A map of maps, which files keep as lists of pairs."""
-    return {key: dict(each) for key, each in pairs}
+def _mapped(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: dict(each) for name, each in pairs}
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_COUNTS, int),
+    **dict.fromkeys((*_MAPS, "figures"), dict),
+    **dict.fromkeys((*_NESTED, "profile", "checks"), _mapped),
+}
+"""How the figures of a record are read from its row."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import table_path
 from lakehouse.store import parquet
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 OPS = "ops"
 MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
@@ -106,4 +108,17 @@ def rows_about(
         read = parquet.read(Path(snapshot.uri) / file.path, columns)
         if days is not None:
             read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
-        yield from read.to_pylist()
+        columns_read = [_values(read[name].combine_chunks()) for name in read.column_names]
+        yield from (dict(zip(read.column_names, row, strict=True)) for row in zip(*columns_read, strict=True))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As `to_pylist`, which takes ten times as long of maps and moments: the report reads 40,000 rows of them."""
+    if pa.types.is_map(column.type) and not column.null_count:
+        pairs = list(zip(_values(column.keys), _values(column.items), strict=True))
+        return [pairs[begin:end] for begin, end in pairwise(column.offsets.to_pylist())]
+    if pa.types.is_timestamp(column.type) and column.type.unit == "us" and column.type.tz == "UTC":
+        ticks = column.cast(pa.int64()).to_pylist()
+        return [None if each is None else _EPOCH + timedelta(microseconds=each) for each in ticks]
+    found: list[Any] = column.to_pylist()
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
+from math import fsum
 
 from lakehouse.checks.anomalies import Band
 from lakehouse.days import days_between
@@ -44,25 +44,32 @@ def step_of_plot(first: date, last: date) -> Step:
 
 
 def put_together(points: Sequence[Point], step: Step) -> list[Point]:
-    """Means a day over weeks or months, of figures and of what was usual; days themselves as they are."""
+    """Means a day over weeks or months, of figures and of what was usual; days themselves as they are.
+
+    Args:
+        points: in order of their days.
+        step: what a point of the result stands for.
+    """
     if step is Step.DAY:
         return list(points)
-    buckets: dict[date, list[Point]] = {}
+    buckets: list[tuple[date, list[Point]]] = []
+    end = date.min
     for point in points:
-        buckets.setdefault(start_of(point.day, step), []).append(point)
+        if point.day >= end:
+            begin = start_of(point.day, step)
+            end = start_of(begin + timedelta(days=7 if step is Step.WEEK else 31), step)
+            buckets.append((begin, []))
+        buckets[-1][1].append(point)
     return [
-        Point(day, statistics.fmean(each.value for each in inside), _mean(each.usual for each in inside))
-        for day, inside in sorted(buckets.items())
+        Point(
+            day, fsum(each.value for each in inside) / len(inside), _mean([each.usual for each in inside if each.usual])
+        )
+        for day, inside in buckets
     ]
 
 
-def _mean(bands: Iterable[Band | None]) -> Band | None:
-    known = [band for band in bands if band]
-    if not known:
-        return None
-    total = len(known)
-    low, usual, high = (sum(side) for side in zip(*((band.low, band.usual, band.high) for band in known), strict=True))
-    return Band(low / total, usual / total, high / total)
+def _mean(bands: Sequence[Band]) -> Band | None:
+    return Band(*(sum(side) / len(bands) for side in zip(*bands, strict=True))) if bands else None
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
+from lakehouse.days import is_between
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import QuarantinedRow, failures
-from lakehouse.records.history import DayRecord, records
+from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, DayRecord, all_records, judged_by
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,
@@ -52,35 +54,59 @@ def collect(
         instance: Dagster's, which knows failed days; None: nothing was run yet.
         between: first and last data day to show; None: all, as far as there are partitions.
     """
+    from lakehouse.orchestration.instance import unfinished_days
+
     # A window reaches days that nobody builds yet.
     between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
-    waits = all_waiting_days(lake)
-    found = tuple(_table(lake, lake.table(name), now, instance, between, waits.get(name, {})) for name in names)
+    known = {name: known_days(lake, table) for name, table in lake.tables.items()}
+    stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
+    waits = all_waiting_days(lake, stale)
+    failed = unfinished_days(instance, names) if instance else {}
+    found = tuple(
+        _table(lake, lake.table(name), now, between, Days(known[name], stale[name], waits[name], failed.get(name, ())))
+        for name in names
+    )
     days = [day for each in found for day in each.days]
     return LakeReport(now, between[0] or min(days, default=None), max(days, default=None), found)
+
+
+@dataclass(frozen=True)
+class Days:
+    """What the logs of all tables, and Dagster, say of a table's days.
+
+    Attributes:
+        known: those with input or rows.
+        stale: those of them that are not published from the inputs and the code of now.
+        waits: those that read what is not published from its newest input, and what that is.
+        failed: those whose newest run did not publish them.
+    """
+
+    known: AbstractSet[date]
+    stale: Collection[date]
+    waits: Mapping[date, str]
+    failed: Collection[date]
 
 
 def _table(
     lake: Lake,
     table: Table,
     now: datetime,
-    instance: DagsterInstance | None,
     between: tuple[date | None, date | None],
-    waits: Mapping[date, str],
+    days: Days,
 ) -> TableReport:
-    from lakehouse.orchestration.instance import unfinished_days
-
     def within(day: date) -> bool:
-        return (between[0] or day) <= day <= (between[1] or day)
+        return is_between(day, *between)
 
-    everything = records(lake.settings.root, table.id, figures=FIGURES)
+    told = all_records(lake.settings.root, table.id, figures=(*FIGURES, *OF_JUDGEMENTS))
+    everything = [each for each in told if each.operation != JUDGE]
     standing = {each.day: each for each in everything}
     kept = {day: record for day, record in standing.items() if within(day)}
-    failing = verdicts(lake, table)
-    broken = {each.day for each in failing if each.blocking and each.day}
-    broken |= unfinished_days(instance, [table.id]).get(table.id, set()) if instance else set()
-    known = {day for day in known_days(lake, table).union(standing, broken) if within(day)}
-    stale = set(stale_days(lake, table, known)) if known else set()
+    failing = verdicts(lake, table, kept=judged_by(told))
+    broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
+    further = broken.union(standing) - days.known
+    known = {day for day in days.known | further if within(day)}
+    stale = {*days.stale, *(stale_days(lake, table, further) if further else ())}
+    waits = days.waits
     fresh = judge(table, everything, now, lake.settings.last_day)
     late = _late(lake, table, everything, now)
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
@@ -96,11 +122,11 @@ def _table(
         published_at=max((each.at for each in everything), default=None),
         figures=[
             # What was usual, and who shares the cost of a build, is known from all days, also those that are not shown.
-            *_shown(business_series(table, standing), within),
-            *_shown([rows_series(table, standing)], within),
-            *_shown(null_series(table, standing, MOST_NULL_RATES), within),
+            *_shown(business_series(table, standing), between),
+            *_shown([rows_series(table, standing)], between),
+            *_shown(null_series(table, standing, MOST_NULL_RATES), between),
         ],
-        cost=_shown(cost_series(standing), within),
+        cost=_shown(cost_series(standing), between),
         checks=cells,
         quarantine=_quarantine(table, [each for each in aside if within(each.day)]),
         quarantined=sum(1 for each in aside if within(each.day) and not each.discarded),
@@ -119,8 +145,9 @@ def _table(
     )
 
 
-def _shown(several: Sequence[Series], within: Callable[[date], bool]) -> list[Series]:
-    return [replace(each, points=[point for point in each.points if within(point.day)]) for each in several]
+def _shown(several: Sequence[Series], between: tuple[date | None, date | None]) -> list[Series]:
+    first, last = between[0] or date.min, between[1] or date.max
+    return [replace(each, points=[point for point in each.points if first <= point.day <= last]) for each in several]
 
 
 def _late(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> set[date]:
@@ -141,6 +168,7 @@ def _states(
     failing: Sequence[Verdict],
 ) -> dict[date, Cell]:
     states: dict[date, Cell] = {}
+    plain = {state: Cell(state) for state in State}
     for day in sorted(known):
         if day in broken and day not in waits:
             told = [f"{each.check}: {each.found}" for each in failing if each.day == day and each.blocking]
@@ -149,13 +177,13 @@ def _states(
             states[day] = Cell(State.WAITING, waits[day])
         elif day not in standing:
             if day in stale:
-                states[day] = Cell(State.NOT_BUILT)
+                states[day] = plain[State.NOT_BUILT]
         elif day in stale:
-            states[day] = Cell(State.STALE)
+            states[day] = plain[State.STALE]
         elif day in late:
-            states[day] = Cell(State.LATE)
+            states[day] = plain[State.LATE]
         else:
-            states[day] = Cell(State.PUBLISHED if standing[day].rows else State.EMPTY)
+            states[day] = plain[State.PUBLISHED if standing[day].rows else State.EMPTY]
     return states
 
 

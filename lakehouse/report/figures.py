@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import Enum
+from typing import NamedTuple
 
 from lakehouse.checks.anomalies import Band
 
@@ -48,16 +49,14 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A day's state or verdict, and why in words where there is more to say."""
 
     sign: State | Verdict
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One figure of one data day, and what was usual then; None: too little history to say."""
 
     day: date

@@ -13,9 +13,13 @@ from markupsafe import Markup
 from lakehouse.report import lineage, words
 from lakehouse.report.buckets import Grid, Step, grids, put_together, step_of_plot
 from lakehouse.report.figures import MEANING, VERDICTS, LakeReport, Point, Series, State, TableReport
-from lakehouse.report.plots import plot
+from lakehouse.report.plots import Wanted, plots
 
 MOST_TROUBLES = 40  # days that need somebody, listed one by one
+
+
+Drawn = tuple[Series, list[Point]]
+"""A series, and its points as they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Numbers:
 
     step: Step
     headings: Sequence[str]
-    rows: Sequence[tuple[date, Sequence[str]]]
+    rows: Sequence[tuple[date, Markup]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Section:
     figures: Sequence[Plot]
     cost: Sequence[Plot]
     numbers: Numbers | None
-    checks: Sequence[Grid]
+    checks: Grid | None
     quarantine: Sequence[tuple[str, str, int, str, str]]
     columns: lineage.Drawing | None
     origins: Mapping[str, str]
@@ -65,6 +69,9 @@ class Trouble:
 def render(found: LakeReport) -> str:
     """The page as HTML."""
     first, last = found.first, found.last
+    step = step_of_plot(first, last) if first and last else Step.DAY
+    drawn = [_drawn(each, step) for each in found.tables]
+    pictures = iter(plots([Wanted(points, series.unit) for each in drawn for series, points in each], step))
     calendar = {each.name: each.days for each in found.tables}
     return (
         environment()
@@ -74,7 +81,10 @@ def render(found: LakeReport) -> str:
             calendars=list(grids(calendar, first, last)) if first and last else [],
             graph=lineage.table_graph(found.tables),
             flow="; ".join(f"{each.name} reads {' and '.join(each.reads)}" for each in found.tables if each.reads),
-            sections=[_section(each, first, last) for each in found.tables],
+            sections=[
+                _section(each, (first, last), step, series, [Markup(next(pictures)) for _ in series])  # noqa: S704 - numbers
+                for each, series in zip(found.tables, drawn, strict=True)
+            ],
             troubles=list(_troubles(found.tables)),
             most_troubles=MOST_TROUBLES,
             State=State,
@@ -99,18 +109,34 @@ def environment() -> Environment:
     return made
 
 
-def _section(table: TableReport, first: date | None, last: date | None) -> Section:
-    step = step_of_plot(first, last) if first and last else Step.DAY
+def _drawn(table: TableReport, step: Step) -> list[Drawn]:
     full = {point.day for each in table.figures if each.name == "rows" for point in each.points if point.value}
     drawn = [(each, _shown(each, step, full)) for each in (*table.figures, *table.cost)]
-    drawn = [(each, points) for each, points in drawn if points]
-    plots = {id(each): _plot(each, points, step) for each, points in drawn}
+    return [(each, points) for each, points in drawn if points]
+
+
+def _shown(series: Series, step: Step, full: set[date]) -> list[Point]:
+    """The points to draw. A day without rows is in the calendar; here it would only make every line saw-toothed."""
+    return put_together([point for point in series.points if point.day in full], step)
+
+
+def _section(
+    table: TableReport,
+    between: tuple[date | None, date | None],
+    step: Step,
+    drawn: Sequence[Drawn],
+    pictures: Sequence[Markup],
+) -> Section:
+    first, last = between
+    made = [_plot(series, points, step, svg) for (series, points), svg in zip(drawn, pictures, strict=True)]
+    figures = sum(any(series is each for each in table.figures) for series, _ in drawn)
+    cells = {name: found for name, (_, found) in table.checks.items()}
     return Section(
         table,
-        [plots[id(each)] for each in table.figures if id(each) in plots],
-        [plots[id(each)] for each in table.cost if id(each) in plots],
+        made[:figures],
+        made[figures:],
         _numbers(drawn, step),
-        list(grids({name: cells for name, (_, cells) in table.checks.items()}, first, last)) if first and last else [],
+        next(grids(cells, first, last), None) if cells and first and last else None,
         [
             (each.rule, each.meaning, each.rows, words.moment(each.since), words.span(list(each.by_day)))
             for each in table.quarantine
@@ -120,20 +146,14 @@ def _section(table: TableReport, first: date | None, last: date | None) -> Secti
     )
 
 
-def _shown(series: Series, step: Step, full: set[date]) -> list[Point]:
-    """The points to draw. A day without rows is in the calendar; here it would only make every line saw-toothed."""
-    return put_together([point for point in series.points if point.day in full], step)
-
-
-def _plot(series: Series, points: list[Point], step: Step) -> Plot:
+def _plot(series: Series, points: list[Point], step: Step, svg: Markup) -> Plot:
     newest = f"{words.number(points[-1].value, series.unit)} on {points[-1].day}"
     if step is not Step.DAY:
         newest = f"{words.number(points[-1].value, series.unit)} a day, {step.value} of {points[-1].day}"
-    svg = Markup(plot(points, series.unit, step))  # noqa: S704 - made of numbers and dates alone
     return Plot(words.title(series), svg, words.summary(series, points, step), series.judged, newest)
 
 
-def _numbers(drawn: Sequence[tuple[Series, list[Point]]], step: Step) -> Numbers | None:
+def _numbers(drawn: Sequence[Drawn], step: Step) -> Numbers | None:
     if not drawn:
         return None
     headings: list[str] = []
@@ -145,7 +165,9 @@ def _numbers(drawn: Sequence[tuple[Series, list[Point]]], step: Step) -> Numbers
             headings.append(f"usual {words.title(series)}" if series.unit != "rows" else "usual rows")
             columns.append({point.day: words.usual(point, series.unit) for point in points})
     days = sorted({day for column in columns for day in column}, reverse=True)
-    return Numbers(step, headings, [(day, [column.get(day, "") for column in columns]) for day in days])
+    # 100,000 cells: the template would take seconds to write them one by one, and they are digits alone.
+    rows = [(day, Markup("<td>" + "<td>".join(column.get(day, "") for column in columns))) for day in days]  # noqa: S704
+    return Numbers(step, headings, rows)
 
 
 def _troubles(tables: Sequence[TableReport]) -> Iterator[Trouble]:

@@ -90,11 +90,11 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
 def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
-    failed, ended = set[date](), set[date]()
+    failed, by_somebody, ended = set[date](), set[date](), set[date]()
     if instance:
         failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
-        ended = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
-        ended &= set(stale_days(lake, contract, ended))  # a day that is up to date waits for nothing
+        by_somebody = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
+        ended = set(stale_days(lake, contract, by_somebody))  # a day that is up to date waits for nothing
     failing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     likely = _materialized(instance, contract) if instance else set()
@@ -114,7 +114,7 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         fresh_within_hours=contract.freshness.within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
         failing_checks={name: sentence(found) for name, found in by_check(failing).items()},
-        failed_days=sorted(failed - ended),
+        failed_days=sorted(failed - by_somebody),
         ended_days=sorted(ended),
         stale_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 
-from lakehouse.checks.anomalies import Band, baselines, usual_count, usual_share, usual_sum
+import numpy as np
+
 from lakehouse.contracts import Anomalies, Table, Volume
 from lakehouse.records.history import DayRecord
+from lakehouse.report.bands import Numbers, Positions, Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.figures import Point, Series
 
 Bounds = Volume | Anomalies
@@ -18,7 +20,7 @@ def rows_series(table: Table, kept: Mapping[date, DayRecord]) -> Series:
     bounds = table.quality.volume or Volume()
     counts = {day: float(record.rows) for day, record in kept.items()}
     told = {day: rows for day, rows in counts.items() if rows > 0}
-    return _judged("rows", "rows", table, counts, told, bounds, lambda _, past: usual_count(past, bounds.warn_z))
+    return _judged("rows", "rows", table, counts, told, bounds, lambda _, past: usual_counts(past, bounds.warn_z))
 
 
 def null_series(table: Table, kept: Mapping[date, DayRecord], most: int) -> list[Series]:
@@ -30,20 +32,24 @@ def null_series(table: Table, kept: Mapping[date, DayRecord], most: int) -> list
         most: columns at most.
     """
     bounds = table.quality.anomalies or Anomalies()
-    full = {day: record for day, record in kept.items() if record.rows}
+    full = {day: (rows, record.figures.get("nulls", {})) for day, record in kept.items() if (rows := record.rows)}
     by_column: dict[str, dict[date, float]] = {}
+    counted = {name for _, nulls in full.values() for name in nulls}
     for name in table.columns:
-        rates = {day: each.figures.get("nulls", {}).get(name, 0) / each.rows for day, each in full.items()}
-        if name not in table.pii and any(rates.values()) and min(rates.values()) < 1:
+        if name not in counted or name in table.pii:
+            continue
+        rates = {day: nulls.get(name, 0) / rows for day, (rows, nulls) in full.items()}
+        if any(rates.values()) and min(rates.values()) < 1:
             by_column[name] = rates
 
-    def usual(day: date, past: Sequence[float]) -> Band:
-        return usual_share(past, full[day].rows, bounds.warn_z)
+    sizes = np.array([full[day][0] for day in sorted(full)], dtype=np.float64)
+
+    def usual(days: Positions, past: Numbers) -> Numbers:
+        return usual_shares(past, sizes[days], bounds.warn_z)
 
     def varies(name: str) -> float:
         return max(by_column[name].values()) - min(by_column[name].values())
 
-    # What was usual takes long to find out, so it is not for columns that are not shown.
     shown = sorted(by_column, key=varies, reverse=True)[:most]
     return [
         _judged(f"{name} is null", "share", table, by_column[name], by_column[name], bounds, usual) for name in shown
@@ -58,7 +64,7 @@ def business_series(table: Table, kept: Mapping[date, DayRecord]) -> list[Series
         for name, number in record.business.items():
             by_name.setdefault(name, {})[day] = float(number)
     return [
-        _judged(name, "", table, values, values, bounds, lambda _, past: usual_sum(past, bounds.warn_z))
+        _judged(name, "", table, values, values, bounds, lambda _, past: usual_sums(past, bounds.warn_z))
         for name, values in sorted(by_name.items())
     ]
 
@@ -84,11 +90,10 @@ def _judged(
     values: Mapping[date, float],
     history: Mapping[date, float],
     bounds: Bounds,
-    usual: Callable[[date, Sequence[float]], Band],
+    usual: Usual,
 ) -> Series:
-    points = []
-    for day, past in baselines(values, history, table.quality.known_events, bounds.history):
-        band = usual(day, [history[each] for each in past]) if len(past) >= bounds.min_history else None
-        points.append(Point(day, values[day], band))
+    days, sizes = sorted(values), (bounds.min_history, bounds.history)
+    found = bands(days, history, table.quality.known_events, sizes, usual)
+    points = [Point(day, values[day], band) for day, band in zip(days, found, strict=True)]
     words = f"usual: the last {bounds.history} same weekdays, up to {bounds.warn_z:g} robust standard deviations"
     return Series(name, unit, points, words)

@@ -27,17 +27,18 @@ def check_cells(
     from lakehouse.orchestration.checks import INPUTS_FRESH, JUDGED_AFTER
 
     cells: dict[str, tuple[str, dict[date, Cell]]] = {}
+    passed = dict.fromkeys(sorted(kept), Cell(Verdict.PASSED))
     found = by_check(failing)
     for name, meaning in check_names(table).items():
         if name not in JUDGED_AFTER:
-            judged = {day: Cell(Verdict.PASSED) for day in kept}
-            judged |= {
+            against = {
                 each.day: Cell(Verdict.FAILED if each.blocking else Verdict.WARNED, each.found)
                 for each in found.get(name, ())
                 if each.day is not None
             }
-            cells[name] = meaning, dict(sorted(judged.items()))
+            judged = passed | against
+            cells[name] = meaning, judged if len(judged) == len(passed) else dict(sorted(judged.items()))
     if table.upstream:
-        fresh = {day: Cell(Verdict.WARNED, waits[day]) if day in waits else Cell(Verdict.PASSED) for day in kept}
-        cells[INPUTS_FRESH] = "all that a day is computed from is published from its newest input", fresh
+        held = {day: Cell(Verdict.WARNED, waits[day]) for day in passed if day in waits}
+        cells[INPUTS_FRESH] = "all that a day is computed from is published from its newest input", passed | held
     return cells

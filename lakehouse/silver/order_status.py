@@ -37,7 +37,6 @@ class OrderStatus(pa.DataFrameModel):
     owner="team:web-shop",
     grain="one order",
     privacy=Privacy(person=("user_id",)),
-    lineage={"order_date": "_event_date", "_event_days": "_event_date"},
 )
 def order_status(versions: DataFrame) -> DataFrame:
     """Of each order its newest version by `updated_at`, then by batch and transaction, whatever came in which order.

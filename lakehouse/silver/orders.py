@@ -45,14 +45,6 @@ class Orders(pa.DataFrameModel):
     grain="one order of one shop",
     schema_version=2,
     privacy=Privacy(person=("user_id",)),
-    lineage={
-        **{c: (c, *FIRST) for c in ("user_id", "currency", "country")},
-        "order_date": "event_date",
-        "ordered_at": "event_time",
-        "status": "event_type",
-        "lines": (),
-        "_event_days": "event_date",
-    },
 )
 def orders(transactions: DataFrame) -> DataFrame:
     """Orders from all events given; who, where and which currency are those of an order's first event."""

@@ -91,19 +91,6 @@ class Transactions(pa.DataFrameModel):
         anomalies=Anomalies(),
     ),
     privacy=Privacy(person=("user_id",), tokens=("email_token",)),
-    lineage={
-        "event_id": (*(f"online_retail.{c}" for c in RAW), "events.event_id"),
-        "order_id": ("online_retail.InvoiceNo", "events.order_id"),
-        "user_id": ("online_retail.CustomerID", "events.user_id"),
-        "event_type": ("online_retail.InvoiceNo", "events.event_type"),
-        "event_time": ("online_retail.InvoiceDate", "events.event_time"),
-        "event_date": ("online_retail._event_date", "events._event_date"),
-        "amount": ("online_retail.Quantity", "online_retail.UnitPrice", "events.amount"),
-        "country": ("online_retail.Country", "events.country"),
-        "product_code": "online_retail.StockCode",
-        "quantity": "online_retail.Quantity",
-        "unit_price": "online_retail.UnitPrice",
-    },
 )
 def transactions(online_retail: DataFrame, events: DataFrame) -> DataFrame:
     """Both sources in one form; every input row gives one output row."""

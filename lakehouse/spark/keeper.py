@@ -39,7 +39,7 @@ _POOLS = """<allocations><pool name="default">
 _SERVING = {
     # The keeper closes the sessions of processes that are gone, and none of one that only thinks for long.
     "spark.connect.session.manager.defaultSessionTimeout": "7d",
-    "spark.connect.execute.manager.detachedTimeout": "30s",
+    "spark.connect.execute.manager.detachedTimeout": "2m",
     "spark.scheduler.mode": "FAIR",
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",

@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -172,7 +173,7 @@ class Place:
             PermissionError: it is somebody else's.
         """
         pid = (_read(self._alive) or {}).get("pid")
-        if not self.is_alive() or not isinstance(pid, int):
+        if not self.is_alive() or not self.is_here() or not isinstance(pid, int):
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
@@ -188,7 +189,11 @@ class Place:
 
     def tell_pid(self) -> None:
         """As the keeper, who is alive: who that is."""
-        self._alive.write_text(json.dumps({"pid": os.getpid()}))
+        self._alive.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+
+    def is_here(self) -> bool:
+        """Whether the keeper is one of this machine, or container: a folder may be shared, process ids are not."""
+        return (_read(self._alive) or {}).get("host") == socket.gethostname()
 
 
 def _locked(path: Path, *, wait: bool = False) -> int | None:

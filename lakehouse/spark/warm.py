@@ -170,9 +170,9 @@ def wait(place: Place) -> Address:
 
 
 def places(settings: Settings) -> list[Place]:
-    """The folders of all engines of this lakehouse that are on."""
+    """The folders of all engines of this lakehouse that are on, on this machine."""
     found = [_place(settings, each.parent.name) for each in sorted(engines(settings).glob("*/alive"))]
-    return [place for place in found if place.is_alive()]
+    return [place for place in found if place.is_alive() and place.is_here()]
 
 
 def engines(settings: Settings) -> Path:

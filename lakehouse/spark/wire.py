@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # it warns of every process that is started
 
+import grpc
 import pyspark.sql.connect.proto as messages
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -16,6 +19,8 @@ from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 from pyspark.sql.connect.session import SparkSession
 
 USER = "lakehouse"
+_ENDING = re.compile("SparkContext was shut down|stopped SparkContext|OutOfMemoryError")
+_MOMENT = 2.0  # seconds
 _DIRECTLY = [("grpc.enable_http_proxy", 0)]  # a proxy of the environment is not for this machine
 
 
@@ -54,10 +59,13 @@ class _WhileThere(DefaultPolicy):
 
     def can_retry(self, e: BaseException) -> bool:
         """Whether the call may be made again; raises where the server is gone."""
-        again = super().can_retry(e)
-        if again:
+        if isinstance(e, grpc.RpcError):
+            deadline = time.monotonic() + (_MOMENT if _ENDING.search(str(e)) else 0)
             self._check()
-        return bool(again)
+            while time.monotonic() < deadline:  # until its keeper has seen it, too
+                time.sleep(0.1)
+                self._check()
+        return bool(super().can_retry(e))
 
 
 def open_session(port: int, token: str, session: str, check: Callable[[], None]) -> Any:

@@ -20,7 +20,7 @@ THEN_DAYS = 5
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices", "live"]
+    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices", "live", "report"]
     parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
@@ -41,6 +41,10 @@ def main() -> int:
         from lakehouse_tests.benchmarks.live import main as live
 
         return live([*rest, "--rounds", str(given.rounds)])
+    if given.what == "report":
+        from lakehouse_tests.benchmarks.report import main as report_of_many_days
+
+        return report_of_many_days([*rest, "--rounds", str(given.rounds)])
     if given.what == "anomalies":
         from lakehouse_tests.benchmarks.anomalies import main as anomalies
 

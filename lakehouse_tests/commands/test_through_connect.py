@@ -98,10 +98,10 @@ def test_a_backfill_and_queries(server: str, tmp_path: Path) -> None:
     rows = {each["table"]: each["rows"] for each in built.json["tables"]}
     assert set(rows) == set(tables())
     assert all(rows.values()), rows
-    found = run("sql", "SELECT count(*) n, sum(amount) total FROM silver.transactions", "--json")
+    found = run("sql", "SELECT count(*) n, sum(amount) total FROM silver.transactions", "--json", "--engine", "spark")
     assert found.code == 0, found.err
     assert json.loads(found.out)[0]["n"] == rows["silver.transactions"] > 0
-    wrong = run("sql", "SELECT nothing FROM silver.orders")
+    wrong = run("sql", "SELECT nothing FROM silver.orders", "--engine", "spark")
     assert (wrong.code, wrong.out) == (2, "")
     assert "`nothing` cannot be resolved" in wrong.err
     assert "Traceback" not in wrong.err

@@ -205,10 +205,24 @@ def test_sql_reads_quarantines_joins_and_old_versions(built: Cli) -> None:
     assert row["n"] == row["found"] > 0
 
 
+def test_what_has_no_translation_is_left_to_spark(built: Cli) -> None:
+    """Without it, a query would end at the border of one engine, or move to the other without a word."""
+    said = built("sql", "SELECT sort_array(collect_set(source)) AS s FROM silver.transactions", "--json")
+    assert said.json == [{"s": ["events", "online_retail"]}]
+    assert "Spark answers this query, which takes longer: the function sort_array." in said.err
+    query = (
+        "SELECT currency, count(*), sum(amount), avg(amount) AS a FROM silver.transactions GROUP BY currency ORDER BY 1"
+    )
+    here, there = (built("sql", query, "--json", "--engine", engine) for engine in ("embedded", "spark"))
+    assert here.json == there.json
+    assert "Spark answers" not in here.err + there.err
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("SELECT nothing FROM silver.orders", "`nothing` cannot be resolved"),
+        ("SELECT nothing FROM silver.orders", "There is no column nothing"),
+        ("SELECT first(nothing) FROM silver.orders", "`nothing` cannot be resolved"),
         ("SELECT * FROM orders", "There is no table orders. Did you mean silver.orders?"),
         ("SELECT * FROM nowhere.orders", "There is no table nowhere.orders"),
         ("SELECT (1", "The query cannot be read at '1': Expecting )"),

@@ -145,6 +145,16 @@ def test_an_empty_lakehouse_has_a_status(cli: Cli, root: Path) -> None:
     assert not root.exists()
 
 
+def test_status_names_the_next_step_of_a_lake_that_was_never_built(cli: Cli) -> None:
+    """Without it, whoever has landed files would be sent to the demonstration, which has days of its own."""
+    assert "Nothing was built yet" in cli("status").err
+    cli(*EVENTS)
+    told = cli("status").err
+    assert "backfill --touched" in told
+    assert "demo" not in told
+    assert "None of these was built yet" in cli("status", "--select", "group:gold").err
+
+
 def test_tables_and_contracts_are_listed(cli: Cli) -> None:
     assert [each["table"] for each in cli("tables", "--json").json] == list(tables())
     facts = cli("describe", "silver.transactions", "--json").json
@@ -212,7 +222,20 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "is_free", lambda _: True)
     said = cli("doctor", "--no-engine", "--json")
     assert [each["check"] for each in said.json] == [
-        *("python", "settings", "packages", "java", "jars", "folders", "privacy", "pii key", "port", "tidy"),
+        *(
+            "python",
+            "settings",
+            "packages",
+            "java",
+            "jars",
+            "folders",
+            "privacy",
+            "pii key",
+            "port",
+            "tidy",
+            "lineage",
+            "warm engine",
+        ),
     ]
     assert [each for each in said.json if not each["ok"]] == []
     assert said.code == 0

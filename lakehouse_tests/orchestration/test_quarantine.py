@@ -108,7 +108,7 @@ def test_what_is_observed_holds_counts_by_rule_and_no_personal_data(aside: Table
 def test_a_build_observes_its_quarantine_once(
     aside: Table, runs: Foretold, instance: DagsterInstance, settings: Settings
 ) -> None:
-    """One event a run, however many days and rules; none where nothing was built."""
+    """One event a run, however many days and rules; none where nothing was built, or nothing has changed."""
 
     def built(table: Table, days: list[date], **_: Any) -> Any:
         made = result(table, dict.fromkeys(days, fate))
@@ -122,6 +122,24 @@ def test_a_build_observes_its_quarantine_once(
     fate = SAME
     runs.run_with(built, DAYS, TABLE)
     assert len(instance.fetch_observations(KEY, limit=9).records) == 1
+    fate = GOOD
+    runs.run_with(built, DAYS[:1], TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 1, "the same rows are in it"
+    decide(quarantine_discard, "discard_rows", instance, days=[str(DAYS[0])], reason="a test shop")
+    runs.run_with(built, DAYS[1:], TABLE)
+    assert len(instance.fetch_observations(KEY, limit=9).records) == 2, "the decision has shown it"
+
+
+def test_an_empty_quarantine_costs_no_event(runs: Foretold, instance: DagsterInstance) -> None:
+    """Without it, the full history would write one more event for each table and run, which says nothing."""
+
+    def events(depth: Depth | None) -> int:
+        def built(table: Table, days: list[date], **_: Any) -> Any:
+            return replace(result(table, dict.fromkeys(days, GOOD)), quarantine=depth)
+
+        return len(instance.all_logs(runs.run_with(built, DAYS, TABLE).run_id))
+
+    assert events(Depth(datetime.now(UTC))) == events(None)
 
 
 def test_a_discard_is_in_the_ledger_and_on_the_asset(

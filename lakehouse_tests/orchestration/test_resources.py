@@ -29,7 +29,7 @@ def test_days_that_another_run_lost_are_not_built_from_what_is_there(instance: D
     assert unfinished_days(instance, TABLES) == {name: {DAYS[1]} for name in TABLES}, "--failed-only finds them"
     told = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
     texts = [str(entry.dagster_event.asset_check_evaluation_data.description) for entry in told if entry.dagster_event]
-    assert any("not refreshed, bronze.online_retail: source_readable: ends early" in text for text in texts)
+    assert any("waits for bronze.online_retail: source_readable: ends early" in text for text in texts)
 
 
 def test_a_run_that_is_told_nothing_holds_nothing_back(instance: DagsterInstance) -> None:

@@ -126,6 +126,8 @@ def test_a_run_ended_in_bronze_is_seen_everywhere_and_told_once(seen: Seen, sett
         assert f"Somebody ended the run of {EVENTS} {DAY}" in (made.skip_reason.skip_message or "")
     (state,) = table_states(settings, [EVENTS])
     assert (state.ended_days, state.failed_days) == ([DAY], [])
+    # What reads it is of its newest input, as far as that is published: nobody refused it.
+    assert [each.failed_days for each in table_states(settings, list(tables()))] == [[]] * len(tables())
     (told,) = seen.alerts()
     assert (told["check"], told["severity"], told["run_id"]) == ("run", "WARN", run_id)
     assert f"Somebody ended run {run_id[:8]} of lakehouse over {DAY}" in told["text"]

@@ -132,6 +132,8 @@ class Shop:
             withdrawn = now != number and (now == 0 or self.published.get(day, (-1, ""))[0] == now)
             if fate in CHECK_OF and not (fate == BAD and withdrawn):
                 found.add((CHECK_OF[fate], str(day)))
+            if fate == BAD and self.published.get(day, (0, GOOD))[1] == ODD:  # what readers see is as odd as before
+                found.add((CHECK_OF[ODD], str(day)))
         return found
 
     def in_dagster(self) -> Failing:
@@ -228,6 +230,20 @@ def test_another_day_does_not_turn_a_failing_check_green(shop: Shop) -> None:
     assert [(m["kind"], m["days"]) for m in shop.messages if m["kind"] == RECOVERED and m["check"] != "build"] == [
         (RECOVERED, [str(DAYS[1])])
     ]
+
+
+def test_a_refused_day_takes_no_warning_back(shop: Shop) -> None:
+    """Without it, a file that is cut short would be told as a recovery of what its day's published rows warn of."""
+    shop.land(DAYS[0], ODD)
+    shop.run(DAYS[0], DAYS[0])
+    shop.look()
+    shop.land(DAYS[0], BAD)
+    shop.run(DAYS[0], DAYS[0])
+    assert shop.failing() == {("volume", str(DAYS[0])), ("row_conservation", str(DAYS[0]))}
+    assert shop.in_dagster() == shop.failing()
+    shop.look()
+    shop.all_agree(looked=True)
+    assert [m["kind"] for m in shop.messages if m["kind"] == RECOVERED] == []
 
 
 def test_a_restore_and_a_withdrawn_file_are_seen_without_a_run(shop: Shop) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandera.pyspark as pa
+import pyarrow
 import pytest
 from dagster import DagsterInstance
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import make_plan
+from lakehouse.build.plan import Plan, make_plan
 from lakehouse.build.stale import all_waiting_days, waiting_days
 from lakehouse.checks.anomalies import Band, baseline, baselines, usual_count, usual_share, usual_sum, volume
 from lakehouse.checks.metrics import DayMetrics
@@ -21,14 +26,17 @@ from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
-from lakehouse.records.history import JUDGE, JUDGED, latest_records
+from lakehouse.records.history import JUDGE, JUDGED, latest_records, project_history
+from lakehouse.report.bands import Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
 from lakehouse.report.usual import rows_series
+from lakehouse.store import parquet
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
+HISTORY_FOLDER = "ops/partition_metrics/staged"
 TEXT, DAY = T.StringType(), T.DateType()
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -212,3 +220,56 @@ def test_bands_of_shares_and_sums_hold_what_is_usual() -> None:
     mixed = usual_sum([-10.0, 0.0, 10.0], 1.0)
     assert (mixed.low, mixed.usual, mixed.high) == pytest.approx((-14.826, 0.0, 14.826))
     assert usual_sum([10.0, 10.0], 2.0) == usual_count([10.0, 10.0], 2.0)
+
+
+@pytest.mark.parametrize("most", [4, 8])
+def test_bands_of_many_days_are_those_of_each(most: int) -> None:
+    """The page works with arrays, the checks day by day: both must call the same usual."""
+    chance = random.Random(most)
+    judged = [DAYS[0] + timedelta(days=n) for n in range(150)]
+    history = {day: chance.uniform(1, 900) for day in judged if chance.random() < 0.9}
+    signed = {day: value - 300 * (chance.random() < 0.2) for day, value in history.items()}
+    shares = {day: value / 1_000 for day, value in history.items()}
+    rows = np.array([chance.randint(1, 500) for _ in judged], dtype=np.float64)
+    known = {judged[30]: "a sale", judged[31]: "a sale"}
+    pairs: list[tuple[Mapping[date, float], Usual, Callable[[int, list[float]], Band]]] = [
+        (history, lambda _, past: usual_counts(past, 4.0), lambda _, past: usual_count(past, 4.0)),
+        (signed, lambda _, past: usual_sums(past, 3.0), lambda _, past: usual_sum(past, 3.0)),
+        (shares, lambda n, past: usual_shares(past, rows[n], 2.0), lambda n, past: usual_share(past, rows[n], 2.0)),
+    ]
+    for figures, many, one in pairs:
+        found = bands(judged, figures, known, (3, most), many)
+        for n, (day, past) in enumerate(baselines(judged, figures, known, most)):
+            band = found[n]
+            if len(past) < 3:
+                assert band is None
+            else:
+                assert band == pytest.approx(one(n, [figures[each] for each in past])), day
+    assert bands([], {}, {}, (3, most), pairs[0][1]) == []
+    assert bands(judged[:2], {}, {}, (3, most), pairs[0][1]) == [None, None]
+
+
+def test_each_table_is_looked_at_once(shop: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted, not timed: with thousands of days each look at a table's logs and records is most of a second."""
+    few = dict.fromkeys(DAYS[:4], 4)
+    publish(shop, "silver.raw", few)
+    publish(shop, "gold.sales", few)
+    for name in ("silver.raw", "gold.sales"):
+        project_history(shop.settings.root, shop.snapshot(name), name)
+    planned: list[str] = []
+    read: list[Path] = []
+
+    def plan(lake: Lake, made: Table, days: list[date]) -> Plan:
+        planned.append(made.id)
+        return make_plan(lake, made, days)
+
+    def rows(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+        read.append(path)
+        return parquet_read(path, columns)
+
+    parquet_read = parquet.read
+    monkeypatch.setattr("lakehouse.build.touched.make_plan", plan)
+    monkeypatch.setattr("lakehouse.store.parquet.read", rows)
+    assert {cell.sign for cell in seen(shop).days.values()} == {State.PUBLISHED}
+    assert sorted(planned) == ["gold.sales", "silver.raw"]
+    assert max(Counter(path for path in read if HISTORY_FOLDER in str(path)).values()) == 1

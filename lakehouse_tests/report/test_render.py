@@ -8,10 +8,12 @@ from datetime import date, timedelta
 from itertools import pairwise
 
 import pytest
+import vl_convert
 
 from lakehouse.checks.anomalies import Band
 from lakehouse.report.buckets import MOST_POINTS, Step, grids, put_together, step_of_plot
 from lakehouse.report.figures import Cell, ColumnOrigin, LakeReport, Point, State, Verdict, Waiting
+from lakehouse.report.plots import Wanted, plots
 from lakehouse.report.render import render
 from lakehouse_tests.report.made import AT, FIRST, days, lake_of, made_table, rows_on, states
 from lakehouse_tests.report.reading import Element, read
@@ -199,15 +201,52 @@ def test_a_week_is_the_mean_of_its_days_and_its_worst_state() -> None:
 
 
 def test_twenty_tables_of_two_thousand_days_make_a_small_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted, not timed: each plot is drawn from weeks, once, and a plot is the only thing that takes time."""
+    """Counted, not timed: each plot is drawn from weeks, once, and all together in a call for each kind of axis."""
     drawn: list[int] = []
+    calls: list[str] = []
 
-    def counted(points: list[Point], *_: object) -> str:
-        drawn.append(len(points))
-        return "<svg></svg>"
+    def counted(wanted: list[Wanted], step: Step) -> list[str]:
+        drawn.extend(len(each.points) for each in wanted)
+        return plots(wanted, step)
 
-    monkeypatch.setattr("lakehouse.report.render.plot", counted)
+    def called(spec: str) -> str:
+        calls.append(spec)
+        return draw(spec)
+
+    draw = vl_convert.vega_to_svg
+    monkeypatch.setattr("lakehouse.report.render.plots", counted)
+    monkeypatch.setattr("vl_convert.vega_to_svg", called)
     text = render(lake_of(*[made_table(f"gold.t{n}", 2_000) for n in range(20)]))
     assert len(drawn) == 20 * 3
     assert max(drawn) == 286
-    assert len(text) < 3_000_000
+    assert len(calls) == 2
+    assert len(text) < 4_000_000
+
+
+def test_each_plot_is_of_its_own_figures() -> None:
+    """They are drawn in one view and taken apart: without it, a table could get the picture of another."""
+    span = days(5)
+    wanted = [
+        Wanted([Point(day, 10.0**n * (k + 1)) for k, day in enumerate(span[: 2 + n % 3])], unit)
+        for n, unit in enumerate(("rows", "share", "rows", "bytes", "", "seconds"))
+    ]
+    for each, picture in zip(wanted, plots(wanted, Step.DAY), strict=True):
+        assert picture == plots([each], Step.DAY)[0]
+        (line,) = [e for e in read(picture).all("path") if e.attributes.get("stroke") == "var(--value)"]
+        assert len(re.findall(r"[ML]", line.attributes["d"])) == len(each.points)
+
+
+def test_the_odd_days_and_what_was_usual_are_where_the_figures_are() -> None:
+    """Read off the picture: 120 pixels are the axis, which begins at 0."""
+    points = [
+        Point(day, value, Band(50.0, 60.0, 80.0)) for day, value in zip(days(3), (60.0, 100.0, 60.0), strict=True)
+    ]
+    picture = read(plots([Wanted(points, "rows")], Step.DAY)[0])
+    colours = {e.attributes.get("stroke") or e.attributes.get("fill"): e.attributes for e in picture.all("path")}
+    assert colours["var(--value)"]["d"] == "M0,48L260,0L520,48"
+    assert colours["var(--usual)"]["d"] == "M0,48L260,48L520,48"
+    assert colours["var(--band)"]["d"] == "M0,60L260,60L520,60L520,24L260,24L0,24Z"
+    assert picture.one("svg").attributes["fill"] == "none"  # a line is no area
+    assert colours["var(--odd)"]["transform"] == "translate(260,0)"
+    texts = [e.text for e in picture.all("text")]
+    assert {"0", "100", "2 Mar 26", "4 Mar 26"} <= set(texts)

@@ -176,6 +176,18 @@ def test_the_readme_is_read_in_five_minutes_and_shows_two_pictures() -> None:
     assert len(re.findall(r"!\[[^\]]+\]\(docs/images/\w[\w-]*\.png\)", text)) == 2
 
 
+def test_the_pictures_of_the_pages_are_those_that_tests_make() -> None:
+    """Without it, `make screenshots` would leave an old picture in the documentation, or a new one that nobody sees."""
+    pages = [PAGES[0], *(ROOT / "docs").rglob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"images/([\w-]+)\.png\)", page.read_text(encoding="utf-8"))}
+    tests = (ROOT / "lakehouse_tests" / "ui").glob("test_*.py")
+    made = [
+        name for test in tests for name in re.findall(r'picture\(\w+, "([\w-]+)"', test.read_text(encoding="utf-8"))
+    ]
+    assert sorted(made) == sorted(shown)
+    assert shown == {path.stem for path in (ROOT / "docs" / "images").glob("*.png")}
+
+
 def test_every_check_is_on_the_page_of_checks() -> None:
     """Without it, a red check could not be looked up."""
     from lakehouse.catalog import declared

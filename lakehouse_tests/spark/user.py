@@ -9,13 +9,16 @@ from pathlib import Path
 from lakehouse.errors import EngineLostError
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
-from lakehouse.spark.warm import place_of
+from lakehouse.spark.warm import begin, place_of
 
 SUM, ROWS = 499_500, 1000
 
 
 def main(what: str, folder: Path) -> None:
     """Join, or start, and work."""
+    if what == "become":  # another program, as `lakehouse dev` does
+        begin(get_settings(), hold=True)
+        os.execvp("sleep", ["sleep", "3600"])  # noqa: S606
     spark = start(get_settings())
     address = place_of(get_settings()).address()
     assert address is not None

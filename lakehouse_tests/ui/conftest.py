@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Generator, Iterator
-from datetime import date, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +19,10 @@ from lakehouse_tests.ui.server import Server
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-FIRST_DAY = date(2011, 1, 3)
-DAYS = 10
+DAYS = 10  # that end yesterday: of days long past, all that is late would be red
+FIRST_DAY = datetime.now(UTC).date() - timedelta(days=DAYS)
 DAY, *_GOOD = [str(FIRST_DAY + timedelta(days=n)) for n in range(DAYS)]
-GOOD, SPAN = _GOOD[:3], _GOOD[3:6]
+GOOD, SPAN, LAST = _GOOD[:3], _GOOD[3:6], _GOOD[6:]
 BAD, OTHERS = SPAN[1], [SPAN[0], SPAN[2]]
 PATIENCE = 90_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -145,6 +145,21 @@ def broken(page: Page, server: Server, job_run: str) -> Backfill:
     landed.write_bytes(landed.read_bytes()[: landed.stat().st_size // 2])
     open_lineage(page, '+key:"gold/daily_revenue"')
     return finished(server, launch(page, f"[{SPAN[0]}...{SPAN[-1]}]"))
+
+
+@pytest.fixture(scope="session")
+def mended(page: Page, server: Server, broken: Backfill) -> tuple[Backfill, Backfill]:
+    """Land the file again, "Re-execute from failure", and meanwhile a backfill of other days of every table: both."""
+    from lakehouse_tests.ui.pages import JOB_PAGE, launch, toasted_id
+
+    land(server.root)
+    page.goto(f"/runs/b/{broken.id}")
+    page.locator("[aria-label=expand_more]").last.click()
+    page.get_by_role("menuitem", name="Re-execute from failure").click()
+    again = toasted_id(page)
+    page.goto(JOB_PAGE)
+    others = launch(page, f"[{GOOD[0]}...{GOOD[-1]}]")
+    return finished(server, again), finished(server, others)
 
 
 @pytest.hookimpl(wrapper=True)

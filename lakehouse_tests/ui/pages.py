@@ -40,11 +40,17 @@ def asset_page(table: str, view: str = "") -> str:
     return f"/assets/{table.replace('.', '/')}" + (f"?view={view}" if view else "")
 
 
-def picture(page: Page, name: str) -> None:
-    """Keep the page as it looks now, for the documentation."""
+def picture(page: Page, name: str, width: int = 1440, height: int = 1100) -> Path:
+    """Keep the page as it looks now, for the documentation, which shows it under this name; the file."""
     PICTURES.mkdir(parents=True, exist_ok=True)
+    before = page.viewport_size
+    page.set_viewport_size({"width": width, "height": height})
     page.mouse.move(0, 0)  # no button looks pressed
+    page.wait_for_timeout(1000)  # what moves has come to rest
     page.screenshot(path=PICTURES / f"{name}.png")
+    if before:
+        page.set_viewport_size(before)
+    return PICTURES / f"{name}.png"
 
 
 def launch_configured(page: Page, job: str, config: str) -> str:
@@ -108,8 +114,7 @@ def launch(page: Page, days: str) -> str:
     """Materialize what the open page shows, for a day or for `[first...last]`; the id of the run or backfill."""
     page.get_by_role("button", name=re.compile("Materialize( all)?…")).first.click()
     dialog = page.get_by_role("dialog").filter(has_text="Partition selection")
-    dialog.get_by_role("button", name="Show all partitions").click()
-    chosen = dialog.get_by_placeholder("ex: 2011")
+    chosen = dialog.get_by_role("textbox").first
     chosen.fill(days)
     chosen.press("Enter")
     one = re.fullmatch(r"[\d-]+", days)
@@ -131,6 +136,25 @@ def metadata_of(page: Page) -> dict[str, Locator]:
     return {row.locator("td").first.inner_text().strip(): row.locator("td").nth(1) for row in rows.all()}
 
 
+def terminate(page: Page, run: str) -> None:
+    """End a run as a person does: on its page."""
+    page.goto(f"/runs/{run}")
+    page.get_by_role("button", name="Terminate").click()
+    page.get_by_role("dialog").get_by_role("button", name="Terminate 1 run").click()
+
+
+def open_plots(page: Page, table: str) -> None:
+    """Open the curves of a table's numbers."""
+    page.goto(asset_page(table))
+    page.get_by_role("button", name="Plots").click()
+
+
+def switch(page: Page, sensor: str) -> None:
+    """Switch a sensor on, or off."""
+    page.goto(f"/locations/lakehouse.definitions/sensors/{sensor}")
+    page.locator("label").filter(has=page.locator("input[type=checkbox]")).first.click()
+
+
 def shown_metadata(page: Page, key: str) -> Locator:
     """The value of a key in the metadata of an open Overview tab, which lists key, time and value."""
     named = page.locator("td:first-child").get_by_text(key, exact=True)
@@ -147,6 +171,22 @@ def backfilled(page: Page, name: str) -> Locator:
     """On a backfill's page, the cells of a row: days targeted, in progress, succeeded, failed."""
     # The table of a job's backfill is made of rows and cells, that of an assets' backfill of plain boxes.
     return page.get_by_role("link", name=name).first.locator("xpath=ancestor::*[count(*)=5][1]/*[position()>1]")
+
+
+_PLOTTED = """
+() => [...document.querySelectorAll('canvas')].map(canvas => {
+    let node = canvas[Object.keys(canvas).find(key => key.startsWith('__reactFiber'))];
+    while (node && !node.memoizedProps?.data?.datasets) node = node.return;
+    const {labels, datasets: [line]} = node.memoizedProps.data;
+    return [line.label, Object.fromEntries(line.data.map(({x, y}) => [labels[x] ?? x, y]))];
+})
+"""
+
+
+def plotted(page: Page) -> dict[str, dict[str, float | None]]:
+    """By metadata key, the points of its curve on the open plots: by day, the number."""
+    expect(page.locator("canvas").first).to_be_visible()
+    return dict(page.evaluate(_PLOTTED))
 
 
 def ink_of(canvas: Locator) -> int:

@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -77,6 +77,14 @@ class Server:
     def _warm(self) -> list[Place]:
         return places(Settings(root=self.root))
 
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """Nobody joins the warm engine meanwhile: a run waits in the first step that needs it."""
+        with ExitStack() as doors:
+            for place in self._warm():
+                doors.enter_context(place.door())
+            yield
+
     def _end(self) -> None:
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
@@ -109,6 +117,7 @@ class Server:
             "LAKEHOUSE_FIRST_DAY": self._first_day,
             "LAKEHOUSE_PII_KEY": PII_KEY,
             "LAKEHOUSE_AUTO_DAYS": "0",  # what runs is what the tests start
+            "FRESHNESS_DAEMON_INTERVAL_SECONDS": "5",
             "LAKEHOUSE_SPARK_URL": "local[2]",
             "LAKEHOUSE_SPARK_MEMORY": "1200m",
             "LAKEHOUSE_ENGINE_MINUTES": "10",
@@ -159,6 +168,24 @@ class Server:
             raise RuntimeError(f"GraphQL: {said['errors']}")
         data: dict[str, Any] = said["data"]
         return data
+
+    def command(self, *arguments: str) -> Any:
+        """What a command of the terminal says as JSON, whatever its exit code."""
+        call = [sys.executable, "-m", "lakehouse.cli", *arguments, "--json"]
+        done = subprocess.run(call, cwd=self.root, env=self._environment(), capture_output=True, text=True, check=False)
+        return json.loads(done.stdout)
+
+    def ticks(self, sensor: str) -> list[dict[str, Any]]:
+        """The last looks of a sensor, newest first: `status`, `skipReason`, `runIds`, `timestamp`."""
+        query = """query($sensor: SensorSelector!) {sensorOrError(sensorSelector: $sensor) {... on Sensor {
+            sensorState {ticks(limit: 10) {status skipReason runIds timestamp}}}}}"""
+        selector = {
+            "repositoryName": "__repository__",
+            "repositoryLocationName": "lakehouse.definitions",
+            "sensorName": sensor,
+        }
+        found: list[dict[str, Any]] = self.ask(query, {"sensor": selector})["sensorOrError"]["sensorState"]["ticks"]
+        return found
 
     def run_status(self, run_id: str) -> str:
         """Dagster's word for the state of a run, such as SUCCESS."""

@@ -10,6 +10,7 @@ import pytest
 
 from lakehouse.report.render import render
 from lakehouse_tests.report.made import shop
+from lakehouse_tests.ui.pages import picture
 from lakehouse_tests.ui.server import REPOSITORY
 
 if TYPE_CHECKING:
@@ -135,18 +136,9 @@ def test_nothing_is_cut_off_on_paper_or_a_narrow_screen(browser: Browser, file: 
 
 
 def test_the_picture_of_the_readme(browser: Browser, file: Path) -> None:
-    """As it looks now, under artifacts/ui; the README's was made here."""
+    """As it looks now; the README's was made here."""
     page = opened(browser, file)
-    folder = REPOSITORY / "artifacts" / "ui"
-    folder.mkdir(parents=True, exist_ok=True)
-    page.set_viewport_size({"width": 1280, "height": 980})
-    page.screenshot(path=folder / "report.png")
-    page.get_by_role("heading", name="gold.revenue").scroll_into_view_if_needed()
-    page.evaluate("document.getElementById('gold.revenue').scrollIntoView()")
-    page.screenshot(path=folder / "report-table.png")
-    page.emulate_media(color_scheme="dark")
-    page.screenshot(path=folder / "report-dark.png")
+    made = picture(page, "report", 1280, 980)
     page.close()
-    kept = REPOSITORY / "docs" / "images" / "report.png"
-    assert 10_000 < kept.stat().st_size < MOST_BYTES
-    assert 10_000 < (folder / "report.png").stat().st_size < MOST_BYTES
+    for each in (made, REPOSITORY / "docs" / "images" / "report.png"):
+        assert 10_000 < each.stat().st_size < MOST_BYTES

@@ -7,6 +7,7 @@ can also be run alone.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +16,11 @@ from deltalake import DeltaTable
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
+from lakehouse.contracts.lineage import sources
+from lakehouse.orchestration.declared import MOST_ORIGINS
 from lakehouse.read.lake import table_path
-from lakehouse_tests.ui.conftest import BAD, DAY, FIRST_DAY, GOOD, OTHERS, SPAN, Backfill, finished, land
+from lakehouse_tests.ui.conftest import BAD, DAY, FIRST_DAY, GOOD, OTHERS, SPAN, Backfill
 from lakehouse_tests.ui.pages import (
-    JOB_PAGE,
     asset_page,
     backfilled,
     drawn_graph,
@@ -28,7 +30,6 @@ from lakehouse_tests.ui.pages import (
     metadata_of,
     open_lineage,
     picture,
-    toasted_id,
 )
 from lakehouse_tests.ui.server import Server, wait_for
 
@@ -47,7 +48,6 @@ def test_the_lineage_shows_every_table_in_its_layer(page: Page, server: Server) 
     """Six tables, each in the box of its layer, an arrow for every input, and one to each table's quarantine."""
     open_lineage(page)
     drawn = drawn_graph(page, [table.name for table in tables().values()])
-    picture(page, "lineage")
     layers = {table.name: table.layer for table in tables().values()}
     assert layers.items() <= drawn.groups.items()
     aside = drawn.groups.keys() - layers.keys()  # long names are cut in the middle
@@ -66,7 +66,6 @@ def test_the_catalog_lists_every_table(page: Page, server: Server) -> None:
         expect(page.get_by_role("link", name=f"{table.layer} / {table.name}").first).to_be_visible()
         expect(page.get_by_role("link", name=f"asset_group {table.layer}")).not_to_have_count(0)
         expect(page.get_by_text(table.description.split(".")[0]).first).to_be_visible()
-    picture(page, "catalog")
 
 
 def test_the_schedule_is_there_and_switched_off(page: Page, server: Server) -> None:
@@ -151,19 +150,26 @@ def test_numbers_are_plotted(page: Page, server: Server, job_run: str) -> None:
 
 @pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)
 def test_columns_are_described(page: Page, server: Server, table: Table) -> None:
-    """Each column with its type and description, and personal data marked as such."""
+    """Each column with its type, description and sources, and personal data marked as such; and links that lead on."""
     page.goto(asset_page(table.id))
     columns = page.locator("table").filter(has_text="Column name")
+    read = sources(table, {each.table: tables()[each.table] for each in table.upstream.values()})
     for field in table.schema.fields:
         name = re.compile(f"^{field.name}$", re.IGNORECASE)  # the page shows names in small letters
         row = columns.locator("tr").filter(has=page.locator("td:first-child").get_by_text(name))
         expect(row).to_contain_text(field.dataType.simpleString())
         expect(row).to_contain_text(field.metadata["comment"].replace("`", ""))
+        for source, column in read[field.name][:MOST_ORIGINS]:
+            expect(row).to_contain_text(f"{source}.{column}")
         if field.name in table.pii:
             expect(row).to_contain_text("personal data")
     for each in table.upstream.values():
         expect(page.get_by_role("link", name=each.table.replace(".", " / ")).first).to_be_visible()
     expect(page.get_by_text("Fails if more than 36 hours since last materialization")).to_be_visible()
+    code = page.get_by_role("link", name=f"{table.layer}/{table.name}.py").first.get_attribute("href")
+    assert code is not None
+    file, line = re.findall(r"^vscode://file/(.+):(\d+)$", code)[0]
+    assert f"def {table.name}(" in "".join(Path(file).read_text().splitlines(keepends=True)[int(line) - 1 :][:8])
 
 
 def test_a_broken_day_fails_alone(page: Page, server: Server, broken: Backfill) -> None:
@@ -172,6 +178,7 @@ def test_a_broken_day_fails_alone(page: Page, server: Server, broken: Backfill) 
     assert broken.counts == dict.fromkeys(REVENUE_AND_ITS_INPUTS, (3, 2, 1)) | {"bronze.online_retail": (3, 3, 0)}
     page.goto(f"/runs/b/{broken.id}")
     expect(backfilled(page, "bronze / online_retail")).to_have_text(["3", "0", "3", "0"])
+    picture(page, "backfill", height=540)
     for table in ("bronze.events", "silver.transactions", "gold.daily_revenue"):
         expect(backfilled(page, table.replace(".", " / "))).to_have_text(["3", "0", "2", "1"])
         states = server.days_by_state(table)
@@ -180,7 +187,6 @@ def test_a_broken_day_fails_alone(page: Page, server: Server, broken: Backfill) 
     expect(page.get_by_text("Failed (1)")).to_be_visible()
     expect(page.get_by_text("Materialized (2)")).to_be_visible()
     expect(page.get_by_text("failed, and did not materialize this asset")).to_be_visible()
-    picture(page, "partitions")
 
 
 def test_the_check_that_failed_names_the_day_and_the_file(page: Page, server: Server, broken: Backfill) -> None:
@@ -195,28 +201,36 @@ def test_the_check_that_failed_names_the_day_and_the_file(page: Page, server: Se
     page.goto(f"/runs/{broken.runs[0]['runId']}?logs=source_readable")
     for told in (
         f"bronze.events {BAD} was not published: source_readable",
-        f"gold.daily_revenue {BAD} was not published: not refreshed, bronze.events: source_readable",
+        f"gold.daily_revenue {BAD} was not published: waits for bronze.events: source_readable",
     ):
         expect(page.get_by_text(told).first).to_be_visible()
 
 
-def test_only_the_mended_day_runs_again_while_a_range_is_built(page: Page, server: Server, broken: Backfill) -> None:
-    """Land the file again, "Re-execute from failure"; meanwhile, backfill other days of every table."""
-    land(server.root)
-    page.goto(f"/runs/b/{broken.id}")
-    page.locator("[aria-label=expand_more]").last.click()
-    page.get_by_role("menuitem", name="Re-execute from failure").click()
-    again = toasted_id(page)
-    page.goto(JOB_PAGE)
-    others = launch(page, f"[{GOOD[0]}...{GOOD[-1]}]")
+def test_it_stays_red_when_another_day_runs(page: Page, server: Server, broken: Backfill) -> None:
+    """In the pages, in the terminal and in alerts: a check passes only if no day fails it."""
+    page.goto(asset_page("bronze.events"))
+    assert server.finished_run(launch(page, DAY)) == "SUCCESS"
+    page.goto(asset_page("bronze.events", "checks"))
+    listed_check(page, "source_readable", "Failed").click()
+    expect(page.get_by_text(re.compile(f"^fails on {BAD}: ")).first).to_be_visible()
+    (told,) = server.command("status", "--select", "bronze.events")
+    assert f"fails on {BAD}" in told["failing_checks"]["source_readable"]
+    assert told["failed_days"] == [BAD]
+    failing = [(each["table"], each["check"], each["day"]) for each in server.command("alerts", "list", "--failing")]
+    assert ("bronze.events", "source_readable", BAD) in failing
 
-    mended = finished(server, again)
-    assert mended.status == "COMPLETED_SUCCESS"
-    assert mended.counts == {n: (1, 1, 0) for n in REVENUE_AND_ITS_INPUTS if n != "bronze.online_retail"}
-    assert finished(server, others).status == "COMPLETED_SUCCESS"
+
+def test_only_the_mended_day_runs_again_while_a_range_is_built(
+    page: Page, server: Server, mended: tuple[Backfill, Backfill]
+) -> None:
+    """The file has landed again; "Re-execute from failure" is of one day, and does not wait for other backfills."""
+    again, others = mended
+    assert again.status == "COMPLETED_SUCCESS"
+    assert again.counts == {n: (1, 1, 0) for n in REVENUE_AND_ITS_INPUTS if n != "bronze.online_retail"}
+    assert others.status == "COMPLETED_SUCCESS"
     for table in ("bronze.events", "silver.transactions", "gold.daily_revenue"):
         assert server.days_by_state(table) == {"MATERIALIZED": [DAY, *GOOD, *SPAN]}, table
-    page.goto(f"/runs/b/{others}")
+    page.goto(f"/runs/b/{others.id}")
     expect(backfilled(page, "lakehouse_partition_set")).to_have_text(["3", "0", "3", "0"])
     page.goto(f"{asset_page('gold.daily_revenue', 'partitions')}&default_range=[{DAY}...{SPAN[-1]}]")
     expect(page.get_by_text("Materialized (7)")).to_be_visible()

@@ -6,15 +6,22 @@ Each test can also be run alone; then it waits for the runs that it looks at.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
-from lakehouse_tests.ui.conftest import DAY, SPAN, Backfill
+from lakehouse.catalog import tables
+from lakehouse.read.lake import table_path
+from lakehouse_tests.ui.conftest import BAD, DAY, SPAN, Backfill
 from lakehouse_tests.ui.pages import (
     asset_page,
     launch_configured,
+    open_plots,
     picture,
+    plotted,
     shown_metadata,
 )
 from lakehouse_tests.ui.server import Server
@@ -43,7 +50,7 @@ def test_the_table_at_fault_is_red(page: Page, server: Server, broken: Backfill)
     }
     page.goto(f"/runs/{run}?logs=source_readable")
     expect(page.get_by_text("Errored (1)")).to_be_visible()
-    expect(page.get_by_text("was not published: not refreshed, bronze.events").first).to_be_visible()
+    expect(page.get_by_text("was not published: waits for bronze.events").first).to_be_visible()
     picture(page, "failed-run")
 
 
@@ -55,7 +62,6 @@ def test_a_run_says_over_which_days_it_is_and_why(page: Page, server: Server, br
     assert broken.id in tags["why"]
     page.goto("/runs")
     expect(page.get_by_text(f"days: {DAY}").first).to_be_visible()  # a backfill hides its runs
-    picture(page, "runs")
 
 
 def test_each_day_of_a_range_is_among_the_events(page: Page, broken: Backfill) -> None:
@@ -63,7 +69,43 @@ def test_each_day_of_a_range_is_among_the_events(page: Page, broken: Backfill) -
     page.goto(asset_page("bronze.online_retail", "events"))
     for day in (DAY, *SPAN):
         expect(page.get_by_text(day, exact=True).first).to_be_visible()
-    picture(page, "events")
+
+
+def test_single_days_and_ranges_are_points_of_the_same_curves(page: Page, server: Server, broken: Backfill) -> None:
+    """Under the same keys, and where the tables have as many rows."""
+    table = tables()["bronze.online_retail"]
+    lake = DeltaTable(str(table_path(server.root, table.id)))
+    rows = Counter(map(str, lake.to_pyarrow_table(columns=[table.day_column])[table.day_column].to_pylist()))
+    open_plots(page, table.id)
+    curves = plotted(page)
+    seen = curves["dagster/partition_row_count"]
+    assert {day: seen[day] for day in (DAY, *SPAN)} == {day: rows[day] for day in (DAY, *SPAN)}
+    for key in ("rows_in", "quarantined", "duplicates", "commit_version", "duration_seconds"):
+        assert None not in {curves[key].get(day) for day in (DAY, *SPAN)}, key
+
+
+def test_a_table_leads_to_its_part_of_the_report(page: Page, server: Server, broken: Backfill) -> None:
+    """By the link in the metadata of its page."""
+    page.goto(asset_page("gold.daily_revenue"))
+    address = shown_metadata(page, "report").get_by_role("link").first.get_attribute("href")
+    assert address is not None
+    page.goto(address)
+    expect(page.get_by_role("heading", name="gold.daily_revenue")).to_be_in_viewport()
+    expect(page.get_by_text(re.compile(f"{BAD}.*source_readable")).first).to_be_attached()
+
+
+def test_rows_in_quarantine_are_replayed_by_a_form(page: Page, server: Server, broken: Backfill) -> None:
+    """What has become of them is on the quarantine's asset, with the runs that built their day again."""
+    aside = DeltaTable(str(table_path(server.root, QUARANTINE))).to_pyarrow_table(columns=["event_date"])
+    day, number = Counter(map(str, aside["event_date"].to_pylist())).most_common(1)[0]
+    form = {"table": "silver.transactions", "who": "ana", "days": [day], "force": True}
+    run = launch_configured(page, "quarantine_replay", json.dumps({"ops": {"replay_rows": {"config": form}}}))
+    assert server.finished_run(run) == "SUCCESS"
+    page.goto(asset_page(QUARANTINE))
+    expect(shown_metadata(page, "replayed/quarantined")).to_have_text(str(number))
+    expect(shown_metadata(page, "who")).to_have_text("ana")
+    builds = shown_metadata(page, "runs").inner_text().split(", ")
+    assert {server.run_status(each) for each in builds} == {"SUCCESS"}
 
 
 def test_rows_in_quarantine_are_discarded_by_a_form(page: Page, server: Server, broken: Backfill) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import console, say
-from lakehouse.delta.snapshot import table_path
+from lakehouse.delta.layout import table_path
 from lakehouse.errors import UsageError
 from lakehouse.query.names import built_names
 from lakehouse.settings import get_settings

@@ -46,8 +46,7 @@ def report(
 
     It holds figures only, no row and no personal data, and loads nothing from anywhere. `lakehouse dev` serves it too.
     """
-    from lakehouse.report.collect import collect
-    from lakehouse.report.render import render
+    from lakehouse.report.page import page
 
     settings = get_settings()
     in_order(first, last)
@@ -60,13 +59,13 @@ def report(
             from lakehouse.orchestration.instance import opened_instance
 
             instance = stack.enter_context(opened_instance(settings))
-        page = render(collect(lake_without_engine(settings), names, datetime.now(UTC), instance, (first, last)))
+        made = page(lake_without_engine(settings), names, datetime.now(UTC), instance, (first, last))
     if out == STDOUT:
-        sys.stdout.write(page)
+        sys.stdout.write(made)
         return
     target = out or settings.root / "report.html"
-    write_page(target, page)
-    say(f"{len(names)} tables, {len(page.encode()) / 1e6:.1f} MB.")
+    write_page(target, made)
+    say(f"{len(names)} tables, {len(made.encode()) / 1e6:.1f} MB.")
     sys.stdout.write(f"{target}\n")
 
 

@@ -131,7 +131,9 @@ def _write_parquet(rows: pa.Table, out: Any) -> None:
 
 
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in rows.to_batches(max_chunksize=_BATCH):
+    # A time without a zone is UTC here too; one with a zone makes Arrow import pandas.
+    plain = [pa.field(each.name, pa.timestamp("us")) if types.is_timestamp(each.type) else each for each in rows.schema]
+    for batch in rows.cast(pa.schema(plain)).to_batches(max_chunksize=_BATCH):
         yield from batch.to_pylist()
 
 

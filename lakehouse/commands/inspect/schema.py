@@ -1,7 +1,8 @@
-"""`lakehouse schema`: the versions of every table's columns, and whether the contracts follow from them."""
+"""`lakehouse schema`: the versions of every table's columns, whether the contracts follow from them, and lineage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -9,8 +10,12 @@ import typer
 from lakehouse.catalog import declared, get_table
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
+from lakehouse.contracts.lineage import lineage_mistakes
 from lakehouse.contracts.versions import Version, changes, lock_file, locked, problems, read_lock, unlocked, write_lock
 from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
+from lakehouse.lineage.derive import derive
+from lakehouse.settings import get_settings
 from lakehouse.texts import counted, program
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
@@ -57,6 +62,10 @@ def _compared() -> list[dict[str, Any]]:
         name = text.partition(":")[0]
         if not wrong.get(name):  # what is incompatible cannot be locked
             wrong[name] = [text]
+    for each in known.values():
+        if not wrong[each.id] and each.extract is None and not each.derived_now:
+            told = "was derived from other code" if each.derived else "is not derived yet"
+            wrong[each.id] = [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
     return [
         {
             "table": name,
@@ -78,20 +87,51 @@ def _say_change(name: str, before: list[Version], after: list[Version]) -> None:
 
 
 def lock() -> None:
-    """Add the contracts' new versions to the lock file, which belongs into the same commit as the change."""
+    """Write down new versions of the contracts and the lineage of new transforms, for the commit with the change."""
     held = read_lock()
+    lineage = read_lineage(lineage_file(get_settings().tables))
     try:
         made = locked(declared().values(), held)
+        derived = _derived(lineage)
     except ContractError as error:
         say(str(error))
         raise typer.Exit(CHECKS_FAILED) from None
-    if all(list(held.get(name, ())) == versions for name, versions in made.items()) and len(made) == len(held):
+    same = all(list(held.get(name, ())) == versions for name, versions in made.items()) and len(made) == len(held)
+    if same and derived == lineage:
         say("Nothing to lock: every contract is as locked.")
         return
     for name in sorted({*made, *held}):
         _say_change(name, list(held.get(name, ())), made.get(name, []))
-    write_lock(made)
-    say(f"Commit {lock_file().name} together with the contracts.")
+    for name, each in derived.items():
+        if each != lineage.get(name):
+            say(f"{name}: {_told(each)}")
+    if not same:
+        write_lock(made)
+    write_lineage(derived, lineage_file(get_settings().tables))
+    say(f"Commit {lock_file().name} and {lineage_file(get_settings().tables).name} together with the contracts.")
+
+
+def _derived(held: Mapping[str, Derived]) -> dict[str, Derived]:
+    """The lineage of all tables: derived anew where code has changed.
+
+    Raises:
+        ContractError: with whatever a table file declares that its transform does not say.
+    """
+    tables = {name: each for name, each in declared().items() if each.extract is None}
+    made = {name: held[name] for name, each in tables.items() if each.derived_now and name in held}
+    made |= derive((each for name, each in tables.items() if name not in made), declared())
+    wrong = [
+        f"{name}: {each}" for name in tables for each in lineage_mistakes(tables[name], declared(), made[name])
+    ]  # fmt: skip
+    if wrong:
+        raise ContractError("\n".join(["Nothing was locked.", *wrong]))
+    return {name: made[name] for name in sorted(made)}
+
+
+def _told(lineage: Derived) -> str:
+    if lineage.refused:
+        return f"lineage is as declared, else by name: it cannot be derived, since the transform has {lineage.refused}"
+    return f"lineage of {counted(len(lineage.columns), 'column')} derived"
 
 
 def history(name: Name, *, as_json: AsJson = False) -> None:

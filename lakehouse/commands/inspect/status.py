@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.report.states import Status, table_states
-from lakehouse.runs.selection import select_tables
+from lakehouse.runs.selection import landed_range, select_tables
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import age_text, counted, days_text, program
 
@@ -68,7 +69,9 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         for text in _remarks(each):
             say(f"{each.table}: {text}")
     if not any(each.version >= 0 for each in found):
-        say(f"Nothing was built yet in {settings.root}. Begin with: {program()} demo")
+        landed = landed_range(settings)
+        way = f"Build what has landed: {program()} backfill --touched" if landed else f"Begin with: {program()} demo"
+        say(f"{'Nothing' if len(found) == len(tables()) else 'None of these'} was built yet in {settings.root}. {way}")
     if any(each.older_code for each in found):
         say(f"Rebuild what older code built: {program()} backfill --older-code")
     if any(each.failed_days or each.ended_days for each in found):

@@ -94,6 +94,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("port", lambda: _port(settings))
     if needed[0].ok:  # else there is nothing to read logs with
         yield _finding("tidy", lambda: tidiness(settings))
+        yield _finding("lineage", _lineage)
         yield _finding("warm engine", lambda: _warm(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
@@ -135,6 +136,22 @@ def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
         )
     entries = max((each.entries for each in found.values()), default=0)
     return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
+
+
+def _lineage() -> str:
+    """Whether the lineage that pages show is of the present transforms."""
+    from lakehouse.catalog import declared
+
+    try:
+        found = {name: each for name, each in declared().items() if each.extract is None}
+        old = [name for name, each in found.items() if not each.derived_now]
+        refused = [name for name, each in found.items() if each.derived and each.derived.refused]
+    except LakehouseError as error:
+        raise ProblemError(str(error), "Mend that file first.") from None
+    if old:
+        raise ProblemError(f"of other code: {', '.join(old)}", "Derive it from the present code: lakehouse schema lock")
+    declared_only = f", as declared for {', '.join(refused)}" if refused else ""
+    return f"derived for {len(found) - len(refused)} of {len(found)} tables{declared_only}"
 
 
 def _python() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,6 @@ from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.place import Place
 from lakehouse.texts import counted
-
-_PAGE = 4096
 
 
 def add_to(app: typer.Typer) -> None:
@@ -120,4 +119,4 @@ def _resident_mb(group: int) -> int | None:
         except OSError:  # it has just ended
             continue
         pages += int(fields[21]) if fields[2] == str(group) else 0
-    return round(pages * _PAGE / 2**20) or None
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20) or None

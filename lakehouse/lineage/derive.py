@@ -1,0 +1,114 @@
+"""Lineage derived from transforms, in a process of its own: Python's functions of columns are Spark Connect's there.
+
+It takes no engine and no data. Tables are handed to it by name, with the columns of what they read; it answers with
+what each column is computed from, or with what it does not understand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lakehouse.contracts import Table
+from lakehouse.contracts.derived import Derived, Source
+from lakehouse.contracts.lineage import one_by_one
+from lakehouse.errors import ContractError
+from lakehouse.lineage.recording import REMOTE, recorded
+from lakehouse.lineage.values import NotDerivedError
+from lakehouse.sources.reader import LINE_SCHEMA
+
+Inputs = Mapping[str, Sequence[tuple[str, Source | None]]]
+_WRITTEN_BY_READER = (*(field.name for field in LINE_SCHEMA), "_ingested_run", "_code_version")
+
+
+def derive(tables: Iterable[Table], known: Mapping[str, Table]) -> dict[str, Derived]:
+    """The lineage of tables, by name; those that are taken from a database as they are have none.
+
+    Args:
+        tables: whose.
+        known: their input tables by name; more do no harm.
+
+    Raises:
+        ContractError: the process that derives it broke down.
+    """
+    wanted = [table for table in tables if table.extract is None]
+    if not wanted:
+        return {}
+    asked = [
+        {"module": each.transform.__module__, "name": each.name, "inputs": inputs_of(each, known)} for each in wanted
+    ]
+    # A transform that asks for the key of tokens gets one: none is made under the root for this.
+    env = {**os.environ, REMOTE: "1", "LAKEHOUSE_PII_KEY": __name__}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    ended = subprocess.run(  # this module, by the Python that runs
+        [sys.executable, "-m", __name__], input=json.dumps(asked), env=env, text=True, capture_output=True, check=False
+    )
+    if ended.returncode:
+        raise ContractError(f"Lineage could not be derived:\n{ended.stderr.strip()}")
+    found = json.loads(ended.stdout)
+    return {table.id: _read(table, each) for table, each in zip(wanted, found, strict=True)}
+
+
+def inputs_of(table: Table, known: Mapping[str, Table]) -> Inputs:
+    """By parameter the columns that a transform finds and what lineage calls them; in a landed file, its fields."""
+    if table.landing is not None:
+        source = f"landing.{table.landing.source}"
+        landed: list[tuple[str, Source | None]] = [(c, (source, c)) for c in table.landing.columns]
+        return {name: [*landed, *((each, None) for each in _WRITTEN_BY_READER)] for name in table.inputs}
+    return {
+        name: [(column, (each.table, column)) for column in known[each.table].columns]
+        for name, each in table.upstream.items()
+    }
+
+
+def derived(table: Table, inputs: Inputs) -> Derived:
+    """The lineage of one table, in this process.
+
+    Args:
+        table: whose.
+        inputs: as `inputs_of` gives them.
+    """
+    try:
+        frame = recorded(table.transform, inputs)
+        values = {name: frame.find(f"`{name}`") for name in table.columns}
+    except NotDerivedError as error:
+        return Derived(table.code.project, refused=str(error))
+    except Exception as error:  # noqa: BLE001  # a transform may fail in any way without an engine
+        return Derived(table.code.project, refused=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    order = {source: n for n, source in enumerate(s for each in inputs.values() for _, s in each)}
+    by_key = frozenset[Source]().union(*(values[name].whole for name in table.key if not one_by_one(table)))
+    rows = (frame.rows | frame.split) - by_key
+
+    def listed(sources: Iterable[Source], own: str = "") -> tuple[Source, ...]:
+        return tuple(sorted(sources, key=lambda each: (each[1] != own, order[each])))
+
+    columns = {name: listed(value.whole | (value.around - by_key - rows), name) for name, value in values.items()}
+    return Derived(table.code.project, columns, listed(rows))
+
+
+def _read(table: Table, found: Mapping[str, Any]) -> Derived:
+    columns = {name: tuple((t, c) for t, c in sources) for name, sources in found["columns"].items()}
+    return Derived(table.code.project, columns, tuple((t, c) for t, c in found["rows"]), found["refused"])
+
+
+def _answer() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # a transform may print
+    found = []
+    for each in json.load(sys.stdin):
+        table = getattr(importlib.import_module(each["module"]), each["name"])
+        inputs = {
+            name: [(column, (source[0], source[1]) if source else None) for column, source in columns]
+            for name, columns in each["inputs"].items()
+        }
+        made = derived(table, inputs)
+        found.append({"columns": made.columns, "rows": made.rows, "refused": made.refused})
+    json.dump(found, answers)
+
+
+if __name__ == "__main__":
+    _answer()

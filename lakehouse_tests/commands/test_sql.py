@@ -1,0 +1,207 @@
+"""`lakehouse sql` and `connect` without an engine: answers, files, the shell, and what other tools are told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from lakehouse_tests.commands.conftest import Cli
+
+ROWS = [
+    {"order_id": "a", "day": date(2011, 3, 1), "amount": Decimal("1.10"), "at": datetime(2011, 3, 1, 10, tzinfo=UTC), "tags": ["x", None]},
+    {"order_id": "", "day": date(2011, 3, 2), "amount": None, "at": None, "tags": []},
+    {"order_id": 'b,"c"\n', "day": date(2011, 3, 2), "amount": Decimal("-2.00"), "at": None, "tags": None},
+]  # fmt: skip
+SCHEMA = pa.schema(
+    {"order_id": pa.string(), "day": pa.date32(), "amount": pa.decimal128(18, 2), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())}
+)  # fmt: skip
+QUERY = "SELECT order_id, day, amount, at, tags FROM silver.orders ORDER BY day, amount"
+
+
+@pytest.fixture(autouse=True)
+def orders(root: Path) -> None:
+    """`silver.orders` of three rows; whoever asks for Spark is refused."""
+    path = root / "tables" / "silver" / "orders"
+    write_deltalake(path, pa.Table.from_pylist(ROWS, SCHEMA), partition_by=["day"])
+
+
+def program(root: Path, *arguments: str) -> list[str]:
+    """The command in a process of its own, which says at its end which libraries it has loaded."""
+    lines = (
+        "import sys, atexit",
+        "heavy = {'pyspark', 'dagster', 'pandas', 'pandera', 'prompt_toolkit'}",
+        "atexit.register(lambda: print('loaded', sorted(heavy & set(sys.modules)), file=sys.stderr))",
+        f"sys.argv = ['lakehouse', *{list(arguments)!r}]",
+        "from lakehouse.cli import main",
+        "main()",
+    )
+    assert root.exists()
+    return [sys.executable, "-c", "\n".join(lines)]
+
+
+@pytest.mark.parametrize("arguments", [("sql", QUERY), ("sql", QUERY, "--out", "rows.csv"), ("connect",), ("--help",)])
+def test_reading_loads_no_engine(root: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Without it, one import would bring back the seconds that a query took."""
+    done = subprocess.run(
+        program(root, *arguments), capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "LAKEHOUSE_ROOT": str(root)},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "loaded []"
+
+
+def test_forms(cli: Cli) -> None:
+    assert cli("sql", QUERY).out.splitlines()[1].split() == [
+        "a",
+        "2011-03-01",
+        "1.10",
+        "2011-03-01T10:00:00Z",
+        "['x',",
+        "None]",
+    ]
+    assert cli("sql", QUERY, "--json").json == cli("sql", QUERY, "--format", "json").json
+    assert [row["amount"] for row in cli("sql", QUERY, "--json").json] == ["1.10", None, "-2.00"]
+    found = list(csv.reader(io.StringIO(cli("sql", QUERY, "--format", "csv").out, newline="")))
+    assert found == [
+        ["order_id", "day", "amount", "at", "tags"],
+        ["a", "2011-03-01", "1.10", "2011-03-01T10:00:00Z", '["x", null]'],
+        ["", "2011-03-02", "", "", "[]"],
+        ['b,"c"\n', "2011-03-02", "-2.00", "", ""],
+    ]
+
+
+def test_files(cli: Cli, tmp_path: Path) -> None:
+    for name in ("rows.parquet", "rows.csv", "rows.json"):
+        said = cli("sql", QUERY, "--out", str(tmp_path / name))
+        assert (said.code, said.out) == (0, ""), said.err
+        assert f"3 rows in {tmp_path / name}" in said.err.replace("\n", "")
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == ROWS
+    assert json.loads((tmp_path / "rows.json").read_text()) == cli("sql", QUERY, "--json").json
+    assert (tmp_path / "rows.csv").read_text() == cli("sql", QUERY, "--format", "csv").out.replace("\r\n", "\n")
+    assert not list(tmp_path.glob(".rows*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--out", "{root}/tables/silver/orders/x.parquet"), "is inside the lakehouse"),
+        (("--out", "{root}/x.csv"), "is inside the lakehouse"),
+        (("--out", "/nowhere/x.csv"), "cannot be written: No such file or directory"),
+        (("--out", "x.txt"), "say with --format"),
+        (("--out", "x.csv", "--format", "table"), "a file is csv, json or parquet"),
+        (("--json", "--format", "csv"), "choose one"),
+        (("--engine", "embedded", "--as-of", "2011-01-01"), "its log begins"),
+    ],
+)
+def test_what_cannot_be_written_is_said(cli: Cli, root: Path, arguments: tuple[str, ...], told: str) -> None:
+    said = cli("sql", QUERY, *[each.format(root=root) for each in arguments])
+    assert said.code == 2
+    assert told in said.err.replace("\n", "")
+
+
+def test_only_embedded_means_no_spark(cli: Cli) -> None:
+    said = cli("sql", "SELECT collect_list(order_id) FROM silver.orders", "--engine", "embedded")
+    assert said.code == 2
+    assert "Only Spark answers this query: the function collect_list" in said.err
+
+
+def test_a_broken_table_file_does_not_end_reading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a mistake in one table's file would keep everybody from reading any table."""
+    monkeypatch.setattr("lakehouse.catalog.tables", lambda: pytest.fail("no table file is needed"))
+    assert cli("sql", "SELECT count(*) n FROM silver.orders", "--json").json == [{"n": 3}]
+
+
+def test_the_shell(root: Path) -> None:
+    """In a real terminal: several lines, an error that does not end it, descriptions, history, completion."""
+    steps = (
+        (b"typed.\r\nlake> ", b"select count(*) as number,\n"),
+        (b"   ...> ", b" 'a;' as semi\n"),
+        (b"   ...> ", b"from silver.ord\t;\n"),
+        (b"1 row.\r\nlake> ", b"select nope from silver.orders;\n"),
+        (b"tags.\r\nlake> ", b"\\d\n"),
+        (b"3\r\nlake> ", b"\\d silver.orders\n"),
+        (b"describe silver.orders\r\nlake> ", b"\\x\n"),
+        (b"running\r\nlake> ", b"select 1\n"),
+        (b"select 1\r\n   ...> ", b"\x03"),
+        (b"\r\nlake> ", b"select 2 as two;\n"),
+        (b"1 row.\r\nlake> ", b"\\q\n"),
+    )
+    keyboard, terminal = pty.openpty()
+    with subprocess.Popen(
+        program(root, "sql"), stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+        env={**os.environ, "LAKEHOUSE_ROOT": str(root), "TERM": "dumb"},
+        preexec_fn=_controlling,  # noqa: PLW1509  # so that the terminal's Ctrl-C reaches it
+    ) as running:  # fmt: skip
+        os.close(terminal)
+        said = b""
+        for asked, typed in steps:
+            said += _until(keyboard, asked)
+            os.write(keyboard, typed)
+        said += _until(keyboard, b"loaded []")
+        assert running.wait() == 0
+    os.close(keyboard)
+    text = said.decode().replace("\r", "")
+    assert re.search(r"number\s+semi", text)
+    assert re.search(r"3\s+a;", text)
+    assert "There is no column nope" in text
+    assert re.search(r"silver\.orders\s+0\s+3", text)
+    assert re.search(r"day\s+date\s+partition", text)
+    assert r"There is no command \x" in text
+    assert re.search(r"two\s+2\s", text)
+    history = root / "sql_history"
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert "from silver.orders" in history.read_text(), "the tab key has completed the name"
+
+
+def _controlling() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _until(keyboard: int, end: bytes) -> bytes:
+    """What the program says until it waits for the next line, or ends."""
+    said = b""
+    while not said.endswith(end):
+        part = os.read(keyboard, 1)
+        assert part, said.decode()
+        said += part
+    return said
+
+
+@pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas"])
+def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) -> None:
+    said = cli("connect", "silver.orders", "--for", tool)
+    assert said.code == 0, said.err
+    done = subprocess.run([sys.executable, "-c", said.out], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3" in done.stdout
+    assert tool == "duckdb" or "order_id" in done.stdout
+
+
+def test_other_tools_are_told_versions_that_fit(cli: Cli, root: Path) -> None:
+    import pyspark
+
+    import lakehouse.spark
+
+    said = cli("connect").out
+    ivy = Path(str(lakehouse.spark.__file__)).with_name("ivy.xml").read_text()
+    name, revision = re.findall(r'org="io.delta" name="(delta-spark[^"]*)" rev="([^"]*)"', ivy)[0]
+    assert f"io.delta:{name}:{revision}" in said
+    assert ".".join(pyspark.__version__.split(".")[:2]) in name
+    assert f"local://{root}/tables/silver/orders" in said
+    assert "There is no table silver.order to open. Did you mean silver.orders" in cli("connect", "silver.order").err
