@@ -282,6 +282,7 @@ class Settings(BaseSettings):
         path = self.pii_key_file
         aside = path.with_name(f"pii-{key_id(self.pii_key_bytes())}.key")
         if not aside.exists():  # else a killed rotation came this far
+            # A second name before the first goes to another key: at no moment is the old key without one.
             os.link(path, aside)
         draft = _draft(path, secrets.token_hex(32))
         draft.replace(path)

@@ -81,9 +81,11 @@ def carry_through(work: Work) -> Published:
 def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
     lake, table = base.lake, base.table
     plan = make_plan(lake, table, asked)
+    # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
     todo = [day for day in asked if run.force or not base.is_current(day, plan.fingerprints[day])]
     if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
         plan = make_plan(lake, table, asked)  # the files are not what they were a moment ago
+    # Days that are left alone are told as well: a run's report has every day that was asked for.
     unchanged = _unchanged(base, set(asked) - set(todo))
     result = BuildResult(table, base.main.snapshot.version, plan.versions, unchanged)
     laps = laps.lap("plan")

@@ -34,13 +34,18 @@ def late_only(lake: Lake, table: Table) -> set[date]:
         usual = _usual(arrivals)
         typical = statistics.median(rows.total() for rows in arrivals.values()) if arrivals else 0
         for arrived, rows in arrivals.items():
-            # Of an arrival: its event days that are further back than is usual for this source.
-            behind = {day for day in rows if (arrived - day).days > usual}
-            # A file of history, such as the first one, is no file of stragglers.
-            history = 2 * sum(rows[day] for day in behind) > max(rows.total(), typical)
-            late |= set() if history else behind
-            on_time |= set(rows) if history else set(rows) - behind
+            behind = _stragglers(arrived, rows, usual, typical)
+            late |= behind
+            on_time |= set(rows) - behind
     return late - on_time
+
+
+def _stragglers(arrived: date, rows: Counter[date], usual: int, typical: float) -> set[date]:
+    """Of an arrival: its event days that are further back than is usual for this source, in days."""
+    behind = {day for day in rows if (arrived - day).days > usual}
+    # A file of history, such as the first one, is no file of stragglers.
+    history = 2 * sum(rows[day] for day in behind) > max(rows.total(), typical)
+    return set() if history else behind
 
 
 def _arrivals(lake: Lake, table: Table) -> Arrivals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import chain
 
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
@@ -193,10 +194,10 @@ class _DayStates:
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     assert table.landing is not None
     landed: dict[date, list[LandingFile]] = {day: [] for day in days}
-    for file in landing_files(lake.settings.root, table.landing, min(days), max(days)):
-        if file.arrival_date in landed:
-            landed[file.arrival_date].append(file)
-    content = digests(lake.settings.root, [file for files in landed.values() for file in files])
+    between = landing_files(lake.settings.root, table.landing, min(days), max(days))
+    for file in (file for file in between if file.arrival_date in landed):
+        landed[file.arrival_date].append(file)
+    content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [key_id(lake.settings.pii_key_bytes())] if table.privacy.tokens else []
     prints = {

@@ -57,10 +57,8 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
     refused = [each for each in found if each.blocking]  # its last good rows stand, but are not of its newest input
     if not published:
         status, reason = MISSING, f"{table.id} {day} was never published"
-    elif refused or stale_days(lake, table, [day]):
-        status, reason = STALE, f"{table.id} {day} is not published from its newest input and code"
     else:
-        reason = waiting_days(lake, table, [day]).get(day, "")
+        reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
@@ -76,3 +74,10 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
         record.at if record else None,
         {each.check: each.found for each in found},
     )
+
+
+def _why_stale(lake: Lake, table: Table, day: date, *, refused: bool) -> str:
+    """Why a published day is not of the newest of all that it is made from; empty where it is."""
+    if refused or stale_days(lake, table, [day]):
+        return f"{table.id} {day} is not published from its newest input and code"
+    return waiting_days(lake, table, [day]).get(day, "")

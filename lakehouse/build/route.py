@@ -82,6 +82,8 @@ def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
     keyless = reduce(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
     numbered = frame.repartition(*layout).withColumns(
         {
+            # Numbered from the end of the order, so that the row that is kept has the highest number, which is the
+            # count.
             COPIES: F.when(keyless, F.lit(1)).otherwise(F.row_number().over(window) - marks),
             "_first": keyless | F.lead(F.lit(1)).over(window).isNull(),
             **({"_marks": marks} if marked else {}),
@@ -110,6 +112,7 @@ def write_routed(table: Table, frame: DataFrame, folder: Path, rules: Sequence[R
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
     """
+    # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
     routed(table, frame, rules).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
 
 
@@ -119,11 +122,11 @@ def _conformed(table: Table, frame: DataFrame) -> DataFrame:
     Types must match exactly; a silent cast would turn bad values into nulls.
     """
     actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-    wrong = [
-        f"{field.name}: expected {field.dataType.simpleString()}, got {actual.get(field.name, 'no such column')}"
-        for field in table.schema.fields
-        if actual.get(field.name) != field.dataType.simpleString()
-    ]
+    wanted = {f.name: f.dataType.simpleString() for f in table.schema.fields}
+    differing = [name for name, kind in wanted.items() if actual.get(name) != kind]
+    wrong = [f"{name}: expected {wanted[name]}, got {actual.get(name, 'no such column')}" for name in differing]
+    # A column that the contract does not know would be dropped in silence; those of the engine begin with an
+    # underscore.
     surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
     if wrong or surplus:
         also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []

@@ -82,10 +82,13 @@ class Slices:
         assert self._notes is not None
         store.make_folder(self._notes)
         try:
+            # Not to exclude the other build, which may go on: only so that no two of them write and read the same
+            # notes.
             self._lock.acquire(timeout=0)
         except Timeout:
             self._notes = None  # another process is at it: this one keeps its slices to itself
             return self
+        # A forced build takes nothing from an earlier attempt, or it would publish what it was asked to make again.
         for note in store.listed(self._notes, "*.json") if self._fan_out.anew else ():
             store.delete(note)
         return self
@@ -94,6 +97,7 @@ class Slices:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            # Published: nobody needs the notes any more. After an error they stay, for the next attempt to go on from.
             if kind is None and self._notes is not None:
                 store.delete_tree(self._notes)
             if kind is None or self._notes is None:
@@ -124,6 +128,8 @@ class Slices:
             files += found
             rows = sum(file.rows for file in found)
             self._fan_out.slicing.tell(f"{self._table.id}: slice {each + 1} of {number} {said}, {rows} rows")
+            # The build may take longer than a vacuum spares files: what is staged first must not be swept before the
+            # last.
             self._stay_young(files)
         facts = {
             "slices": number,
@@ -140,6 +146,7 @@ class Slices:
         write_routed(self._table, self._fan_out.frame(number), folder, rules)
         files = read_staged(folder, self._table.partition_by)
         failpoint(self._table.id, "before-slice-noted")
+        # Killed before the note: the slice is staged again, elsewhere. After it: the next attempt takes these files.
         self._note(number, folder, files)
         return files
 
@@ -159,6 +166,8 @@ class Slices:
             note = json.loads(store.read_text(self._notes / f"{number}.json"))
             folder = self._path / "staged" / note["folder"]
             files = read_staged(folder, self._table.partition_by)
+            # Names and sizes, as they were when the slice was whole: a file that is gone or cut short spoils its slice
+            # alone.
             whole = _sizes(folder, files) == note["files"]
         except (OSError, ValueError, KeyError, TypeError, StagedFileError):
             return None
@@ -172,6 +181,8 @@ class Slices:
         """A vacuum takes old files for those of a dead run; the first slices of a long fan-out must not become old."""
         if self._notes is None:
             return
+        # Only what is getting old is touched: to touch every file after each slice would cost more calls than it has
+        # files.
         old = time.time() - _YOUNG_SECONDS
         for path in [*(file.path for file in files), *store.listed(self._notes)]:
             found = store.stat(path)

@@ -60,6 +60,7 @@ def stage(work: Work) -> Iterator[Staged]:
     with _written(work, rules) as (files, facts):
         failpoint(table.id, "after-stage")
         laps = work.laps.lap("stage")
+        # Before the audit: a row on a day that nobody asked for would replace that day by itself alone.
         _refuse_strays(work, files)
         yield Staged(work, files, facts, laps)
 

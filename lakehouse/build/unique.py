@@ -35,16 +35,20 @@ def beaten(table: Table, rows: DataFrame, days: Iterable[date]) -> DataFrame:
         rows: the transform's rows of these days and of all their neighbours.
         days: the days to decide.
     """
+    # A row without its whole key is no repeat of another.
     keyed = rows.where(reduce(and_, [F.col(c).isNotNull() for c in needed(table)], F.lit(True)))
     day = F.col(table.day_column)
     # In a struct nulls come first; by `keep_first_by` they come last.
     order = [each for c in table.keep_first_by for each in (F.col(c).isNull(), F.col(c))]
     columns = list(dict.fromkeys([*table.key, *table.partition_by]))
+    # Only key, partition and order go through the shuffle, not the rows.
     slim = keyed.select(
         *columns, F.struct(*[c.alias(f"_{n}") for n, c in enumerate(order)], day.alias("day")).alias("_at")
     )
     # By the number of the day, so that a gap of days without rows does not widen the window.
     near = Window.partitionBy(*table.key).orderBy(F.unix_date(day)).rangeBetween(-table.unique_days, table.unique_days)
+    # The first row of the key within reach, by the table's order and then by the day; of ties the earlier day wins, on
+    # both days alike.
     first = slim.withColumn("_first_at", F.min("_at").over(near))
     marked = first.where(in_days(table.day_column, list(days)) & (F.col("_first_at.day") != day))
     return marked.select(*columns, F.lit(True).alias(BEATEN))

@@ -115,8 +115,10 @@ def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps
 def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
     ((parameter, landing),) = plan.table.inputs.items()
     assert isinstance(landing, Landing)
+    # A file from before a column was there is whole without it.
     later = added_later(plan.table, read_lock().get(plan.table.id, ())) or ()  # old files know nothing of these
     probes = probe([file for day in days for file in plan.landed[day]], landing, later)
+    # Forced, a day may come out empty: then what is kept of it does not count.
     arrived = _arrived(probes, landing, days, {} if run.force else base.rows_kept())
     if not probes:
         return Work(base, plan, days, run.run_id, arrived=arrived)
@@ -152,6 +154,7 @@ def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work
     beside = _frames(base.lake, plan, with_neighbours(plan.table, days)) if plan.beside & set(days) else None
     if run.slicing is None:
         return Work(base, plan, days, run.run_id, _rows(plan.table, frames, days, beside))
+    # Slices of an earlier attempt are taken only under this name: any other input, code or number has other slices.
     identity = _identity(base.lake, plan, days, run.slicing.number)
     fan_out = FanOut(run.slicing, _slices(plan, days, run.slicing, frames, beside), identity, run.force)
     return Work(base, plan, days, run.run_id, fan_out=fan_out)
@@ -179,7 +182,6 @@ def _rows(
     frame = table.transform(**frames)
     if any(each.days_before for each in table.upstream.values()):
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
-        # Windows make rows of the days around: these are other builds' to publish.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
     return frame
 
@@ -197,6 +199,7 @@ def _slices(
 
     def slice_of(number: int) -> DataFrame:
         near = cut.cut(beside, number, of) if beside is not None else None
+        # Cut twice: the inputs to save work, the rows because a transform may make rows of other keys.
         return _rows(plan.table, cut.cut(frames, number, of), days, near).where(cut.mine(number, of))
 
     return slice_of

@@ -144,6 +144,7 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
     allowed = table.allowed_lateness.days
     values: dict[str, Value] = {}
     if table.landing:
+        # Rows dated after their arrival have negative days: they pull no percentile up.
         counted = lateness(m.day, m.event_days)
         judged, late = counted.total(), sum(rows for days, rows in counted.items() if days > allowed)
         p50, p95, p99 = (percentile(counted, share) for share in (0.5, 0.95, 0.99))
@@ -161,6 +162,7 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _row_count(table: Table, m: DayMetrics) -> Outcome:
+    # A day that nothing came for is no failure of the lower bound: there is nothing to publish and nothing to mend.
     empty = m.staged == 0 and not m.rows_in
     high = table.quality.max_rows
     passed = empty or (m.rows >= table.quality.min_rows and (high is None or m.rows <= high))
@@ -171,12 +173,14 @@ def _row_count(table: Table, m: DayMetrics) -> Outcome:
 
 def _null_rates(table: Table, m: DayMetrics) -> Outcome:
     bounds = dict.fromkeys(table.required, 0.0) | dict(table.quality.max_null_rate)
+    # Of the published rows alone: rows that broke a rule are judged by their share.
     rates = {name: count / m.rows for name, count in m.nulls.items()} if m.rows else {}
     broken = [
         f"{name} is null in {rates[name]:.1%} of rows; at most {bound:.1%} may be"
         for name, bound in bounds.items()
         if exceeds(m.nulls.get(name, 0), m.rows, bound)
     ]
+    # Told also where all is well, so that whoever looks sees how far from the bound it is.
     worst = max(rates, key=lambda name: rates[name], default=None)
     text = "; ".join(broken) or (f"highest: {worst} {rates[worst]:.1%}" if worst else "no rows")
     values: dict[str, Value] = {f"null_rate/{k}": round(v, 6) for k, v in rates.items() if v or k in bounds}
@@ -196,6 +200,7 @@ def _row_rules(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _unique_key(table: Table, m: DayMetrics) -> Outcome:
+    # A table that says which row to keep expects repeats; one that does not has a transform that went wrong.
     passed = bool(table.keep_first_by) or m.duplicates == 0
     text = f"{m.duplicates} rows repeat a key ({', '.join(table.key)})"
     if m.duplicates:
@@ -204,6 +209,7 @@ def _unique_key(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _row_conservation(_: Table, m: DayMetrics) -> Outcome:
+    # Counted apart from the write: a join that doubles rows, or a filter that loses some, cannot hide it.
     expected = m.rows_in or 0
     text = (
         f"{expected} in = {m.rows} published + {m.quarantined} quarantined + {m.duplicates} duplicates"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -275,20 +275,21 @@ def producer_days(
     """
     wanted = None if days is None else sorted(set(days))
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = {
-        day: each.figures.get("clocks", {}) for day, each in latest_records(root, table.id, wanted, ["clocks"]).items()
-    }
+    own = _kept_figures(root, table.id, wanted)
+    # What was built just now is not in the history yet, and may never be: a day that failed is judged too.
     own |= {day: m.clocks for day, m in (built or {}).items()}
-    kept = [own]
-    for each in table.upstream.values():
-        if lake.table(each.table).landing:
-            found = latest_records(root, each.table, wanted, ["clocks"])
-            kept.append({day: record.figures.get("clocks", {}) for day, record in found.items()})
-    for by_day in kept:
+    landed = [each.table for each in table.upstream.values() if lake.table(each.table).landing]
+    for by_day in (own, *(_kept_figures(root, name, wanted) for name in landed)):
         for day, producers in by_day.items():
             for producer, figures in producers.items():
                 merged[day, producer].update(figures)
     return [ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items())]
+
+
+def _kept_figures(root: Path, name: str, days: Collection[date] | None) -> dict[date, Mapping[str, Figures]]:
+    """By day and producer, what the commits of a table say of clocks."""
+    found = latest_records(root, name, days, ["clocks"])
+    return {day: record.figures.get("clocks", {}) for day, record in found.items()}
 
 
 def judge_clocks(clock: Clock, found: Iterable[ProducerDay]) -> tuple[bool, str]:

@@ -99,6 +99,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
     parts = {"engine": str(ENGINE_VERSION), "pyspark": _minor("pyspark")}
     parts |= _digests_of(home, reads)
     found: set[str] = set()
+    # From the table file and its contract's bases along the imports, each module once, whatever circles they make.
     queue = [home, *(each for each in bases if _kind(each, home.partition(".")[0]) == "project" or _is_own(each))]
     while queue:
         name = queue.pop()
@@ -117,6 +118,8 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
             kind = _kind(each, home.partition(".")[0])
             if kind == "library":
                 library = each.partition(".")[0]
+                # A library by its minor version: a patch is taken to decide no row, or every update would make all days
+                # stale.
                 parts |= {} if library in _COMPILED_HERE else {library: _minor(library)}
             elif kind == "project" and _is_module(each):
                 queue.append(each)

@@ -78,12 +78,10 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         before, after = old.get(name), new.get(name)
         if before == after:
             continue
-        if before is None or after is None:
-            text = after if before is None else before
-            required = (text or "").endswith(NEVER_NULL)
-            direction = "backward" if before is None else "forward"
-            what = f"is new ({text})" if before is None else f"is gone (was {text})"
-            found.append(Change(name, what, frozenset({direction} if required else ())))
+        if before is None and after is not None:
+            found.append(Change(name, f"is new ({after})", _if_required(after, "backward")))
+        elif after is None or before is None:
+            found.append(Change(name, f"is gone (was {before})", _if_required(before or "", "forward")))
         elif before.removesuffix(NEVER_NULL) != after.removesuffix(NEVER_NULL):
             found.append(Change(name, f"was {before}, is {after}", frozenset({"backward", "forward"})))
         elif after.endswith(NEVER_NULL):
@@ -91,6 +89,11 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         else:
             found.append(Change(name, "may now be null", frozenset({"forward"})))
     return found
+
+
+def _if_required(column: str, direction: str) -> frozenset[str]:
+    """A column without nulls that is on one side alone breaks reading in one direction; one with nulls in none."""
+    return frozenset({direction} if column.endswith(NEVER_NULL) else ())
 
 
 def problems(table: Table, versions: Sequence[Version]) -> list[str]:

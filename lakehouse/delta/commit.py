@@ -148,11 +148,7 @@ def exchange_files(
         StagedFileError: where a file is not there any more.
     """
     check_on_disk(added)
-    names = [f.name for f in target.schema.fields]
-    actions = [
-        as_action(file, file.path.relative_to(target.path).as_posix(), delta_statistics(file, names, tuple(target.pii)))
-        for file in added
-    ]
+    actions = _passed(target, added)
     position = base.partition_by.index(target.day_column)
     # For the message of a conflict: the days that somebody will look at.
     touched = {file.partition[position] for file in removed} | {file.partition[target.day_column] for file in added}
@@ -163,6 +159,20 @@ def exchange_files(
 
     store.fsync([file.path for file in added], target.path)
     return _land(target, base, days, texts, commit, write)
+
+
+def _passed(target: Target, files: Sequence[StagedFile], *, data_change: bool = True) -> list[AddAction]:
+    """The log entries of files whose rows have been through the gate before: of an older version, or merged ones."""
+    names, pii = [f.name for f in target.schema.fields], tuple(target.pii)
+    return [
+        as_action(
+            file,
+            file.path.relative_to(target.path).as_posix(),
+            delta_statistics(file, names, pii),
+            data_change=data_change,
+        )
+        for file in files
+    ]
 
 
 def merge_files(
@@ -183,7 +193,6 @@ def merge_files(
         PublishConflictError: where other writers won every attempt.
         StagedFileError: where a file is not there any more.
     """
-    names = [f.name for f in target.schema.fields]
     store.fsync([file.path for file, _ in merged], target.path)
     # Shared by the two functions below, for `write` must commit exactly what `begin` has found to be there still.
     left = list(merged)
@@ -195,17 +204,9 @@ def merge_files(
         return commit if left else None
 
     def write(current: Snapshot, named: Commit) -> None:
-        added = [
-            as_action(
-                file,
-                file.path.relative_to(target.path).as_posix(),
-                delta_statistics(file, names, tuple(target.pii)),
-                data_change=False,
-            )
-            for file, _ in left
-        ]
-        gone = [each for _, old in left for each in old]
-        _write(target, current, [file for file, _ in left], added, gone, named, strict=False, data_change=False)
+        files, old = [file for file, _ in left], [each for _, old in left for each in old]
+        added = _passed(target, files, data_change=False)
+        _write(target, current, files, added, old, named, strict=False, data_change=False)
 
     return committed(target.path, base, begin, write), [old for _, old in left]
 

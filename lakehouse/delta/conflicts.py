@@ -20,6 +20,7 @@ _DECISIONS = {"restore": "restore", "swap": "candidate swap"}
 def entries_since(base: Snapshot, current: Snapshot) -> list[dict[str, Any]]:
     """What the log says of each commit after `base`, the newest first; nothing where the table was made anew."""
     path, found = Path(current.uri), list[dict[str, Any]]()
+    # Newest first: the last decision is the one to tell of.
     for version in range(current.version, base.version, -1):
         try:
             found.append(dict(read_entry(path, version, ()).facts))
@@ -65,6 +66,8 @@ def paths_of(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> se
         days: which days; None: all, and files of no day too.
     """
     if days is None:
+        # By paths and not by versions: a compaction moves no row, but it moves files, and these rows were computed from
+        # the old ones.
         return {file.path for file in snapshot.files}
     by_day = snapshot.by_day(column)
     return {file.path for day in days for file in by_day.get(day, [])}
@@ -87,6 +90,7 @@ def transactions_at(base: Snapshot, names: Iterable[str]) -> dict[str, int | Non
 
 def transactions_hold(current: Snapshot, transactions: Mapping[str, int]) -> bool:
     """Whether these very transactions are the table's; without any, they are not."""
+    # Without any transaction nothing says that the commits are one and the same.
     return bool(transactions) and all(current.transaction(k) == v for k, v in transactions.items())
 
 

@@ -135,6 +135,7 @@ class LiveFiles:
             said = _carried_on(said, _said(before), _said(after))
             size += sum(file.size for file in after) - sum(file.size for file in before)
         made = LiveFiles(parts, number, said, size)
+        # Groupings that somebody has asked for are carried on too, or the next look would group all files again.
         for position, days in self._days.items():
             made._days[position] = _carried(days, parts, position, by_partition, gone | new)
         return made

@@ -70,6 +70,8 @@ def put_entry(
 
 def _put(entry: Path, text: bytes) -> None:
     try:
+        # The one moment of a commit: before it readers see the old version, after it the new one, and nothing in
+        # between.
         store.put_if_absent(entry, text)
     except FileExistsError:
         raise CommitFailedError(f"{entry.name} is there already: another writer was first.") from None

@@ -36,6 +36,7 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
         return None
     runs: Mapping[str, list[LogEntry]] | None = None
     found = []
+    # All commits up to the version, for the newest of them may say nothing of the quarantine, as a compaction does.
     for number in range(version, max(oldest_entry(main), 0) - 1, -1):
         facts = _facts(main, number)
         if QUARANTINE_VERSION in facts:
@@ -46,6 +47,7 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
             own = runs.get(str(facts["lakehouse.run_id"]), [])
             found += [each.version for each in own if committed <= each.transactions.items()][-1:]
     if found:
+        # Never beyond what is there: the quarantine may have been moved away and begun anew.
         return min(max(found), newest)
     return version_before(side, read_entry(main, version, ()).time)
 

@@ -197,10 +197,12 @@ def decide(
         return Decision([], cursor, "The runs asked for before are not over.")
     ended = ended or Ended()
     state = _state_of(lake, last, ended)
+    # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
     asked, due, waits, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
     roots = {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
+    # The oldest first: windows look back, so later days are built on what is there by then.
     chosen = sorted({day for days in roots.values() for day in days})[:limit]
     if not chosen:
         reason = (
@@ -212,6 +214,7 @@ def decide(
     now_due = {name: {day: state for day, state in days.items() if day in chosen} for name, days in roots.items()}
     pieces = _pieces(lake, now_due, leave_out)
     why = [_why(lake, piece, roots) for piece in pieces]
+    # Remembered with the state of its inputs: what failed is not asked for again until these are others.
     asked |= {name: asked.get(name, {}) | days for name, days in now_due.items()}
     return Decision(pieces, Cursor(cursor.count + 1, "", asked, waits), "", why)
 

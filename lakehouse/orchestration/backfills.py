@@ -193,6 +193,7 @@ def change(instance: DagsterInstance, backfill_id: str, how: Callable[[Partition
         if found is not None and changed:
             instance.update_backfill(how(found))
         return changed
+    # Compare and set, on the very text that was read: a daemon that wrote in between makes this read it again.
     while True:
         with storage.connect() as connection:
             body = connection.execute(table.select().where(table.c.key == backfill_id)).mappings().one()["body"]

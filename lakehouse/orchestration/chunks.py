@@ -37,12 +37,13 @@ def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table
         days_per_run: most days of one run, and the grid on which all tables are cut.
     """
     names = [name for name in tables if wanted.get(name)]
-    days = sorted({day for name in names for day in wanted[name]})
+    days = sorted(set[date]().union(*(wanted[name] for name in names)))
     if len(one := pieces_of(wanted, names)) <= 1 and len(days) <= days_per_run:
         return [Chunk(piece) for piece in one]
     placed: list[tuple[int, int, Piece]] = []
     for number, group in enumerate(_groups(names, tables)):
         cuts = _cut({name: wanted[name] for name in group}, tables, days[0], days_per_run)
+        # By span and by group: all tables of early days come before any of later ones.
         placed += [(span, number, piece) for span, cut in cuts.items() for piece in pieces_of(cut, group)]
     # Early days get as far as they can before later ones begin.
     pieces = [piece for *_, piece in sorted(placed, key=lambda each: (each[0], each[1], each[2].first))]

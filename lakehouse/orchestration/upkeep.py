@@ -50,22 +50,7 @@ def upkeep_checks() -> AssetChecksDefinition:
     def judge(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         settings = get_settings()
         wanted = {key.asset_key for key in context.selected_asset_check_keys}
-        done: dict[str, list[Tidied]] = {}
-        if TIDIES in context.run.tags:
-            limits = Limits(settings.upkeep_minutes * 60.0, settings.upkeep_gb * 1e9)
-            owners = {name: table.id for table in tables().values() for name in (table.id, table.quarantine_id)}
-            for each in tidy(
-                settings.root,
-                list(tables().values()),
-                limits,
-                undo_days=settings.undo_days,
-                busy=lambda: tables_of_runs(context.instance, context.run.run_id),
-            ):
-                context.log.info(_told(each))
-                if each.changed and each.table in owners:
-                    observed = AssetObservation(asset_key(owners[each.table]), metadata=_figures(each))
-                    context.op_execution_context.log_event(observed)
-                done.setdefault(owners.get(each.table, each.table), []).append(each)
+        done = _tidy(context) if TIDIES in context.run.tags else {}
         for table in tables().values():
             if asset_key(table.id) not in wanted:
                 continue
@@ -87,6 +72,27 @@ def upkeep_checks() -> AssetChecksDefinition:
             )
 
     return judge
+
+
+def _tidy(context: AssetCheckExecutionContext) -> dict[str, list[Tidied]]:
+    """Tidy all tables, each told as it is done; returns what was done by the table that it is of."""
+    settings = get_settings()
+    limits = Limits(settings.upkeep_minutes * 60.0, settings.upkeep_gb * 1e9)
+    owners = {name: table.id for table in tables().values() for name in (table.id, table.quarantine_id)}
+    done: dict[str, list[Tidied]] = {}
+    for each in tidy(
+        settings.root,
+        list(tables().values()),
+        limits,
+        undo_days=settings.undo_days,
+        busy=lambda: tables_of_runs(context.instance, context.run.run_id),
+    ):
+        context.log.info(_told(each))
+        if each.changed and each.table in owners:
+            observed = AssetObservation(asset_key(owners[each.table]), metadata=_figures(each))
+            context.op_execution_context.log_event(observed)
+        done.setdefault(owners.get(each.table, each.table), []).append(each)
+    return done
 
 
 def tables_of_runs(instance: DagsterInstance, own: str) -> set[str]:

@@ -91,13 +91,8 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     # Whole days, so that a day's figures can be measured anew from what was staged.
     touched = [file for file in snapshot.files if file.partition[0] in days]
     route = QUARANTINED if path.name.endswith("_quarantine") else VALID
-    folder, rows = path / "staged" / uuid.uuid4().hex, 0
-    for file in touched:
-        read = parquet.read(path / file.path)
-        left, mask, mended = _kept(read, table, person)
-        rows += len(mask) - sum(mask) + mended
-        if left.num_rows:
-            _write(left, folder, route, snapshot, file)
+    folder = path / "staged" / uuid.uuid4().hex
+    rows = sum(_stage_without(person, table, snapshot, file, folder, route) for file in touched)
     staged = read_staged(folder, snapshot.partition_by) if store.exists(folder) else []
     pii = ("_raw", "_error", *(table.pii if table else ()))
     # Files may hold columns beyond the table's, which the build that wrote them added; they stay.
@@ -118,6 +113,16 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
     exchange_files(target, snapshot, staged, touched, commit, days=None)
     failpoint(label, "after-erase-commit")
     return rows
+
+
+def _stage_without(
+    person: Person, table: Table | None, snapshot: Snapshot, file: DataFile, folder: Path, route: str
+) -> int:
+    """Write a file's rows without the person into a stage folder; returns how many rows are gone or mended."""
+    left, mask, mended = _kept(parquet.read(Path(snapshot.uri) / file.path), table, person)
+    if left.num_rows:
+        _write(left, folder, route, snapshot, file)
+    return len(mask) - sum(mask) + mended
 
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
@@ -228,9 +233,8 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     removed = 0
     for file in files_under(path):
         inside = file.relative_to(path)
-        if inside.parts[0] == LOG or inside.as_posix() in live or not _older(file, older_than):
-            continue
-        if names_person(file, person):
+        is_data = inside.parts[0] != LOG and inside.as_posix() not in live
+        if is_data and _older(file, older_than) and names_person(file, person):
             store.delete(file)
             removed += 1
     told = [file for file in store.listed(path / LOG) if not store.is_folder(file) and names_person(file, person)]

@@ -119,14 +119,18 @@ def subject(settings: Settings, contracts: Mapping[str, Table], user: str | None
     # An id that is an address is a token in tables, as any address.
     own = [known] if known and "@" in known else []
     addresses = frozenset(canonical_address(each) for each in (*emails, *own))
-    if known == "" or not (known or addresses):
-        raise NobodyError("Say who is to be forgotten: --user ID, --email ADDRESS or both.")
-    if wrong := [each for each in addresses if "@" not in each.strip("@")]:
-        raise NobodyError(f"{len(wrong)} of the --email values is no e-mail address.")
+    _check_named(known, addresses)
     tokens = frozenset(each.split(":")[1] for each in _tokens(settings, addresses))
     fields = {*PERSON_FIELDS, *(name for each in contracts.values() for name in each.privacy.person)}
     person = Person(known, addresses, tokens, other_columns(contracts), frozenset(fields))
     return Subject(user, emails, person)
+
+
+def _check_named(known: str | None, addresses: Collection[str]) -> None:
+    if known == "" or not (known or addresses):
+        raise NobodyError("Say who is to be forgotten: --user ID, --email ADDRESS or both.")
+    if wrong := [each for each in addresses if "@" not in each.strip("@")]:
+        raise NobodyError(f"{len(wrong)} of the --email values is no e-mail address.")
 
 
 def _tokens(settings: Settings, addresses: Collection[str]) -> list[str]:
@@ -174,10 +178,13 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
     begun = _begun(settings, who)
     note(root, begun)
 
+    # Before anything is written anew: once files are clean, nothing else tells which days they were about.
     journal = root / "privacy" / f"{begun.id}.json"
     days = _touched(settings, contracts, person, _read_journal(journal))
     _write_journal(journal, days)
+    # The source first: whatever is built from now on is built without the person, also by others.
     landed = clean_landing(root, contracts, person)
+    # Built from what landed, as any day: other people's rows come out as they were, checks and figures included.
     built = [runs.build(days)]
     rows = _erase_rows(root, contracts, person, begun.id)
     if rows:  # what no landed file could give again was written from itself, and what depends on it is stale now
@@ -186,8 +193,10 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
 
     runs.refuse()
     older_than = time.time()  # a run that begins now reads a lake without the person
+    # Old versions last, when no live file names the person any more: time travel ends for what is purged.
     removed, entries = _purge(root, contracts, person, older_than)
     cleaned = clean_rest(root, contracts, person)
+    # The proof does not trust the steps above: every file under the root is opened once more.
     scanned, hits = scan(root, contracts, person)
     counts = {
         "landed_files": landed.files,
@@ -213,7 +222,9 @@ def _begun(settings: Settings, who: Subject) -> Erasure:
     key = hmac_key(settings)
     hmacs = [*([person_hmac("user", who.user, key)] if who.user else [])]
     hmacs += [person_hmac("email", each, key) for each in who.emails]
+    # The same person gives the same name, so that a repeat after a kill goes on with the erasure that is open.
     name = hashlib.sha256("/".join(sorted(hmacs)).encode()).hexdigest()[:16]
+    # An erasure that is done is not taken up again: who comes back and goes again has a new one.
     before = sum(1 for each in erasures(settings.root) if each.state == DONE and each.id.startswith(name))
     # An id that is an address comes from a database as its token.
     # Both forms, since the filter of later landings sees whichever the source holds.

@@ -58,17 +58,17 @@ def shown_rows(
         if each.fits(Wanted(rule, code_version=code)) and each.discarded == gone
     }
     rows: list[dict[str, Any]] = []
-    for day, files in sorted(snapshot.by_day(contract.day_column).items()):
-        if days is not None and day not in days:
-            continue
+    by_day = sorted(snapshot.by_day(contract.day_column).items())
+    of_days = [(day, files) for day, files in by_day if days is None or day in days]
+    for day, file in ((day, file) for day, files in of_days for file in sorted(files, key=lambda each: each.path)):
         # Files are read until there are enough rows: what is shown is a first look, never the whole quarantine.
-        for file in sorted(files, key=lambda each: each.path) if len(rows) < limit else ():
-            read, ids = identified(contract, snapshot, file, columns)
-            for position, row in enumerate(ids):
-                each = known.get((day, row))
-                if each is not None and len(rows) < limit:
-                    (cells,) = read.select(columns).slice(position, 1).to_pylist()
-                    rows.append(_shown(cells, each))
+        if len(rows) >= limit:
+            break
+        read, ids = identified(contract, snapshot, file, columns)
+        chosen = [(position, known[day, row]) for position, row in enumerate(ids) if (day, row) in known]
+        for position, each in chosen[: limit - len(rows)]:
+            (cells,) = read.select(columns).slice(position, 1).to_pylist()
+            rows.append(_shown(cells, each))
     return rows
 
 

@@ -36,6 +36,8 @@ def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]
     added = [c for c in table.landing.columns if c in (table.columns if later is None else later)]
     if not added:
         return ()
+    # By null counts in the log: a file all of whose `_rescued` are null has nothing to promote, and is not opened for
+    # it.
     rescued = snapshot.nulls(RESCUED)
     waiting = [file.path for file in files if rescued.get(file.path) != file.rows]
     # A file that has the column has a null count of it. Without one it may be older, or have lost its statistics.
@@ -48,5 +50,6 @@ def with_promoted(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     if not names:
         return frame
     kept = frame.withColumn(_KEPT, F.from_json(RESCUED, "map<string,string>"))
+    # The column itself wins; a field that was replaced as personal is no value of it.
     filled = {name: F.coalesce(F.col(name), F.nullif(F.col(_KEPT).getItem(name), F.lit(PERSONAL))) for name in names}
     return kept.withColumns(filled).drop(_KEPT)

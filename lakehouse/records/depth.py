@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -43,21 +43,30 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     side = open_snapshot(table_path(root, table.quarantine_id))
     if not side.exists:
         return depth_of((), at)
+    # By the tables' ids and the ledger's version: a table that was built anew, or a decision, makes all of it count
+    # again.
     made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version)]
     done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
     waiting = unprojected_days(side, table, done)
+    # Kept by day, so that as a rule only the days of newer commits are counted.
     if kept is None or kept.made_of != made_of or kept.projected > done:
         days = _by_day(failures(root, table))
     else:
         known = rows_about(projected, table.id, columns=("day", "version")) if kept.projected < done else ()
         changed = {row["day"] for row in known if row["version"] > kept.projected} | waiting
-        days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
-        days |= _by_day(failures(root, table, changed)) if changed else {}
+        days = _carried_on(root, table, kept, changed)
+    # Written only where everything is projected: what is kept must be true of one position.
     if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
         _write(path, _Kept(made_of, done, days))
     return _sum(days, at)
+
+
+def _carried_on(root: Path, table: Table, kept: _Kept, changed: Collection[date]) -> dict[str, Mapping[str, Any]]:
+    """What is kept, with the days that have changed since counted anew."""
+    days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
+    return days | (_by_day(failures(root, table, changed)) if changed else {})
 
 
 def _name(snapshot: Snapshot) -> str:

@@ -52,6 +52,7 @@ class Erasure:
 
 def hmac_key(settings: Settings) -> bytes:
     """The key of the HMACs of forgotten people."""
+    # A key of its own, which is never rotated: who was forgotten under an old key must be known under all.
     return settings.kept_key(settings.pii_key_file.with_name("forgotten.key"))
 
 

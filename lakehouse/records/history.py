@@ -179,6 +179,7 @@ def judged_by(everything: Iterable[DayRecord]) -> dict[date, DayRecord]:
     found: dict[date, DayRecord] = {}
     for each in everything:
         before = found.get(each.day)
+        # A restore brings rows back and judges none: what the newest build found of the day's input goes on being true.
         if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
             found[each.day] = each
     return found
@@ -211,6 +212,7 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
     projected, newer = _kept(root, table, days, ("day", "version", "code_version", "operation"))
     built = [(int(row["version"]), row["day"], str(row["code_version"])) for row in projected]
     built += [(each.version, each.day, each.code_version) for each in newer]
+    # Sorted by version, so that of each day the last one stays.
     newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
     for day, (_, code) in sorted(newest.items(), key=lambda each: (-each[1][0], each[0])):
@@ -231,6 +233,8 @@ def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
+    # What a killed run has committed and not projected is read from the table's own log, so nothing is missing
+    # meanwhile.
     newer = _newer(open_snapshot(table_path(root, table)), table, projected.transaction(table))
     return rows_about(projected, table, days, columns), [each for each in newer if wanted is None or each.day in wanted]
 
@@ -271,6 +275,7 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     if not snapshot.exists:
         return []
     path = Path(snapshot.uri)
+    # Entries that were cleaned up before anybody projected them are lost to the history, not to the table.
     first = max((done or 0) + 1, oldest_entry(path))
     # Not delta-rs's history: of a snapshot that is not the newest any more it numbers the entries wrongly.
     newer = entries(path, first, snapshot.version, snapshot.partition_by)

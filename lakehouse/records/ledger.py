@@ -122,6 +122,7 @@ def write(root: Path, entry: LedgerEntry) -> LedgerEntry:
 def open_replays(root: Path, table: str) -> list[LedgerEntry]:
     """Replays that were begun and whose end was never written: their process broke or was killed."""
     known = entries(root, table)
+    # A replay is two entries: one without its end was killed, or is on.
     ended = {each.id for each in known if each.action == REPLAYED}
     return [each for each in known if each.action == REPLAY and each.id not in ended]
 

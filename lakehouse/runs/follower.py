@@ -73,6 +73,15 @@ class Follower:
                 if not self._ended and error is not None:
                     self.run.error = _first_line(error.message)
 
+    def _sort(self, report: TableOutcome, name: str, day: date) -> None:
+        if day in self._done[name]:
+            report.failed.pop(day, None)
+            report.skipped.pop(day, None)
+        elif reasons := self._bad[name].get(day):
+            report.failed[day] = "; ".join(reasons)
+        else:
+            report.skipped[day] = self._why_skipped(name, day)
+
     def _warn(self) -> None:
         """Tell each check that warned once, with its first day and how many there are."""
         for (name, check), days in self._warned.items():
@@ -99,13 +108,7 @@ class Follower:
             # A step that materialized nothing told no duration: all its time counts as work, none as bookkeeping.
             report.work_seconds += report.seconds if work is None and name in self._began else work or 0.0
             for day in self.run.piece.days:
-                if day in self._done[name]:
-                    report.failed.pop(day, None)
-                    report.skipped.pop(day, None)
-                elif reasons := self._bad[name].get(day):
-                    report.failed[day] = "; ".join(reasons)
-                else:
-                    report.skipped[day] = self._why_skipped(name, day)
+                self._sort(report, name, day)
 
     def _table(self, event: DagsterEvent) -> str:
         return table_of_step(event.step_key or "")
@@ -149,14 +152,9 @@ class Follower:
             return
         self._ended[name] = event.event_type_value
         report.seconds += self._now - self._began.get(name, self._now)
-        if event.is_step_failure:
-            data = event.step_failure_data
-            told = data.user_failure_data
-            kind = told.metadata.get("error") if told else None
-            interrupted = data.error_source.name == "INTERRUPT"
-            if not interrupted and (kind is None or kind.value != "BadPartitionsError"):
-                report.broken = (told.description if told else None) or _cause(data.error)
-                self._broke.add(name)
+        if event.is_step_failure and (why := _broken_by(event)) is not None:
+            report.broken = why
+            self._broke.add(name)
         self._on_step(name, "failed" if event.is_step_failure or name in self._broke else "end", 0)
 
     def _why_skipped(self, name: str, day: date) -> str:
@@ -190,3 +188,13 @@ def _cause(error: Any) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+
+
+def _broken_by(event: DagsterEvent) -> str | None:
+    """What broke a step; None where it was interrupted, or failed for its days, whose checks say why."""
+    data = event.step_failure_data
+    told = data.user_failure_data
+    kind = told.metadata.get("error") if told else None
+    if data.error_source.name == "INTERRUPT" or (kind is not None and kind.value == "BadPartitionsError"):
+        return None
+    return (told.description if told else None) or _cause(data.error)

@@ -73,6 +73,7 @@ def plan_days(
                 stale.add(day)
         building[name] = stale
         builds = [stale.intersection(piece.days) for piece in pieces if name in piece.tables] if pieces else [stale]
+        # By run, since each costs something however few days it has.
         cost = _cost(records(settings.root, name), builds)
         plans.append(DayPlan(name, sorted(stale), sorted(set(days) - stale), cost))
     return plans

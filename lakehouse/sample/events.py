@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -97,12 +97,16 @@ def land_events(  # noqa: PLR0913 - what generated data can vary in
                 name = f"{prefix}-{part:04d}.jsonl" + ".gz" * compress
                 parts.add(name)
                 landed.append(put("events", day, folder / name, gzipped(content) if compress else content))
-        ours = {"part", *(each.name for each in producers)}
-        for name in store.names(folder):
-            if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
-                store.delete(folder / name)
-                landed.append(Landed("events", day, folder / name, 0, "removed"))
+        landed += _without_others(folder, day, parts, {"part", *(each.name for each in producers)})
     return landed
+
+
+def _without_others(folder: Path, day: date, parts: Collection[str], ours: Collection[str]) -> Iterator[Landed]:
+    """Remove what an earlier landing of the day by the same producers left, and this one does not have."""
+    for name in store.names(folder):
+        if name not in parts and (found := _PART_FILE.fullmatch(name)) and found[1] in ours:
+            store.delete(folder / name)
+            yield Landed("events", day, folder / name, 0, "removed")
 
 
 def _shares(lines: Sequence[bytes], producers: Sequence[Producer]) -> Iterator[tuple[str, Sequence[bytes]]]:

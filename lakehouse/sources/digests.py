@@ -46,11 +46,7 @@ def _of_source(root: Path, source: str, files: Sequence[LandingFile], settled_ns
     place = root / "cache" / "landing" / f"{source}.json"
     kept = _kept(place)
     names = {file.path: file.path.relative_to(root).as_posix() for file in files}
-    known = {}
-    for file in files:
-        *state, digest = kept.get(names[file.path], [""])
-        if state == [*file.stat]:
-            known[file.path] = str(digest)
+    known = {file.path: text for file in files if (text := _known(kept, names[file.path], file)) is not None}
     new = [file for file in files if file.path not in known]
     now = time.time_ns()  # before they are read: what is written meanwhile is younger than that
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
@@ -63,6 +59,12 @@ def _of_source(root: Path, source: str, files: Sequence[LandingFile], settled_ns
     if settled:
         _keep(place, kept | settled)
     return {file.path: known.get(file.path) or read.get(file.path) or f"unread {file.stat}" for file in files}
+
+
+def _known(kept: Kept, name: str, file: LandingFile) -> str | None:
+    """What was kept of a file, if it is still as it was then."""
+    *state, digest = kept.get(name, [""])
+    return str(digest) if state == [*file.stat] else None
 
 
 def _read(file: LandingFile) -> str | None:

@@ -230,6 +230,7 @@ class Lines:
             return None if person.in_text(text) else text
         extra = {name: value for name, value in row.items() if name not in self.landing.columns}
         known = {name: value for name, value in row.items() if name not in extra}
+        # The id decides whose the line is; any other mention of the person is taken out of somebody else's line.
         ids = [known.get(name) for name in self._columns]
         if any(map(person.is_user, ids)) or person.in_text(json.dumps(known, ensure_ascii=False), strict=True):
             return None

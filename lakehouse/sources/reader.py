@@ -221,6 +221,7 @@ def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> Data
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
     body = F.regexp_replace("value", r"\r?\n\z", "")
+    # Spark gives paths as URLs. A plus sign in them is itself, which `url_decode` would take for a space.
     decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
     # Hadoop reads an empty file as one empty value: no line, not an empty line.
     placed = files.where(F.length("value") > 0).select(
@@ -250,6 +251,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
     options["escape"] = '"'  # a quote within quotes is doubled (RFC 4180); a backslash is itself
     # Counted only where a line is long enough to have so many.
+    # Bytes are an upper bound of fields, and cheap.
     size = F.octet_length("_line")
     few = (size < _MOST_FIELDS) | (size - F.octet_length(F.replace("_line", F.lit(","), F.lit(""))) < _MOST_FIELDS)
     parsed = F.from_csv(
@@ -257,6 +259,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
         schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
         options,
     )
+    # The header is line 1, so the numbers of the others are those that an editor shows.
     rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
     wrong = ~few | F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
     extra = [name for name in header if name not in landing.columns]
@@ -293,6 +296,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     known = F.array(*[F.lit(c) for c in landing.columns])
     unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
+    # Which of the two values was meant, nobody can know: the line is set aside as it is.
     twice = F.size("_p") > F.size(F.array_distinct(F.map_keys("_p")))
     error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
     rows = rows.withColumn("_error", error)

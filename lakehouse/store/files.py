@@ -62,6 +62,7 @@ def stat(path: Path) -> Facts | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
+        # A link that leads nowhere is as good as no file; any other error must not pass for one.
         if path.is_symlink():  # in a circle, or to where nothing can be read
             return None
         raise
@@ -202,6 +203,7 @@ def put(path: Path, content: bytes | str, *, flush: bool = False, keep_mode: boo
             # Left out where the content can be made again, as of a cache: a flush takes milliseconds.
             if flush:  # before the rename: a power cut could else leave the new name with nothing in it
                 file.flush()
+                # Content first: a name that is on the disk before its content would be an empty file after a power cut.
                 os.fsync(file.fileno())
         if keep_mode:
             draft.chmod(path.stat().st_mode & 0o777)
@@ -308,6 +310,7 @@ def fsync(files: Iterable[Path], top: Path | None = None) -> None:
     paths = set(files)
     above = (folder for path in paths for folder in path.parents)
     folders = {each for each in above if top is not None and (each == top or top in each.parents)}
+    # A pool costs more than a handful of calls.
     if len(paths) + len(folders) <= _AT_ONCE:
         for each in [*paths, *folders]:
             _sync(each)
@@ -323,6 +326,7 @@ def fsync_all() -> None:
 
 def _sync(path: Path) -> None:
     try:
+        # Opened to read: that is enough to flush, and folders cannot be opened otherwise.
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -111,10 +111,12 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
     live = lake.snapshot(table.id)
     if live.version < 0:
         raise UndoRefusedError(f"{table.id} was never built, so there is nothing to stand beside. Build it itself.")
+    # Rows of an upsert table move between days: a candidate of some days cannot be put beside the others.
     missing = sorted(set(live.by_day(table.day_column)) - set(days))
     if table.upsert and missing:
         raise UndoRefusedError(_torn(table, missing))
     beside = CandidateLake(lake, table)
+    # Each commit of the candidate names the live version of its time: a swap asks by it what was published since.
     beside.facts = {"lakehouse.operation": "candidate", "lakehouse.live_version": str(live.version)}
     return build(beside, table, days, run_id=run_id)
 
@@ -133,6 +135,7 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     beside: dict[date, int] = {}
     facts: Mapping[str, Any] = {}
     for entry in entries(beside_lake.path(table.id), 0, main.version, main.partition_by):
+        # A compaction of the candidate says nothing of when its days were built.
         if "lakehouse.live_version" in entry.facts:
             days = days_of_transactions(entry.transactions) | days_of([*entry.added.values(), *entry.removed.values()])
             beside.update(dict.fromkeys(days, int(entry.facts["lakehouse.live_version"])))
@@ -140,6 +143,7 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     tried: set[date] = set()
     if side is not None and side.version >= 0:
         for entry in entries(beside_lake.path(table.quarantine_id), 0, side.version, side.partition_by):
+            # A day that failed its audit has a fingerprint in the quarantine, and none in the table.
             tried |= days_of_transactions(entry.transactions)
     return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
 
@@ -155,6 +159,7 @@ def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:
     for version in sorted(set(candidate.beside.values())):
         then = _names_by_day(snapshot_at(path, version), column)
         days = {d for d, v in candidate.beside.items() if v == version}
+        # Days whose files are as they were then, or are the candidate's own after an earlier swap, are not overtaken.
         days = {d for d in days if now.get(d) != then.get(d) and now.get(d) != own.get(d)}
         if not days:
             continue
@@ -185,6 +190,7 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     candidate = open_candidate(lake, table)
     target, side_target = targets(lake, table)
     live = lake.snapshot(table.id)
+    # Days that only the live table has stay: then the swap is of days, and the columns must suit both.
     kept = sorted(set(live.by_day(table.day_column)) - set(candidate.beside))
     _refuse(table, live, candidate, kept, force=force)
     days = candidate.days if kept else None
@@ -245,6 +251,7 @@ def drop_candidate(lake: Lake, table: Table) -> bool:
     """Remove the candidate's folders; True where there was one. What was swapped in stays, whole."""
     beside = CandidateLake(lake, table)
     found = False
+    # The quarantine first: a candidate whose table is there is one, with or without its quarantine.
     for name in (table.quarantine_id, table.id):
         path = beside.path(name)
         doomed = path.with_name(f"{path.name}__dropped")

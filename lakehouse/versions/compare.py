@@ -77,6 +77,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     # Only the candidate's days: the live table has others, which a swap would leave as they are.
     frames = [_frame(lake, each, table, candidate.days) for each in (live, candidate.main)]
     types = [{f.name: f.dataType for f in frame.schema.fields} for frame in frames]
+    # Columns of one type on both sides are compared; the others are only named.
     names = [name for name in types[1] if types[0].get(name) == types[1][name] and name not in OF_THE_RUN]
     key = _key(table, names)
     others = [name for name in names if name not in key]

@@ -139,12 +139,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     main = _restoring(target, base, wanted, between, days)
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
-        # The quarantine goes back to what belonged to that version of the table, which the table's own commit names.
-        side_base = lake.snapshot(table.quarantine_id)
-        before = quarantine_at(target.path, version, side_target.path)
-        then = Snapshot(side_base.uri, -1) if before is None else snapshot_at(side_target.path, before)
-        since = entries(side_target.path, 0 if before is None else before + 1, side_base.version, base.partition_by)
-        side = _restoring(side_target, side_base, then, list(since), days)
+        side = _restoring_side(lake, table, side_target, version, days)
     # A vacuum may have taken files of the older version: better to say so now than to commit a table with holes.
     for each in (side, main):
         if each is not None and (gone := gone_files(each.target.path, each.added)):
@@ -153,6 +148,15 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     # By day, for the history: rows that come back are of the code that made them, not of today's.
     codes = {date.fromisoformat(day): str(found["code_version"]) for day, found in figures.items()}
     return Restore(table, version, main, side, codes, figures)
+
+
+def _restoring_side(lake: Lake, table: Table, target: Target, version: int, days: Collection[date] | None) -> Exchange:
+    """The quarantine back to what belonged to that version of its table, which the table's own commit names."""
+    base = lake.snapshot(table.quarantine_id)
+    before = quarantine_at(lake.path(table.id), version, target.path)
+    then = Snapshot(base.uri, -1) if before is None else snapshot_at(target.path, before)
+    since = entries(target.path, 0 if before is None else before + 1, base.version, base.partition_by)
+    return _restoring(target, base, then, list(since), days)
 
 
 def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
@@ -203,6 +207,21 @@ def _restoring(
 ) -> Exchange:
     # By first names: a file that was restored before has another path and the same rows.
     have, want = of_days(base.files, days), of_days(wanted.files, days)
+    return Exchange(
+        target,
+        base,
+        wanted,
+        [file for name, file in want.items() if name not in have],
+        [file for name, file in have.items() if name not in want],
+        _set_back(base, wanted, between, days),
+        days,
+    )
+
+
+def _set_back(
+    base: Snapshot, wanted: Snapshot, between: Sequence[LogEntry], days: Collection[date] | None
+) -> dict[str, int]:
+    """The transactions that were set since, as they were: of some days those that are named after them."""
     # What was set for a day is named after it: `day/2011-03-04`, its fingerprint, and what was accepted late.
     texts = None if days is None else {day.isoformat() for day in days}
     set_since = {name for entry in between for name in entry.transactions}
@@ -212,15 +231,7 @@ def _restoring(
         if then != base.transaction(name):
             # A log cannot forget a transaction: what was not set then is set to what stands for none.
             transactions[name] = WITHDRAWN if then is None else then
-    return Exchange(
-        target,
-        base,
-        wanted,
-        [file for name, file in want.items() if name not in have],
-        [file for name, file in have.items() if name not in want],
-        transactions,
-        days,
-    )
+    return transactions
 
 
 def of_days(files: Collection[DataFile], days: Collection[date] | None) -> dict[str, DataFile]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -297,15 +297,19 @@ def _unfinished(
         return unfinished_days(instance, names, first=first, last=last)
 
 
+def _plan_json(plans: Sequence[DayPlan], pieces: Sequence[Piece], would: Rewritten | None) -> dict[str, Any]:
+    runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
+    days = [
+        {"table": p.table, "build": p.build, "unchanged": p.unchanged}
+        | {"expected_seconds": p.estimate.seconds, "expected_rows": p.estimate.rows}
+        for p in plans
+    ]
+    return {"runs": runs, "tables": days} | ({"to_rewrite": would.as_json()} if would else {})
+
+
 def _print_plan(plans: Sequence[DayPlan], pieces: Sequence[Piece], way: _Way, would: Rewritten | None = None) -> None:
     if way.as_json:
-        runs = [{"from": piece.first, "to": piece.last, "tables": list(piece.tables)} for piece in pieces]
-        days = [
-            {"table": p.table, "build": p.build, "unchanged": p.unchanged}
-            | {"expected_seconds": p.estimate.seconds, "expected_rows": p.estimate.rows}
-            for p in plans
-        ]
-        print_json({"runs": runs, "tables": days} | ({"to_rewrite": would.as_json()} if would else {}))
+        print_json(_plan_json(plans, pieces, would))
         return
     columns = ("table", "to build", "unchanged", "rows, about", "sec, about", "days to build")
     console().print(table(columns, [_cells(each) for each in plans], right=columns[1:-1]))

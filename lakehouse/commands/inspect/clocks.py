@@ -62,9 +62,7 @@ def _within(days: list[ProducerDay], first: date | None, last: date | None) -> l
 def _together(clock: Clock, days: list[ProducerDay]) -> dict[str, Any]:
     """A producer over some days. Seconds ahead: the median of the days' medians, and the most of any day."""
     ahead = [each for each in days if each["ahead"]]
-    impossible = Counter[str]()
-    for each in days:
-        impossible.update(each.wrong)
+    impossible = sum((Counter(each.wrong) for each in days), Counter[str]())
     accused = {each.day: text for each in days if (text := each.accused(clock))}
     return {
         "days": len(days),

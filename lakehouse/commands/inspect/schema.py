@@ -12,7 +12,7 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
 from lakehouse.contracts.lineage import lineage_mistakes
-from lakehouse.contracts.versions import changes, lock_file, locked, problems, read_lock, unlocked, write_lock
+from lakehouse.contracts.versions import Version, changes, lock_file, locked, problems, read_lock, unlocked, write_lock
 from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
 from lakehouse.lineage.derive import derive
 from lakehouse.settings import get_settings
@@ -78,6 +78,14 @@ def _compared() -> list[dict[str, Any]]:
     ]
 
 
+def _say_change(name: str, before: list[Version], after: list[Version]) -> None:
+    if not after:
+        say(f"{name} is no table any more and was taken out.")
+    elif before != after:
+        told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
+        say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
+
+
 def lock() -> None:
     """Write down new versions of the contracts and the lineage of new transforms, for the commit with the change."""
     held = read_lock()
@@ -93,12 +101,7 @@ def lock() -> None:
         say("Nothing to lock: every contract is as locked.")
         return
     for name in sorted({*made, *held}):
-        before, after = list(held.get(name, ())), made.get(name, [])
-        if not after:
-            say(f"{name} is no table any more and was taken out.")
-        elif before != after:
-            told = [str(each) for each in changes(before[-1].columns, after[-1].columns)] if before else []
-            say(f"{name} version {after[-1].number}: {'; '.join(told) or counted(len(after[-1].columns), 'column')}")
+        _say_change(name, list(held.get(name, ())), made.get(name, []))
     for name, each in derived.items():
         if each != lineage.get(name):
             say(f"{name}: {_told(each)}")

@@ -16,6 +16,7 @@ from dagster import (
 )
 from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.events import RunFailureReason
+from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import PUBLISHED
 from lakehouse.errors import BadPartitionsError
@@ -174,6 +175,13 @@ def _built(seen: Observed, found: AssetMaterialization) -> None:
         seen.audited.add(where)
 
 
+def _first_cause(error: SerializableErrorInfo | None) -> str:
+    """The name of the error at the beginning of the chain."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.cls_name or "an error" if error else "an error"
+
+
 def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -> None:
     data = event.step_failure_data
     told = data.user_failure_data
@@ -182,12 +190,9 @@ def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -
         return
     if kind is not None and kind.value == BadPartitionsError.__name__:  # the checks of its days have said why
         return
-    error = data.error
-    while error is not None and error.cause is not None:
-        error = error.cause
     # A message of Spark or Python may quote values of rows: only errors written by this project are quoted.
     text = told.description if told and kind is not None else None
-    text = text or f"{error.cls_name if error else 'an error'}; the run's log in Dagster has the message"
+    text = text or f"{_first_cause(data.error)}; the run's log in Dagster has the message"
     table = (event.step_key or "").replace("__", ".", 1)
     for day in days():
         key: Key = (table, BUILD, day)
