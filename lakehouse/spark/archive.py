@@ -1,6 +1,6 @@
 """Class data sharing: the engine's classes, read and verified once, in an archive that every later JVM maps.
 
-`python -m lakehouse.spark.archive` makes it inside the Python environment (`make archive`; 200 MB). A run of one day
+`python -m lakehouse.spark.archive` makes it inside the Python environment (`make archive`; 230 MB). A run of one day
 ends some 4 s sooner with it; without it, or with that of another Java, engines start as they always did.
 
 Source: https://openjdk.org/jeps/350 (dynamic archives).

@@ -82,6 +82,7 @@ class _Keeper:
         """Start the engine, let it be found, and watch it to its end."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._ended.set())
+        self._place.ended()  # what was left of the engine before this one
         os.environ[TOKEN] = token = secrets.token_urlsafe(32)
         port = free_port()
         session = served(self._orders.config, Path(self._orders.folder), port)
