@@ -15,7 +15,7 @@ from lakehouse.orchestration.instance import days_of_run
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.ui.conftest import DAYS, LAST, Backfill
-from lakehouse_tests.ui.pages import open_lineage, open_plots, picture, plotted, switch, terminate
+from lakehouse_tests.ui.pages import open_lineage, open_plots, picture, plotted, switch, terminate, unfold
 from lakehouse_tests.ui.server import Server, wait_for
 
 if TYPE_CHECKING:
@@ -116,15 +116,11 @@ def test_pictures_of_what_is_built(page: Page, server: Server, mended: tuple[Bac
     if missing:  # this test is run alone
         server.command("backfill", "--stale")
     open_lineage(page)
-    page.keyboard.press("Alt+e")
-    expect(page.get_by_text(re.compile("^transa.*_quarantine$")).first).to_be_visible()
+    unfold(page, "user_features")
     picture(page, "lineage")
     open_lineage(page, 'not group:"quarantine"')
-    page.keyboard.press("Alt+e")
     expect(page.locator("svg foreignObject.group")).to_have_count(3)
-    for name in ("user_features", "daily_revenue", "orders"):
-        box = page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}"))
-        expect(box).to_be_visible()
+    unfold(page, "user_features")
     picture(page, "assets")
     open_plots(page, "silver.transactions")
     for part in ("Description", "Columns"):
