@@ -150,7 +150,7 @@ def test_status_names_the_next_step_of_a_lake_that_was_never_built(cli: Cli) -> 
     assert "Nothing was built yet" in cli("status").err
     cli(*EVENTS)
     told = cli("status").err
-    assert "backfill --touched" in told
+    assert "backfill --stale" in told
     assert "demo" not in told
     assert "None of these was built yet" in cli("status", "--select", "group:gold").err
 

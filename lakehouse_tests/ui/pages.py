@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -78,6 +80,16 @@ def open_lineage(page: Page, selection: str = "") -> None:
         page.locator(".CodeMirror").first.click()
         page.keyboard.type(selection)
         page.keyboard.press("Enter")
+
+
+def unfold(page: Page, name: str) -> None:
+    """Unfold the groups of the open lineage page, where they are folded: the browser remembers how they were."""
+    box = page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}\b")).first
+    with suppress(PlaywrightError):
+        box.wait_for(timeout=10_000)
+        return
+    page.keyboard.press("Alt+e")
+    expect(box).to_be_visible()
 
 
 def drawn_graph(page: Page, names: list[str]) -> Graph:

@@ -70,7 +70,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
             say(f"{each.table}: {text}")
     if not any(each.version >= 0 for each in found):
         landed = landed_range(settings)
-        way = f"Build what has landed: {program()} backfill --touched" if landed else f"Begin with: {program()} demo"
+        way = f"Build what has landed: {program()} backfill --stale" if landed else f"Begin with: {program()} demo"
         say(f"{'Nothing' if len(found) == len(tables()) else 'None of these'} was built yet in {settings.root}. {way}")
     if any(each.older_code for each in found):
         say(f"Rebuild what older code built: {program()} backfill --older-code")
