@@ -267,7 +267,7 @@ def test_a_step_that_is_still_speaking_is_left_whole_for_the_next_look(
     assert read_batch(instance, late.position, time.time() + 60).observed == []
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+@pytest.mark.parametrize("limit", [1, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (2, 3, 5))])
 def test_small_batches_find_the_same(runs: Foretold, instance: DagsterInstance, limit: int) -> None:
     """Without it, the end of a batch could cut events off that no later batch reads."""
     for fates in ({DAYS[0]: BAD, DAYS[1]: GOOD}, {DAYS[2]: BAD}, {DAYS[0]: GOOD, DAYS[1]: ODD}):

@@ -148,6 +148,7 @@ def jsons(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Read
     return _read(spark, root, landing, {path: name for path, (name, _) in files.items()})
 
 
+@pytest.mark.spark  # by way of the fixture that it asks for by name
 @pytest.mark.parametrize("kind", ["csvs", "jsons"])
 def test_each_line_is_one_row_and_each_unreadable_file_one(kind: str, request: pytest.FixtureRequest) -> None:
     """Without it, a line could vanish or count twice, and `rows in = rows out` would hold of nothing."""
@@ -160,6 +161,7 @@ def test_each_line_is_one_row_and_each_unreadable_file_one(kind: str, request: p
         assert numbers == ([None] if each.problem else list(range(first, first + expected))), name
 
 
+@pytest.mark.spark  # by way of the fixture that it asks for by name
 @pytest.mark.parametrize("kind", ["csvs", "jsons"])
 def test_each_row_says_where_it_is_from(kind: str, request: pytest.FixtureRequest) -> None:
     """Without it, a row could not be traced to its file: odd names would come back encoded, or not at all."""
