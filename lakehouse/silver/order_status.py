@@ -37,6 +37,7 @@ class OrderStatus(pa.DataFrameModel):
     owner="team:web-shop",
     grain="one order",
     privacy=Privacy(person=("user_id",)),
+    lineage={"updated_at": ("updated_at", "_tombstone")},  # batch and transaction decide between equal times only
 )
 def order_status(versions: DataFrame) -> DataFrame:
     """Of each order its newest version by `updated_at`, then by batch and transaction, whatever came in which order.
