@@ -174,7 +174,7 @@ def test_a_column_says_where_it_comes_from() -> None:
     columns = {c.name: c.description or "" for c in column_schema(tables()["gold.daily_revenue"], tables()).columns}
     assert columns["net_revenue"] == "Gross plus cancelled. From silver.transactions.amount"
     wide = {c.name: c.description or "" for c in column_schema(tables()["silver.transactions"], tables()).columns}
-    assert wide["event_id"].endswith("bronze.online_retail.Quantity and 5 more")
+    assert wide["event_id"].endswith("bronze.online_retail.Description and 5 more")
 
 
 def test_links_are_only_where_they_lead_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,8 +140,10 @@ def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
 
 def _lineage() -> str:
     """Whether the lineage that pages show is of the present transforms."""
-    from lakehouse.catalog import declared
-
+    try:
+        from lakehouse.catalog import declared
+    except ImportError as error:
+        raise ProblemError(str(error), "Install the locked versions: make setup") from None
     try:
         found = {name: each for name, each in declared().items() if each.extract is None}
         old = [name for name, each in found.items() if not each.derived_now]
