@@ -273,9 +273,12 @@ def _due(
         waiting = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
         kept = {day: before[day] for day in days if before.get(day) == states[day]}
         waits |= {name: waiting} if waiting else {}
-        asked |= {name: kept} if kept else {}
         busy = _days_of_runs(runs, name).union(leave.get(name, ()), _still_landing(lake, table, days, now))
         fresh = {day: states[day] for day in days if day not in {*kept, *waiting}}
+        # What a look leaves for later stays known as it was: a file that came after somebody ended the run, and was
+        # still young at this look, would else pass for the input of the run that was ended.
+        kept |= {day: known[day] for day in busy.intersection(fresh) if day in known}
+        asked |= {name: kept} if kept else {}
         later |= busy.intersection(fresh)
         due[name] = {day: state for day, state in fresh.items() if day not in busy}
     return asked, due, waits, later

@@ -155,7 +155,10 @@ def possible(written: str) -> bool:
     value = json.loads(written)
     if not isinstance(value, str) or not _INSTANT.fullmatch(value):
         return False
-    moment = datetime.fromisoformat(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:  # no such day
+        return False
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     first = datetime.combine(DAY - timedelta(days=400), time(), UTC)
     return first <= moment <= END + timedelta(minutes=15)

@@ -70,6 +70,29 @@ def test_what_somebody_ended_waits_for_a_new_input(world: World, reached: str) -
     assert "Somebody" not in looked(world, Ended()).reason
 
 
+@pytest.mark.parametrize("looks", [1, 3])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_file_that_is_young_when_it_is_first_seen_is_a_new_input(world: World, looks: int, seen: bool) -> None:
+    """Without it, what lands within seconds of a Terminate would be taken for the input of the run that was ended.
+
+    Also where no look came between the end and the file.
+    """
+    world.land(DAYS[0])
+    assert looked(world, Ended()).pieces
+    ended = Ended(by_somebody={name: {DAYS[0]} for name in (BRONZE, SILVER, GOLD)})
+    if seen:
+        assert looked(world, ended).pieces == []
+    world.land(DAYS[0])
+    world.now, settled = time.time(), world.now
+    for _ in range(looks):
+        made = looked(world, ended)
+        assert made.pieces == []
+        assert "files that are not finished" in made.reason
+    world.now = settled
+    (piece,) = looked(world, ended).pieces
+    assert (piece.tables, piece.days) == ((BRONZE, SILVER, GOLD), [DAYS[0]])
+
+
 def test_what_a_stop_of_the_daemon_interrupted_is_built_after_it(world: World) -> None:
     """Without it, days whose run was on while the machine was shut down would stay missing for ever."""
     world.land(DAYS[0])
