@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
+KNOWN = ["silver.o", "silver.p"]
 DAYS = [date(2010, 12, 31), date(2011, 1, 1), date(2011, 1, 31), date(2012, 2, 29), date(1999, 6, 6), None]
 _AT = [
     datetime(2011, 3, 6, 23, 59, 59, 999999, UTC),

@@ -19,16 +19,7 @@ from lakehouse.query.embedded import _spilling, _walled, answer
 from lakehouse.query.names import built_names
 from lakehouse.query.sql_text import NotTranslatedError, QueryError
 from lakehouse.settings import Settings
-from lakehouse_tests.query.awkward import ROWS, make_tables
-
-KNOWN = ["silver.o", "silver.p"]
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    root = tmp_path_factory.mktemp("embedded")
-    make_tables(root)
-    return Settings(root=root)
+from lakehouse_tests.query.awkward import KNOWN, ROWS, make_tables
 
 
 def asked(settings: Settings, text: str, version: int | None = None, limit: int | None = None) -> pa.Table:

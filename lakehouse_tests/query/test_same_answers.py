@@ -17,16 +17,7 @@ from lakehouse.query.embedded import answer
 from lakehouse.query.engine import run_query, walls
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.settings import Settings
-from lakehouse_tests.query.awkward import AGGREGATES, ANSWERED, COLUMNS, FORMS, PLAIN, WINDOWS, make_tables
-
-KNOWN = ["silver.o", "silver.p"]
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    root = tmp_path_factory.mktemp("answers")
-    make_tables(root)
-    return Settings(root=root)
+from lakehouse_tests.query.awkward import AGGREGATES, ANSWERED, COLUMNS, FORMS, KNOWN, PLAIN, WINDOWS
 
 
 @pytest.fixture(scope="module")
