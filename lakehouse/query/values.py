@@ -75,6 +75,9 @@ def brought(value: Value, kind: Kind) -> Value:
     """The value in a type that holds it, as Spark does by itself."""
     if value.kind == kind:
         return value
+    if value.kind.name == "decimal" and kind == STRING and value.kind.precision == value.kind.scale:
+        # DuckDB leaves out the nought before the point where the type has no digit there.
+        return replace(value, sql=f"regexp_replace({cast(value.sql, kind)}, '^(-?)[.]', '\\10.')", kind=kind)
     if value.kind.name == "decimal" and kind == DOUBLE and value.kind.precision > _EXACT:
         return replace(value, sql=cast(cast(value.sql, STRING), DOUBLE), kind=kind)  # DuckDB would round twice
     return replace(value, sql=cast(value.sql, kind), kind=kind)
@@ -179,7 +182,10 @@ def _truncated(value: Value, kind: Kind) -> str:
 
 
 def _shortest(value: Value, kind: Kind) -> str:
-    return cast(cast(value.sql, STRING), kind)
+    # Of a text with an exponent, DuckDB does not see that it has too many digits.
+    fits = f"abs({value.sql}) < 1e{kind.precision - kind.scale}"
+    made = cast(cast(value.sql, STRING), kind)
+    return f"(CASE WHEN {fits} THEN {made} WHEN {value.sql} IS NULL THEN NULL ELSE {ASK} END)"
 
 
 def _year_of_four(value: Value, kind: Kind) -> str:

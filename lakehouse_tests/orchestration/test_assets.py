@@ -7,7 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dagster import AssetCheckSeverity, AssetsDefinition, BackfillPolicy, TimeWindowPartitionMapping
+from dagster import (
+    AssetCheckSeverity,
+    AssetsDefinition,
+    BackfillPolicy,
+    TimeWindowPartitionMapping,
+    reconstructable,
+)
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from pyspark.errors import PySparkException
 
@@ -33,7 +39,9 @@ from lakehouse.orchestration.report import (
 )
 from lakehouse.read.lake import LakeOfNow
 from lakehouse.records.failures import DEPTH_CHECK, Depth
+from lakehouse.runs.executing import lake_job
 from lakehouse.settings import Settings, get_settings
+from lakehouse_tests.fixtures.packages import SHOP, tables_of
 
 DAY = date(2011, 1, 5)
 
@@ -283,3 +291,15 @@ def test_no_window_greets_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name)
     with opened_instance(Settings(root=tmp_path / "root")) as instance:
         assert not instance.nux_enabled
+
+
+def test_a_run_is_of_the_package_whose_tables_are_asked_for() -> None:
+    """Without it, a test of one package could build the other's tables of the same names: Dagster keeps the last job."""
+    job, table = reconstructable(lake_job), "silver.transactions"
+    found = []
+    for package in ("lakehouse", SHOP, "lakehouse"):
+        with tables_of(package):
+            spec = job.get_definition().asset_layer.asset_graph.get(asset_key(table))
+            assert spec.code_version == tables()[table].code_version
+            found.append(spec.code_version)
+    assert found[0] == found[2] != found[1]
