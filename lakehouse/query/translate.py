@@ -79,7 +79,16 @@ class _Translator:
         self._tables, self._today, self._numbers = tables, today, count()
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        """A query; `outer` are names of columns of the queries around it."""
+        """A query.
+
+        Args:
+            node: the query.
+            ctes: what WITH has named so far, by lower-case name.
+            outer: names of columns of the queries around it, in lower case.
+
+        Raises:
+            NotTranslatedError: with the part that only Spark can answer.
+        """
         if isinstance(node, exp.Subquery):
             _only(node, {"this", "alias"})
             return self.query(node.this, ctes, outer)
@@ -102,10 +111,7 @@ class _Translator:
     def _combined(self, node: exp.SetOperation, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
         _only(node, {"this", "expression", "distinct", "with_", "order", "limit", "offset"})
         sides = [self.query(each, ctes, outer) for each in (node.this, node.expression)]
-        if len(sides[0].columns) != len(sides[1].columns):
-            raise NotTranslatedError("parts with different numbers of columns")
-        pairs = zip(sides[0].columns, sides[1].columns, strict=True)
-        columns = tuple((name, wider(one, other)) for (name, one), (_, other) in pairs)
+        columns = _columns_of_both(*sides)
         plain = isinstance(node, exp.Union) and not node.args.get("distinct")
         if not plain and not groups(kind.name for _, kind in columns):
             raise NotTranslatedError(f"{type(node).__name__.upper()} of these types")
@@ -125,22 +131,14 @@ class _Translator:
         _only(node, _SELECT)
         windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, outer=outer, windows=windows)
-        tables = ""
-        if (source := node.args.get("from_")) is not None:
-            sql, scope = self._source(source.this, ctes, scope)
-            tables = f" FROM {sql}"
-            for join in node.args.get("joins") or ():
-                sql, scope = self._join(join, ctes, scope)
-                tables += f" {sql}"
+        tables, scope = self._from(node, ctes, scope)
         around = scope.names()
         scope = replace(scope, query=lambda inner: self.query(inner, ctes, around))
         chosen = _chosen(node, scope)
         listed = ", ".join(f"{each.value.sql} AS c{number}" for number, each in enumerate(chosen))
         distinct = node.args.get("distinct")
         if distinct is not None:
-            _only(distinct, set())
-            for each in chosen:
-                grouped(each.value)
+            _check_distinct(distinct, chosen)
         sql = f"SELECT {'DISTINCT ' if distinct else ''}{listed}{tables}"
         if (where := node.args.get("where")) is not None:
             sql += f" WHERE {kept(where.this, scope)}"
@@ -155,18 +153,25 @@ class _Translator:
     def _alias(self) -> str:
         return f"t{next(self._numbers)}"
 
+    def _from(self, node: exp.Select, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
+        """FROM and its joins, and the scope with their columns."""
+        source = node.args.get("from_")
+        if source is None:
+            return "", scope
+        sql, scope = self._source(source.this, ctes, scope)
+        made = f" FROM {sql}"
+        for join in node.args.get("joins") or ():
+            sql, scope = self._join(join, ctes, scope)
+            made += f" {sql}"
+        return made, scope
+
     def _source(self, node: exp.Expr, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
         """A table of a FROM, and the scope with its columns."""
         alias, given = self._alias(), node.args.get("alias")
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             _only(node, {"this", "alias"})
             name = (given.name if given is not None and given.this else node.name).lower()
-            if node.name.lower() in ctes:
-                made = ctes[node.name.lower()]
-            else:
-                columns = self._tables[node.name]
-                listed = ", ".join(f"{quoted(each)} AS c{n}" for n, (each, _) in enumerate(columns))
-                made = Relation(f"SELECT {listed} FROM {quoted(node.name)}", columns)
+            made = ctes.get(node.name.lower()) or self._view(node.name)
         elif isinstance(node, exp.Subquery):
             made, name = self.query(node, ctes, scope.outer), node.alias.lower()
         else:
@@ -180,6 +185,11 @@ class _Translator:
             raise NotTranslatedError(f"two tables called {name}")
         sources = {**scope.sources, name: found} if name else scope.sources
         return f"({made.sql}) AS {alias}", replace(scope, sources=sources, columns=[*scope.columns, *found])
+
+    def _view(self, name: str) -> Relation:
+        columns = self._tables[name]
+        listed = ", ".join(f"{quoted(each)} AS c{n}" for n, (each, _) in enumerate(columns))
+        return Relation(f"SELECT {listed} FROM {quoted(name)}", columns)
 
     def _join(self, node: exp.Join, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
         _only(node, {"this", "side", "kind", "on", "using"})
@@ -224,6 +234,20 @@ def _only(node: exp.Expr, known: set[str]) -> None:
     for name, value in node.args.items():
         if value and name not in known:
             raise NotTranslatedError(name.strip("_").upper())
+
+
+def _check_distinct(distinct: exp.Expr, chosen: Sequence[Named]) -> None:
+    _only(distinct, set())
+    for each in chosen:
+        grouped(each.value)
+
+
+def _columns_of_both(one: Relation, other: Relation) -> tuple[tuple[str | None, Kind], ...]:
+    """Columns of two queries one below the other: called as in the first, of a type that holds both."""
+    if len(one.columns) != len(other.columns):
+        raise NotTranslatedError("parts with different numbers of columns")
+    pairs = zip(one.columns, other.columns, strict=True)
+    return tuple((name, wider(kind, below)) for (name, kind), (_, below) in pairs)
 
 
 def _renamed(made: Relation, alias: exp.Expr | None) -> Relation:
@@ -277,14 +301,23 @@ def _grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
     group = node.args.get("group")
     if group is None:
         return ""
-    if group.args.get("all"):
-        _only(group, {"all"})
-        if len(chosen) != len(node.expressions) or node.find(exp.Window):
-            raise NotTranslatedError("GROUP BY ALL with * or windows")
-        whole = [not any(map(is_aggregate, each.walk())) for each in node.expressions]
-        made = [each.value for each, plain in zip(chosen, whole, strict=True) if plain]
-        return f" GROUP BY {', '.join(grouped(each).sql for each in made)}" if made else ""
+    made = _without_aggregates(node, group, chosen) if group.args.get("all") else _keys(group, scope, chosen)
+    return f" GROUP BY {', '.join(grouped(each).sql for each in made)}" if made else ""
+
+
+def _without_aggregates(node: exp.Select, group: exp.Expr, chosen: Sequence[Named]) -> list[Value]:
+    """What GROUP BY ALL groups by: all of the select list that has no aggregate in it."""
+    _only(group, {"all"})
+    if len(chosen) != len(node.expressions) or node.find(exp.Window):
+        raise NotTranslatedError("GROUP BY ALL with * or windows")
+    pairs = zip(chosen, node.expressions, strict=True)
+    return [named.value for named, each in pairs if not any(map(is_aggregate, each.walk()))]
+
+
+def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named]) -> list[Value]:
+    """What GROUP BY names: columns, expressions, names and places of the select list."""
     _only(group, {"expressions"})
+    # A name that the tables have means their column, whatever the select list calls so.
     input_first = {name: value for name, value in _aliases(chosen).items() if name not in scope.names()}
     scope = replace(scope, aliases=input_first)
     made = []
@@ -295,7 +328,7 @@ def _grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
             made.append(chosen[int(each.name) - 1].value)
         else:
             made.append(translated(each, scope))
-    return f" GROUP BY {', '.join(grouped(each).sql for each in made)}"
+    return made
 
 
 def _ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
@@ -315,12 +348,7 @@ def _ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Seq
 
 def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
     key = each.this
-    place: int | None = None
-    if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
-        place = int(key.name) - 1
-    elif isinstance(key, exp.Column) and not key.table:
-        same = [n for n, column in enumerate(chosen) if (column.name or "").lower() == key.name.lower()]
-        place = same[0] if len(same) == 1 else None
+    place = _place(key, chosen)
     if place is not None:
         if not 0 <= place < len(chosen):
             raise NotTranslatedError(f"ORDER BY {key.name}")
@@ -328,3 +356,13 @@ def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequ
     if not values or isinstance(key, exp.Var):
         raise NotTranslatedError(f"ORDER BY {key.sql('spark')}")
     return ordered(each, translated(key, scope))
+
+
+def _place(key: exp.Expr, chosen: Sequence[Named]) -> int | None:
+    """Which column of the select list is meant, from 0, by its number or its name; None: none, or it cannot be told."""
+    if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
+        return int(key.name) - 1
+    if not isinstance(key, exp.Column) or key.table:
+        return None
+    same = [n for n, column in enumerate(chosen) if (column.name or "").lower() == key.name.lower()]
+    return same[0] if len(same) == 1 else None
