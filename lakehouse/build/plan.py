@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from itertools import chain
 
 from lakehouse.build.late import accepted_through
@@ -79,7 +80,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
             beside.add(day)
         prints[day] = fingerprint(parts)
     conserved = _rows_in(states, days) if table.conserves_rows else None
-    has_input = frozenset(day for day in days if _has_rows(table, states, day))
+    has_input = frozenset(filter(partial(_has_rows, table, states), days))
     return Plan(table, inputs, {}, prints, conserved, has_input, accepted, frozenset(beside))
 
 
@@ -184,14 +185,17 @@ class _DayStates:
     def _identity(self, day: date, through: date | None) -> str:
         parts: dict[str, list[str]] = {}
         for file in self._files.get(day, []):
-            own = file.partition[self._own]
-            if not self._days_differ or through is None or (own or "") <= through.isoformat():
+            if self._had_arrived(file, through):
+                own = file.partition[self._own]
                 made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
                 parts.setdefault(f"{own}:{made_from}", []).append(self._rows_of(file))
         if not parts and not self._by_file and not self._days_differ:
             # A day without files is told by its transaction alone: published empty is another state than never built.
             return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
         return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
+
+    def _had_arrived(self, file: DataFile, through: date | None) -> bool:
+        return not self._days_differ or through is None or (file.partition[self._own] or "") <= through.isoformat()
 
     def _rows_of(self, file: DataFile) -> str:
         """The number over a partition's rows; not over its files, or a compaction would make the day stale.

@@ -234,7 +234,7 @@ def _resolved(tree: exp.Query, known: Collection[str], layers: Collection[str]) 
         elif len(parts) == 1:
             _own(node, known)
         else:
-            name = by_lower.get(".".join(parts).lower()) if len(parts) == 2 else None  # noqa: PLR2004
+            name = by_lower.get(".".join(parts).lower())
             if name is None:
                 raise QueryError(_unknown(".".join(parts), known, layers))
             found.append((node, _use(node, name)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,8 +103,7 @@ def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged:
     empty = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS {quoted(name)}" for name, kind in columns)
     if not files:
         return f"SELECT {empty} LIMIT 0"
-    if glob := next((path for path in files if any(sign in path for sign in "*?[")), None):
-        raise NotTranslatedError(f"the path {glob}")
+    _check_paths(files)
     stored = {name: quoted(name) for name, _ in columns} | {
         name: _by_file({path: values[place] for path, values in files.items()})
         for place, name in enumerate(snapshot.partition_by)
@@ -116,6 +115,12 @@ def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged:
     if merged:
         rows = f"SELECT * FROM (SELECT {empty} LIMIT 0) UNION ALL BY NAME {rows}"
     return f"SELECT {', '.join(listed)} FROM ({rows})"
+
+
+def _check_paths(paths: Iterable[str]) -> None:
+    """A path with such a sign would be read as a pattern, and other files with it."""
+    if pattern := next((path for path in paths if any(sign in path for sign in "*?[")), None):
+        raise NotTranslatedError(f"the path {pattern}")
 
 
 def _by_file(values: Mapping[str, str | None]) -> str:

@@ -51,9 +51,9 @@ def called(node: exp.Expr, translate: Callable[[exp.Expr], Value]) -> Value:
     make = AGGREGATES.get(name) or PLAIN.get(name)
     if make is None:
         raise NotTranslatedError(f"the function {name}" if name else node.sql("spark"))
-    nodes, distinct = _arguments(node)
-    if name == "count" and not distinct and list(map(type, nodes)) == [exp.Star]:
+    if name == "count" and list(map(type, node.expressions)) == [exp.Star]:
         return Value(f"count(*){MARK}", LONG, "count(1)")
+    nodes, distinct = _arguments(node)
     values = [translate(each) for each in nodes]
     if distinct:
         _check_distinct(name, values)
@@ -61,7 +61,7 @@ def called(node: exp.Expr, translate: Callable[[exp.Expr], Value]) -> Value:
         made = make(*values, distinct=distinct) if name in AGGREGATES else make(*values)
     except TypeError:  # another number of arguments
         raise NotTranslatedError(f"{name} with {len(values)} arguments") from None
-    return replace(made, name=_name(name, [each.name for each in values], distinct))
+    return replace(made, name=_name(name, values, distinct))
 
 
 def _arguments(node: exp.Expr) -> tuple[Sequence[exp.Expr], str]:
@@ -78,8 +78,9 @@ def _check_distinct(name: str, values: Sequence[Value]) -> None:
         raise NotTranslatedError(f"{name}(DISTINCT …) of these values")
 
 
-def _name(function: str, arguments: Sequence[str | None], distinct: str) -> str | None:
+def _name(function: str, values: Sequence[Value], distinct: str) -> str | None:
     """What Spark calls a column of the call."""
+    arguments = [each.name for each in values]
     if None in arguments or function in _OTHERWISE_NAMED or (function == "substring" and len(arguments) < 3):  # noqa: PLR2004
         return None
     zero = ["0"] if function == "round" and len(arguments) == 1 else []

@@ -9,13 +9,13 @@ from itertools import count
 
 from sqlglot import exp
 
+from lakehouse.query.clauses import aliases, check_distinct, grouping, only, ordering
 from lakehouse.query.expressions import condition, kept, translated
-from lakehouse.query.functions import is_aggregate
 from lakehouse.query.kinds import Kind, quoted, wider
 from lakehouse.query.scope import Named, Relation, Scope
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.query.values import Value, brought, compared
-from lakehouse.query.windows import grouped, groups, ordered
+from lakehouse.query.windows import groups
 
 Columns = tuple[tuple[str, Kind], ...]
 _SELECT = {
@@ -90,7 +90,7 @@ class _Translator:
             NotTranslatedError: with the part that only Spark can answer.
         """
         if isinstance(node, exp.Subquery):
-            _only(node, {"this", "alias"})
+            only(node, {"this", "alias"})
             return self.query(node.this, ctes, outer)
         if (held := node.args.get("with_")) is not None:
             if held.args.get("recursive"):
@@ -109,7 +109,7 @@ class _Translator:
     # Queries that are put together
 
     def _combined(self, node: exp.SetOperation, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        _only(node, {"this", "expression", "distinct", "with_", "order", "limit", "offset"})
+        only(node, {"this", "expression", "distinct", "with_", "order", "limit", "offset"})
         sides = [self.query(each, ctes, outer) for each in (node.this, node.expression)]
         columns = _columns_of_both(*sides)
         plain = isinstance(node, exp.Union) and not node.args.get("distinct")
@@ -123,12 +123,12 @@ class _Translator:
         ]
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, columns=output)
         sql = f"SELECT * FROM (({one}) {word} ({other})) AS {table}"
-        return Relation(sql + _ordering(node, scope, [each.value for each in output], output), columns)
+        return Relation(sql + ordering(node, scope, [each.value for each in output], output), columns)
 
     # One SELECT
 
     def _select(self, node: exp.Select, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        _only(node, _SELECT)
+        only(node, _SELECT)
         windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, outer=outer, windows=windows)
         tables, scope = self._from(node, ctes, scope)
@@ -137,17 +137,16 @@ class _Translator:
         chosen = _chosen(node, scope)
         listed = ", ".join(f"{each.value.sql} AS c{number}" for number, each in enumerate(chosen))
         distinct = node.args.get("distinct")
-        if distinct is not None:
-            _check_distinct(distinct, chosen)
+        check_distinct(distinct, chosen)
         sql = f"SELECT {'DISTINCT ' if distinct else ''}{listed}{tables}"
         if (where := node.args.get("where")) is not None:
             sql += f" WHERE {kept(where.this, scope)}"
-        aliased = replace(scope, aliases=_aliases(chosen))
-        sql += _grouping(node, scope, chosen)
+        aliased = replace(scope, aliases=aliases(chosen))
+        sql += grouping(node, scope, chosen)
         if (having := node.args.get("having")) is not None:
             sql += f" HAVING {condition(having.this, aliased)}"
         values = [] if distinct else [each.value for each in chosen]
-        sql += _ordering(node, aliased, values, chosen)
+        sql += ordering(node, aliased, values, chosen)
         return Relation(sql, tuple((each.name, each.value.kind) for each in chosen))
 
     def _alias(self) -> str:
@@ -169,8 +168,8 @@ class _Translator:
         """A table of a FROM, and the scope with its columns."""
         alias, given = self._alias(), node.args.get("alias")
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            _only(node, {"this", "alias"})
-            name = (given.name if given is not None and given.this else node.name).lower()
+            only(node, {"this", "alias"})
+            name = node.alias_or_name.lower()
             made = ctes.get(node.name.lower()) or self._view(node.name)
         elif isinstance(node, exp.Subquery):
             made, name = self.query(node, ctes, scope.outer), node.alias.lower()
@@ -192,8 +191,8 @@ class _Translator:
         return Relation(f"SELECT {listed} FROM {quoted(name)}", columns)
 
     def _join(self, node: exp.Join, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
-        _only(node, {"this", "side", "kind", "on", "using"})
-        side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
+        only(node, {"this", "side", "kind", "on", "using"})
+        side, kind = _word(node, "side"), _word(node, "kind")
         table, both = self._source(node.this, ctes, scope)
         on, using = node.args.get("on"), node.args.get("using")
         if kind in ("SEMI", "ANTI"):
@@ -214,7 +213,7 @@ class _Translator:
 
     def _using(self, node: exp.Join, word: str, table: str, before: Scope, both: Scope) -> tuple[str, Scope]:
         right = replace(both, columns=both.columns[len(before.columns) :])
-        side, keys, matches = str(node.args.get("side") or "").upper(), [], []
+        side, keys, matches = _word(node, "side"), [], []
         for each in node.args["using"]:
             one, other = before.column([each.name]), right.column([each.name])
             a, b = compared(one, other)
@@ -229,17 +228,8 @@ class _Translator:
         return f"{word} {table} ON {' AND '.join(matches)}", scope
 
 
-def _only(node: exp.Expr, known: set[str]) -> None:
-    """Go on where a node has nothing else than what is translated."""
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise NotTranslatedError(name.strip("_").upper())
-
-
-def _check_distinct(distinct: exp.Expr, chosen: Sequence[Named]) -> None:
-    _only(distinct, set())
-    for each in chosen:
-        grouped(each.value)
+def _word(node: exp.Expr, name: str) -> str:
+    return str(node.args.get(name) or "").upper()
 
 
 def _columns_of_both(one: Relation, other: Relation) -> tuple[tuple[str | None, Kind], ...]:
@@ -280,7 +270,7 @@ def _chosen(node: exp.Select, scope: Scope) -> list[Named]:
 
 
 def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
-    _only(star, {"except_"})
+    only(star, {"except_"})
     columns = scope.columns
     if isinstance(each, exp.Column):
         if "" in scope.sources or len(each.parts) != 2 or each.table.lower() not in scope.sources:  # noqa: PLR2004
@@ -290,79 +280,3 @@ def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
     for name in left_out:
         scope.column([name])
     return [Named("", one.name, one.value) for one in columns if (one.name or "").lower() not in left_out]
-
-
-def _aliases(chosen: Sequence[Named]) -> dict[str, Value]:
-    names = [each.name.lower() for each in chosen if each.name]
-    return {each.name.lower(): each.value for each in chosen if each.name and names.count(each.name.lower()) == 1}
-
-
-def _grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
-    group = node.args.get("group")
-    if group is None:
-        return ""
-    made = _without_aggregates(node, group, chosen) if group.args.get("all") else _keys(group, scope, chosen)
-    return f" GROUP BY {', '.join(grouped(each).sql for each in made)}" if made else ""
-
-
-def _without_aggregates(node: exp.Select, group: exp.Expr, chosen: Sequence[Named]) -> list[Value]:
-    """What GROUP BY ALL groups by: all of the select list that has no aggregate in it."""
-    _only(group, {"all"})
-    if len(chosen) != len(node.expressions) or node.find(exp.Window):
-        raise NotTranslatedError("GROUP BY ALL with * or windows")
-    pairs = zip(chosen, node.expressions, strict=True)
-    return [named.value for named, each in pairs if not any(map(is_aggregate, each.walk()))]
-
-
-def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named]) -> list[Value]:
-    """What GROUP BY names: columns, expressions, names and places of the select list."""
-    _only(group, {"expressions"})
-    # A name that the tables have means their column, whatever the select list calls so.
-    input_first = {name: value for name, value in _aliases(chosen).items() if name not in scope.names()}
-    scope = replace(scope, aliases=input_first)
-    made = []
-    for each in group.expressions:
-        if isinstance(each, exp.Literal) and not each.is_string:
-            if not 1 <= int(each.name) <= len(chosen):
-                raise NotTranslatedError(f"GROUP BY {each.name}")
-            made.append(chosen[int(each.name) - 1].value)
-        else:
-            made.append(translated(each, scope))
-    return made
-
-
-def _ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
-    """ORDER BY, LIMIT and OFFSET; without `values`, an order by columns of the result alone."""
-    sql = ""
-    if (order := node.args.get("order")) is not None:
-        _only(order, {"expressions"})
-        sql += f" ORDER BY {', '.join(_ordered(each, scope, values, chosen) for each in order.expressions)}"
-    for name in ("limit", "offset"):
-        if (clause := node.args.get(name)) is not None:
-            number = clause.args.get("expression")
-            if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(number, exp.Literal):
-                raise NotTranslatedError(clause.sql("spark"))
-            sql += f" {name.upper()} {int(number.name)}"
-    return sql
-
-
-def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
-    key = each.this
-    place = _place(key, chosen)
-    if place is not None:
-        if not 0 <= place < len(chosen):
-            raise NotTranslatedError(f"ORDER BY {key.name}")
-        return ordered(each, replace(chosen[place].value, sql=str(place + 1)))
-    if not values or isinstance(key, exp.Var):
-        raise NotTranslatedError(f"ORDER BY {key.sql('spark')}")
-    return ordered(each, translated(key, scope))
-
-
-def _place(key: exp.Expr, chosen: Sequence[Named]) -> int | None:
-    """Which column of the select list is meant, from 0, by its number or its name; None: none, or it cannot be told."""
-    if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
-        return int(key.name) - 1
-    if not isinstance(key, exp.Column) or key.table:
-        return None
-    same = [n for n, column in enumerate(chosen) if (column.name or "").lower() == key.name.lower()]
-    return same[0] if len(same) == 1 else None

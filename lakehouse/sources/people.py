@@ -261,9 +261,8 @@ class Lines:
         if not any(ids):
             return None
         left = io.StringIO()
-        csv.writer(left, lineterminator="").writerow(
-            [value if name in known else person.out_of_value(value, name) for name, value in row.items()]
-        )
+        row |= {name: person.out_of_value(value, name) for name, value in extra.items()}
+        csv.writer(left, lineterminator="").writerow(row.values())
         return left.getvalue()
 
 

@@ -96,7 +96,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         metrics={n: _metrics(found, n, n in numbers) for n in names},
         **_differing(old, new),
         quarantined=_quarantined(lake, candidate),
-        sample=[_shown(row["sample"]) for row in found if row["sample"] is not None][:sample],
+        sample=_samples(found)[:sample],
     )
 
 
@@ -116,6 +116,10 @@ def _differing(old: Mapping[str, T.DataType], new: Mapping[str, T.DataType]) -> 
 def _sums(found: Sequence[Row]) -> dict[str, int]:
     """Rows over all days; a sum over no row at all is null in Spark."""
     return {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
+
+
+def _samples(found: Sequence[Row]) -> list[dict[str, Any]]:
+    return [_shown(row["sample"]) for row in found if row["sample"] is not None]
 
 
 def _by_day(found: Sequence[Row]) -> dict[date, tuple[int, int, int]]:
