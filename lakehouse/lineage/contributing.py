@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import window
+from lakehouse.build.plan import days_read
 from lakehouse.build.recompute import (
     PLACE,
     Row,
@@ -104,6 +104,7 @@ class Maker:
         table = self._table
         ident = self.ident(rows[0])
         name_of = by_identity(ident)
+        # Rows that are known by their place name their input rows themselves.
         if ident == PLACE:
             places = {name_of(row): name_of(row) for row in rows}
         else:
@@ -127,6 +128,7 @@ class Maker:
             wanted = {tuple(row[key] for key in pairs) for row in rows}
             made.picked[each.table] = list(rows_of(matching(frames[name], self._lake, types, wanted)))
         self._compare(rows, made)
+        # Only where the rows of one key do not explain it: each further column is a computation of its own.
         if made.differences:
             self._widen(rows, frames, made, used)
 
@@ -216,7 +218,7 @@ def _days_read(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
         return sorted({day for row in rows for day in [row[table.day_column], *(row.get(EVENT_DAYS) or ())]})
     # Repeats are told from rows of neighbouring days, so what these read is read as well.
     days = {row[table.day_column] for row in rows}
-    return sorted({read for day in with_neighbours(table, days) for read in window(each, day)})
+    return sorted({read for day in with_neighbours(table, days) for read in days_read(each, day)})
 
 
 def _is_kept(table: Table, key: str, source: Table, column: str) -> bool:

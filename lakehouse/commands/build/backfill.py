@@ -233,6 +233,7 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
     elif way.daemon:
         launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
     else:
+        # Planned from logs before the engine starts, so that a mistyped range is seen while it costs nothing.
         plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
         say(forecast(plans, len(chunks), way.at_once))
         _run(settings, chunks, way)

@@ -106,6 +106,7 @@ def replay(
             whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
             pieces = pieces_of({contract.id: whole}, [contract.id])
             report.add(run_pieces(settings, pieces, asked=Asked(force=force), listener=terminal))
+        # Only what reads the table, though more may be stale: this command was asked for these rows alone.
         readers = below(tables(), contract.id)
         if not _broke(report):
             report.add(run_stale(settings, readers, listener=terminal))
