@@ -183,12 +183,12 @@ def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecor
 def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: BuildResult | None) -> AssetCheckEvaluation:
     built = sorted(result.days.items()) if result else []
     outcomes = [outcome for _, each in built for outcome in each.outcomes if outcome.check == name]
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any]
     if name not in JUDGED_AFTER:
         metadata = {SUMS_UP: len(outcomes), FAILING: len(failing), **_figures(outcomes)}
         metadata |= rule_results(table, result.days.values()) if result and name == "row_rules" else {}
-    elif result is not None:
-        metadata = quarantine_metadata(result) if name == DEPTH_CHECK else _clock_figures(result)
+    else:
+        metadata = _judged_after(name, result) if result else {}
     if failing and failing[0].day is not None:
         records = [TableRecord({"day": str(each.day), "found": each.found}) for each in failing[:MOST_DAYS_SHOWN]]
         metadata["failing"] = MetadataValue.table(records=records)
@@ -201,6 +201,11 @@ def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: Build
         metadata=legible(metadata),
         blocking=name in blocking_checks(table),
     )
+
+
+def _judged_after(name: str, result: BuildResult) -> dict[str, Any]:
+    """Figures of a check that looks at what the table holds, whatever days were built."""
+    return quarantine_metadata(result) if name == DEPTH_CHECK else _clock_figures(result)
 
 
 def _clock_figures(result: BuildResult) -> dict[str, Any]:

@@ -123,12 +123,23 @@ def unscaled(value: Value) -> str:
 
 
 def quotient(above: Value, below: Value, kind: Kind) -> str:
-    """One decimal by another, to the digits of `kind`, half up; by nothing: an error."""
+    """One decimal by another, to the digits of `kind`, half up; by nothing: an error.
+
+    Args:
+        above: what is divided, a decimal.
+        below: what it is divided by, a decimal.
+        kind: of the quotient, a decimal.
+
+    Raises:
+        NotTranslatedError: the quotient has fewer digits after the point than its parts.
+    """
+    # In whole numbers, since DuckDB divides decimals as doubles: the digits of both, one's moved to the left.
     shift = kind.scale - above.kind.scale + below.kind.scale
     n, d = unscaled(above), unscaled(below)
     if shift < 0:
         raise NotTranslatedError("a quotient of fewer digits than its parts have")
     n = f"({n} * {10**shift}::HUGEINT)"
+    # Half up, away from zero, without a fraction: (2n + d) // 2d.
     half = f"((2 * abs({n}) + abs({d})) // (2 * abs({d})))"
     sign = f"(CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END)"
     digits = f"CAST({sign} * {half} AS DECIMAL(38, 0))"
@@ -151,6 +162,11 @@ _NUMBER_TEXT = {
 
 def converted(value: Value, kind: Kind, *, trying: bool = False) -> str:
     """`CAST` and `TRY_CAST` as a query writes them, where both engines agree; what else the values hold, Spark decides.
+
+    Args:
+        value: what is cast.
+        kind: to which type.
+        trying: what cannot be cast becomes null.
 
     Raises:
         NotTranslatedError: for other types.

@@ -30,6 +30,8 @@ from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
 
+pytestmark = pytest.mark.slow
+
 TABLE = "silver.transactions"
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(2)]
 KEY = AssetKey(["silver", "transactions_quarantine"])
