@@ -10,7 +10,7 @@ import typer
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.checks.audit import check_names
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import Command, LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.errors import BROKEN
 from lakehouse.orchestration.alerts.compared import failure_of, key_of
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     family = typer.Typer(no_args_is_help=True, help="Alerts: what was told, and to whom.", rich_markup_mode="rich")
     family.command(
-        "list", cls=Command, epilog=examples("lakehouse alerts list", "lakehouse alerts list --failing --json")
+        "list", cls=LookingCommand, epilog=examples("lakehouse alerts list", "lakehouse alerts list --failing --json")
     )(list_)
     family.command("test", cls=Command, epilog=examples("lakehouse alerts test"))(try_sinks)
     app.add_typer(family, name="alerts")
