@@ -22,6 +22,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted
 
 SHOWN_DAYS = 3
+NOT_SEEN = "not yet"  # the table's own log says that it fails, and the sensor has not looked since
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,7 +50,7 @@ def list_(
         say(f"{what} The sensor `alerts` of `lakehouse dev` looks every half minute.")
     elif failing:
         columns = ("table", "check", "day", "severity", "seen", "found")
-        cells = [[row[name] for name in columns] for row in rows]
+        cells = [[NOT_SEEN if row[name] is None else row[name] for name in columns] for row in rows]
         console().print(table(columns, cells, right=("seen",)))
     else:
         _print(rows)
@@ -119,7 +120,7 @@ def _failing(settings: Settings) -> list[dict[str, Any]]:
             "check": key[1],
             "day": key[2],
             "severity": each.severity,
-            "seen": known[key].seen if key in known else 0,
+            "seen": known[key].seen if key in known else None,
             "found": each.text,
         }
         for key, each in sorted((failing | others).items())
