@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from lakehouse.catalog import tables
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.report.states import Status, table_states
 from lakehouse.runs.selection import landed_range, select_tables
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "status",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples("lakehouse status", "lakehouse status --select group:gold --json"),
     )(status)
 
