@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.machinery import FileFinder
 from pathlib import Path
@@ -22,12 +24,34 @@ from lakehouse.contracts.fitting import slice_mistakes
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
-from lakehouse.contracts.versions import problems, read_lock, unlocked
+from lakehouse.contracts.versions import lock_file, problems, read_lock, unlocked
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
+from lakehouse.read.kept import keep_tables, kept_tables
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
 from lakehouse.settings import LAYERS, Settings, get_settings
-from lakehouse.spark.session import start
 from lakehouse.texts import near
+
+_LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
+
+
+@contextmanager
+def looking_only() -> Iterator[None]:
+    """Meanwhile `tables` may be what was kept of the files, if they are as they were: for whoever only reads logs."""
+    token = _LOOKING.set(True)
+    loaded = tables.cache_info().currsize
+    try:
+        yield
+    finally:
+        _LOOKING.reset(token)
+        if not loaded:
+            tables.cache_clear()
+
+
+def look_closely() -> None:
+    """From here on all that is in the files is needed, Spark and pandera with them."""
+    if _LOOKING.get():
+        _LOOKING.set(False)
+        tables.cache_clear()
 
 
 @lru_cache(maxsize=1)
@@ -41,9 +65,8 @@ def tables() -> dict[str, Table]:
         ContractError: for mistakes in table files (`declared`), and for columns that are not those of `schemas.json`.
     """
     settings = get_settings()
-    _as_locked(declared())
     used: dict[str, Table] = {}
-    for name, table in declared().items():
+    for name, table in (_kept() or _checked()).items():
         extract = table.extract
         if (
             extract
@@ -54,6 +77,23 @@ def tables() -> dict[str, Table]:
         if all(each.table in used for each in table.upstream.values()):
             used[name] = table
     return used
+
+
+def _kept() -> dict[str, Table] | None:
+    if not _LOOKING.get() or _declared.cache_info().currsize:
+        return None
+    settings = get_settings()
+    found = kept_tables(settings.root, settings.tables, LAYERS)
+    return None if found is None else {each.id: each for each in found}
+
+
+def _checked() -> dict[str, Table]:
+    found = declared()
+    _as_locked(found)
+    if _LOOKING.get():
+        settings = get_settings()
+        keep_tables(settings.root, settings.tables, LAYERS, found.values(), [lock_file()])
+    return found
 
 
 def declared(home: str = "") -> dict[str, Table]:
@@ -200,6 +240,8 @@ def get_table(name: str) -> Table:
 
 def lake_with_engine(settings: Settings) -> Lake:
     """The lake for computing; its engine starts at first use."""
+    from lakehouse.spark.session import start
+
     return Lake(settings, tables(), lambda: start(settings))
 
 

@@ -15,7 +15,7 @@ from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, R
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
-from lakehouse.read.targets import PROVENANCE, quarantine_schema
+from lakehouse.read.targets import provenance, quarantine_schema
 
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 
@@ -134,5 +134,5 @@ def _conformed(table: Table, frame: DataFrame) -> DataFrame:
             f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
             f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
         )
-    missing = [f for f in PROVENANCE.fields if f.name not in actual]
+    missing = [f for f in provenance().fields if f.name not in actual]
     return frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in missing}) if missing else frame

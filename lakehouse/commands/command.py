@@ -58,6 +58,17 @@ class Command(TyperCommand):
         return " ".join(["lakehouse", *path, *flags])
 
 
+class LookingCommand(Command):
+    """A command that reads logs and no more: it does not import what table files need, where they are as they were."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        from lakehouse.catalog import looking_only
+
+        with looking_only():
+            return super().invoke(ctx)
+
+
 def _quiet_warnings() -> None:
     """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
     warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")

@@ -48,6 +48,7 @@ Selection = Annotated[
         "Default: all.",
     ),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -1,6 +1,9 @@
 """The vocabulary of table files."""
 
-from lakehouse.contracts.bronze import BronzeModel
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.declare import table
 from lakehouse.contracts.extract import Extract
@@ -10,6 +13,9 @@ from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Qu
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import Input, Table
+
+if TYPE_CHECKING:
+    from lakehouse.contracts.bronze import BronzeModel
 
 __all__ = [
     "Anomalies",
@@ -32,3 +38,12 @@ __all__ = [
     "rule",
     "table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A model brings pandera, pandas and Spark with it, which only those need who load a table file."""
+    if name == "BronzeModel":
+        from lakehouse.contracts.bronze import BronzeModel
+
+        return BronzeModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

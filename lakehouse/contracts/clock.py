@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lakehouse.contracts.mistakes import check, is_share, unless
 from lakehouse.contracts.rules import Rule
+from lakehouse.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 CLOCKS_CHECK = "clocks"
 UNREAD = "_raw"  # technical column: the text of a time that is none but shows what was meant

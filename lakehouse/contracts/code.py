@@ -15,7 +15,7 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ FILES = {"Landing": ("files", "sample")}
 MACHINERY = frozenset(
     {
         "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "environment",
-        "errors", "lineage", "orchestration", "privacy", "quarantine", "query", "read", "records", "report", "runs",
-        "sample", "settings", "sources", "spark", "store", "texts", "users", "versions",
+        "errors", "lazy", "lineage", "orchestration", "privacy", "quarantine", "query", "read", "records", "report",
+        "runs", "sample", "settings", "sources", "spark", "store", "texts", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
@@ -62,10 +62,12 @@ class Code:
     Attributes:
         parts: a digest of each module and data file, and the versions of engine and libraries, by name.
         whole: a digest of the table file with its policy.
+        looked_for: paths that count once a data file is there, and whether there was one.
     """
 
     parts: Mapping[str, str]
     whole: str
+    looked_for: Mapping[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def version(self) -> str:
@@ -99,6 +101,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
     parts = {"engine": str(ENGINE_VERSION), "pyspark": _minor("pyspark")}
     parts |= _digests_of(home, reads)
     found: set[str] = set()
+    looked_for = {str(_file(home).parent / name): True for name in reads}
     # From the table file and its contract's bases along the imports, each module once, whatever circles they make.
     queue = [home, *(each for each in bases if _kind(each, home.partition(".")[0]) == "project" or _is_own(each))]
     while queue:
@@ -112,8 +115,9 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
             continue
         text, files, imports = _read(path.read_text(encoding="utf-8"), name == home)
         parts[name] = text
-        data = [path.parent / file for file in files if _is_data(path.parent / file)]
-        parts |= {f"file {file.parent.name}/{file.name}": _digest(file) for file in data}
+        named = {path.parent / file: _is_data(path.parent / file) for file in files if _may_be_data(file)}
+        looked_for |= {str(file): there for file, there in named.items()}
+        parts |= {f"file {file.parent.name}/{file.name}": _digest(file) for file, there in named.items() if there}
         for each in _resolved(imports, name, path):
             kind = _kind(each, home.partition(".")[0])
             if kind == "library":
@@ -124,7 +128,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
             elif kind == "project" and _is_module(each):
                 queue.append(each)
     source = _file(home).read_text(encoding="utf-8")
-    return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={}, calls={})]))
+    return Code(parts, _hex([meaning(ast.parse(source), decorators={}, fields={}, calls={})]), looked_for)
 
 
 def _digests_of(home: str, reads: Collection[str]) -> dict[str, str]:
@@ -237,6 +241,11 @@ def _resolved(imports: Collection[str], module: str, path: Path) -> Iterator[str
         yield importlib.util.resolve_name(name, package).rstrip(".") if name.startswith(".") else name
 
 
+def is_own(module: str, home: str) -> bool:
+    """Whether a module is of the project of a package of tables, or of this one: what its version does not tell."""
+    return _kind(module, home.partition(".")[0]) in ("project", "machinery")
+
+
 def _kind(name: str, home: str) -> str:
     """Whose a name is: Python's, this project's machinery, a library's, or the table's own project's."""
     top, _, rest = name.partition(".")
@@ -281,9 +290,13 @@ def _is_module(name: str) -> bool:
     return _origin(name) is not None
 
 
+def _may_be_data(name: str) -> bool:
+    return Path(name).suffix not in ("", ".py", ".pyc")
+
+
 def _is_data(path: Path) -> bool:
     try:
-        return path.suffix not in ("", ".py", ".pyc") and path.is_file()
+        return path.is_file()
     except (OSError, ValueError):
         return False
 

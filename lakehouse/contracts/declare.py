@@ -6,10 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-
-import pandera.pyspark as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING
 
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
@@ -21,7 +18,12 @@ from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, i
 from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import COMPATIBILITY, Input, Table
+from lakehouse.lazy import T
 from lakehouse.settings import LAYERS
+
+if TYPE_CHECKING:
+    import pandera.pyspark as pa
+    from pyspark.sql import DataFrame
 
 # Columns that staging adds.
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content", "_beaten")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyspark.sql import types as T
-
 from lakehouse.contracts.extract import TAKEN
 from lakehouse.contracts.figures import Figure, Sum, columns_of
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
+from lakehouse.lazy import T
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # Keys that each partition's metadata has of its own.

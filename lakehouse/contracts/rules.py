@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from types import CodeType
-from typing import Any
-
-import pandera.pyspark as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import ContractError
+from lakehouse.lazy import F
+
+if TYPE_CHECKING:
+    import pandera.pyspark as pa
+    from pyspark.sql import Column
 
 NOT_TOO_LATE = "not_too_late"
 _LONGEST_TEXT = 60

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
-
-import pandera.pyspark as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import Code, read_code
@@ -24,7 +22,13 @@ from lakehouse.contracts.mistakes import check, is_at_least
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.errors import ContractError
+from lakehouse.lazy import T
 
+if TYPE_CHECKING:
+    import pandera.pyspark as pa
+    from pyspark.sql import DataFrame
+
+KEPT_MODULE, KEPT_SCHEMA = "_kept_module", "_kept_schema"  # of a table that was kept (lakehouse.contracts.kept)
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 
 
@@ -107,6 +111,33 @@ class Table:
     compatibility: str = "backward"
     reads: tuple[str, ...] = ()
 
+    def __getattr__(self, name: str) -> Any:
+        """What is not kept of a table that was read from `lakehouse.contracts.kept` is in its file."""
+        if name not in ("model", "transform"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.loaded(), name)
+
+    def loaded(self) -> Table:
+        """The table from its file, where this one is what was kept of it.
+
+        Raises:
+            ContractError: the file is another one by now.
+        """
+        if "transform" in self.__dict__:
+            return self
+        found = getattr(import_module(self.module), self.name)
+        if not isinstance(found, Table) or found.code != self.code or found.policy_version != self.policy_version:
+            raise ContractError(f"{self.id}: its file has changed since this command began. Run it again.")
+        return found
+
+    @property
+    def module(self) -> str:
+        """The module of its file; empty where it was made without one."""
+        if KEPT_MODULE in self.__dict__:
+            return str(self.__dict__[KEPT_MODULE])
+        name = self.transform.__module__
+        return name if name in sys.modules else ""
+
     @property
     def id(self) -> str:
         """`layer.name`, as used in SQL and messages."""
@@ -150,6 +181,8 @@ class Table:
     @cached_property
     def schema(self) -> T.StructType:
         """The Spark schema of the published table, all columns nullable as Delta stores them."""
+        if kept := self.__dict__.get(KEPT_SCHEMA):
+            return T.StructType.fromJson(json.loads(kept))
         columns = self.model.to_schema().columns
         # Technical columns (`_…`) come last, wherever the model inherits them from.
         columns = dict(sorted(columns.items(), key=lambda item: item[0].startswith("_")))
@@ -207,10 +240,10 @@ class Table:
     @property
     def derived(self) -> Derived | None:
         """Its lineage as `lakehouse schema lock` derived it from the transform; None where it never did."""
-        *home, layer, _ = ("", *self.transform.__module__.split("."))
-        if layer != self.layer or self.transform.__module__ not in sys.modules:
+        *home, layer, _ = ("", "", *self.module.split("."))
+        if layer != self.layer:
             return None
-        return read_lineage(lineage_file(".".join(home[1:]))).get(self.id)
+        return read_lineage(lineage_file(".".join(home[2:]))).get(self.id)
 
     @property
     def derived_now(self) -> bool:
@@ -220,7 +253,7 @@ class Table:
     @cached_property
     def policy_version(self) -> str:
         """Twelve hex digits over the whole table file, the bounds included that decide what is published."""
-        return self.code.whole if self.transform.__module__ in sys.modules else ""
+        return self.code.whole if self.module else ""
 
     @cached_property
     def code_version(self) -> str:

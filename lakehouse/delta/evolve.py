@@ -12,12 +12,12 @@ from typing import Any
 
 from deltalake import CommitProperties, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pyspark.sql import types as T
 
 from lakehouse.delta.attempts import PATIENCE, attempts
 from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
+from lakehouse.lazy import T
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deltalake.transaction import AddAction
-from pyspark.sql import types as T
 
 from lakehouse import store
 from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.errors import SchemaMismatchError, StagedFileError
+from lakehouse.lazy import T
 
 if TYPE_CHECKING:
     from lakehouse.delta.target import Target

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql import types as T
 
 from lakehouse import store
 from lakehouse.delta.commit import merge_files
@@ -21,6 +20,7 @@ from lakehouse.delta.merge import merge
 from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, open_snapshot, table_name
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError, PublishConflictError
+from lakehouse.lazy import T
 
 SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import VALID, StagedFile, new_path, staged_file
+from lakehouse.lazy import T
 from lakehouse.store import parquet
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
         folder: a new stage folder of the table.
     """
     columns = [f for f in stored_schema(snapshot).fields if f.name not in snapshot.partition_by]
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     schema = to_arrow_schema(T.StructType(columns), timezone="UTC")
     sources = [Path(snapshot.uri) / file.path for file in files]
     shared = set(schema.names).intersection(*(parquet.columns_of(each) for each in sources))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import types as T
+from lakehouse.lazy import T
 
 
 @dataclass(frozen=True)

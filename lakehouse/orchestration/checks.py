@@ -31,7 +31,7 @@ from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.orchestration.report import asset_key, quarantine_metadata, rule_results
+from lakehouse.orchestration.report import asset_key, legible, quarantine_metadata, rule_results
 from lakehouse.records.failures import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
@@ -75,7 +75,7 @@ def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluat
             passed=False,
             severity=_severity(blocking=outcome.blocking),
             description=outcome.message,
-            metadata={"day": day.isoformat(), **outcome.values},
+            metadata=legible({"day": day.isoformat(), **outcome.values}),
             partition=day.isoformat(),
             blocking=outcome.check in blocking_checks(table),
         )
@@ -199,7 +199,7 @@ def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: Build
         passed=not failing,
         severity=_severity(blocking=any(each.blocking for each in failing)),
         description=sentence(failing) if failing else _well(table, name, outcomes, result),
-        metadata=metadata,
+        metadata=legible(metadata),
         blocking=name in blocking_checks(table),
     )
 

@@ -26,7 +26,7 @@ from pydantic import Field
 from lakehouse.catalog import get_table, tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.report import asset_key, legible
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.quarantine.replay import discard
 from lakehouse.records.failures import Depth, depth_of, failures
@@ -82,7 +82,7 @@ def observed(table: Table, depth: Depth, told: Mapping[str, Any] | None = None) 
     }
     if depth.rows and (records := _sample(table)):
         metadata["sample"] = MetadataValue.table(records)
-    return AssetObservation(quarantine_key(table), metadata=metadata)
+    return AssetObservation(quarantine_key(table), metadata=legible(metadata))
 
 
 def is_news(instance: DagsterInstance, shown: AssetObservation) -> bool:

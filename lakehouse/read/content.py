@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 import numpy as np
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.staged import CONTENT, VALID, StagedFile
+from lakehouse.lazy import T
 from lakehouse.read.lake import quoted
 from lakehouse.store import parquet
 

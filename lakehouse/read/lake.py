@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING, NoReturn
 
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
 from lakehouse.delta.layout import table_path
 from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.lazy import F, T
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
-from lakehouse.spark.session import literal_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,8 @@ class Lake:
             snapshot: whose files they are.
             files: one at least.
         """
+        from lakehouse.spark.session import literal_path
+
         stored = T.StructType([f for f in table.schema.fields if f.name not in table.partition_by])
         paths = [literal_path(Path(snapshot.uri) / file.path) for file in files]
         return self.spark.read.schema(stored).parquet(*paths)

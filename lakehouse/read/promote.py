@@ -9,14 +9,15 @@ fields were left out there, and are null; e-mail addresses within other texts st
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Table
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.transforms.columns import PERSONAL
+from lakehouse.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 RESCUED = "_rescued"
 _KEPT = "_kept_fields"
@@ -46,6 +47,8 @@ def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]
 
 def with_promoted(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     """The rows with these columns filled from `_rescued` where they are null."""
+    from lakehouse.transforms.columns import PERSONAL
+
     names = list(columns)
     if not names:
         return frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import types as T
+from functools import lru_cache
 
 from lakehouse.contracts import Table
 from lakehouse.delta.staged import (
@@ -10,24 +10,28 @@ from lakehouse.delta.staged import (
     FAILED_RULES,
 )
 from lakehouse.delta.target import Target
+from lakehouse.lazy import T
 from lakehouse.read.lake import Lake
 
-# What a quarantined row says beyond the contract's columns, where the transform provides it.
-PROVENANCE = T.StructType(
-    [
-        T.StructField("_arrival_date", T.DateType()),
-        T.StructField("_source_file", T.StringType()),
-        T.StructField("_source_row", T.LongType()),
-        T.StructField("_raw", T.StringType()),
-        T.StructField("_error", T.StringType()),
-    ]
-)
+
+@lru_cache(maxsize=1)
+def provenance() -> T.StructType:
+    """What a quarantined row says beyond the contract's columns, where the transform provides it."""
+    return T.StructType(
+        [
+            T.StructField("_arrival_date", T.DateType()),
+            T.StructField("_source_file", T.StringType()),
+            T.StructField("_source_row", T.LongType()),
+            T.StructField("_raw", T.StringType()),
+            T.StructField("_error", T.StringType()),
+        ]
+    )
 
 
 def quarantine_schema(table: Table) -> T.StructType:
     """The contract's columns, every failed rule, and where the row came from."""
     own = set(table.columns)
-    extra = [f for f in PROVENANCE.fields if f.name not in own]
+    extra = [f for f in provenance().fields if f.name not in own]
     return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
 
 
@@ -39,7 +43,7 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         table.partition_by,
         required=table.required,
         pii=table.pii,
-        extra_columns=[FAILED_RULES, *BESIDE, *PROVENANCE.names],
+        extra_columns=[FAILED_RULES, *BESIDE, *provenance().names],
         description=table.description,
     )
     if not table.rules:

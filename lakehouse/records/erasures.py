@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
 from lakehouse.settings import Settings
@@ -25,17 +25,23 @@ from lakehouse.users import operator
 ERASURES = "ops.erasures"
 BEGUN, DONE = "begun", "done"
 
-SCHEMA = T.StructType(
-    [
-        T.StructField("day", T.DateType(), metadata={"comment": "UTC date of the entry"}),
-        T.StructField("id", T.StringType(), metadata={"comment": "Of the erasure; it has a begun and a done entry"}),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("who", T.StringType(), metadata={"comment": "User of the operating system"}),
-        T.StructField("state", T.StringType(), metadata={"comment": "begun, or done: the scan found nothing"}),
-        T.StructField("people", T.ArrayType(T.StringType()), metadata={"comment": "HMACs of the id and addresses"}),
-        T.StructField("counts", T.MapType(T.StringType(), T.LongType())),
-    ]
-)
+
+@lru_cache(maxsize=1)
+def schema() -> T.StructType:
+    """The columns of the ledger."""
+    return T.StructType(
+        [
+            T.StructField("day", T.DateType(), metadata={"comment": "UTC date of the entry"}),
+            T.StructField(
+                "id", T.StringType(), metadata={"comment": "Of the erasure; it has a begun and a done entry"}
+            ),
+            T.StructField("at", T.TimestampType()),
+            T.StructField("who", T.StringType(), metadata={"comment": "User of the operating system"}),
+            T.StructField("state", T.StringType(), metadata={"comment": "begun, or done: the scan found nothing"}),
+            T.StructField("people", T.ArrayType(T.StringType()), metadata={"comment": "HMACs of the id and addresses"}),
+            T.StructField("counts", T.MapType(T.StringType(), T.LongType())),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def note(root: Path, entry: Erasure) -> None:
         "people": list(entry.people),
         "counts": list(entry.counts.items()),
     }
-    target = ops_target(root, ERASURES, SCHEMA, "Who was forgotten, by HMAC")
+    target = ops_target(root, ERASURES, schema(), "Who was forgotten, by HMAC")
     add_rows(target, str(at.date()), [row], {f"{entry.state}/{entry.id}": 1})
 
 

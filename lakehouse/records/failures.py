@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
@@ -24,6 +23,7 @@ from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
+from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.identity import identified
 from lakehouse.records.ledger import Rules, Wanted, discarded
@@ -33,21 +33,27 @@ FAILURES = "ops.quarantine_failures"
 DEPTH_CHECK = "quarantine_depth"
 MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
 
-_TEXT, _LONG = T.StringType(), T.LongType()
-SCHEMA = T.StructType(
-    [
-        T.StructField("table", _TEXT),
-        T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
-        T.StructField("version", _LONG, metadata={"comment": "Delta version of the quarantine"}),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("run_id", _TEXT),
-        T.StructField("code_version", _TEXT),
-        T.StructField("judged", T.BooleanType(), metadata={"comment": "False for a restore or a compaction"}),
-        T.StructField(
-            "rows", T.MapType(_TEXT, T.ArrayType(_LONG)), metadata={"comment": "Rows by broken rules, comma-separated"}
-        ),
-    ]
-)
+
+@lru_cache(maxsize=1)
+def schema() -> T.StructType:
+    """The columns of the records."""
+    text, long = T.StringType(), T.LongType()
+    return T.StructType(
+        [
+            T.StructField("table", text),
+            T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
+            T.StructField("version", long, metadata={"comment": "Delta version of the quarantine"}),
+            T.StructField("at", T.TimestampType()),
+            T.StructField("run_id", text),
+            T.StructField("code_version", text),
+            T.StructField("judged", T.BooleanType(), metadata={"comment": "False for a restore or a compaction"}),
+            T.StructField(
+                "rows",
+                T.MapType(text, T.ArrayType(long)),
+                metadata={"comment": "Rows by broken rules, comma-separated"},
+            ),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND
         table: whose quarantine.
         most_behind: commits without a row in quarantine, before the projection says that it has seen them.
     """
-    target = ops_target(root, FAILURES, SCHEMA, "Rows that each commit left in quarantine, by day")
+    target = ops_target(root, FAILURES, schema(), "Rows that each commit left in quarantine, by day")
     side = open_snapshot(table_path(root, table.quarantine_id))
     for _ in range(MOST_TRIES):
         projected = ensure_table(target)

@@ -12,89 +12,89 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql import types as T
 
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import LogEntry, entries, oldest_entry
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
+from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import MOST_FILES, MOST_TRIES, add_rows, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
 JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
 
-_LONG = T.LongType()
-_PROFILE = T.StructType(
-    [
-        T.StructField("count", _LONG),
-        T.StructField("sum", T.DecimalType(38, 6)),
-        T.StructField("mean", T.DoubleType()),
-        T.StructField("stddev", T.DoubleType()),
-        T.StructField("log_mean", T.DoubleType()),
-        T.StructField("log_stddev", T.DoubleType()),
-        T.StructField("min", T.DoubleType()),
-        T.StructField("max", T.DoubleType()),
-    ]
-)
-_FAILED_CHECK = T.StructType([T.StructField("blocking", T.BooleanType()), T.StructField("found", T.StringType())])
 OF_JUDGEMENTS = ("checks", "tried")  # figures that say how checks stand
 JUDGE = "judge"
 """Operation of a record that says what the checks found on a day which was not published."""
 _SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
-SCHEMA = T.StructType(
-    [
-        T.StructField("table", T.StringType()),
-        T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
-        T.StructField("version", _LONG, metadata={"comment": "Delta version that published the day"}),
-        T.StructField("published_at", T.TimestampType()),
-        T.StructField("run_id", T.StringType()),
-        T.StructField("code_version", T.StringType()),
-        T.StructField("operation", T.StringType(), metadata={"comment": "publish, judge, restore, swap and the like"}),
-        T.StructField("rows", _LONG),
-        T.StructField("quarantined", _LONG),
-        T.StructField("duplicates", _LONG),
-        T.StructField("rows_in", _LONG, metadata={"comment": "Rows of the input, where rows are conserved"}),
-        T.StructField("files", _LONG),
-        T.StructField("bytes", _LONG),
-        T.StructField("seconds", T.DoubleType(), metadata={"comment": "Of the whole build, all its days"}),
-        T.StructField("nulls", T.MapType(T.StringType(), _LONG)),
-        T.StructField("failures", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by broken rule"}),
-        T.StructField(
-            "unknown_fields", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by field without a column"}
-        ),
-        T.StructField("profile", T.MapType(T.StringType(), _PROFILE), metadata={"comment": "Of numeric columns"}),
-        T.StructField(
-            "categories",
-            T.MapType(T.StringType(), T.MapType(T.StringType(), _LONG)),
-            metadata={"comment": "Rows by value, of columns with few"},
-        ),
-        T.StructField(
-            "event_days", T.MapType(T.StringType(), _LONG), metadata={"comment": "Rows by event day, of landed tables"}
-        ),
-        T.StructField(
-            "clocks",
-            T.MapType(T.StringType(), T.MapType(T.StringType(), _LONG)),
-            metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.checks.clocks)"},
-        ),
-        T.StructField("inputs", T.MapType(T.StringType(), _LONG), metadata={"comment": "Version read of each input"}),
-        T.StructField(
-            "figures",
-            T.MapType(T.StringType(), T.DecimalType(38, 6)),
-            metadata={"comment": "Of the business, as the contract names them"},
-        ),
-        T.StructField("checks", T.MapType(T.StringType(), _FAILED_CHECK), metadata={"comment": "Those that failed"}),
-        T.StructField("tried", _LONG, metadata={"comment": "Fingerprint of what was judged and not published"}),
-    ]
-)
 _FACTS = ("day", "version", "published_at", "run_id", "code_version", "operation")
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
+
+
+@lru_cache(maxsize=1)
+def schema() -> T.StructType:
+    """The columns of the history."""
+    text, long = T.StringType(), T.LongType()
+    numbers = T.MapType(text, long)
+    profile = T.StructType(
+        [
+            T.StructField("count", long),
+            T.StructField("sum", T.DecimalType(38, 6)),
+            T.StructField("mean", T.DoubleType()),
+            T.StructField("stddev", T.DoubleType()),
+            T.StructField("log_mean", T.DoubleType()),
+            T.StructField("log_stddev", T.DoubleType()),
+            T.StructField("min", T.DoubleType()),
+            T.StructField("max", T.DoubleType()),
+        ]
+    )
+    failed_check = T.StructType([T.StructField("blocking", T.BooleanType()), T.StructField("found", text)])
+    return T.StructType(
+        [
+            T.StructField("table", text),
+            T.StructField("day", T.DateType(), metadata={"comment": "Daily partition"}),
+            T.StructField("version", long, metadata={"comment": "Delta version that published the day"}),
+            T.StructField("published_at", T.TimestampType()),
+            T.StructField("run_id", text),
+            T.StructField("code_version", text),
+            T.StructField("operation", text, metadata={"comment": "publish, judge, restore, swap and the like"}),
+            T.StructField("rows", long),
+            T.StructField("quarantined", long),
+            T.StructField("duplicates", long),
+            T.StructField("rows_in", long, metadata={"comment": "Rows of the input, where rows are conserved"}),
+            T.StructField("files", long),
+            T.StructField("bytes", long),
+            T.StructField("seconds", T.DoubleType(), metadata={"comment": "Of the whole build, all its days"}),
+            T.StructField("nulls", numbers),
+            T.StructField("failures", numbers, metadata={"comment": "Rows by broken rule"}),
+            T.StructField("unknown_fields", numbers, metadata={"comment": "Rows by field without a column"}),
+            T.StructField("profile", T.MapType(text, profile), metadata={"comment": "Of numeric columns"}),
+            T.StructField(
+                "categories", T.MapType(text, numbers), metadata={"comment": "Rows by value, of columns with few"}
+            ),
+            T.StructField("event_days", numbers, metadata={"comment": "Rows by event day, of landed tables"}),
+            T.StructField(
+                "clocks",
+                T.MapType(text, numbers),
+                metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.checks.clocks)"},
+            ),
+            T.StructField("inputs", numbers, metadata={"comment": "Version read of each input"}),
+            T.StructField(
+                "figures",
+                T.MapType(text, T.DecimalType(38, 6)),
+                metadata={"comment": "Of the business, as the contract names them"},
+            ),
+            T.StructField("checks", T.MapType(text, failed_check), metadata={"comment": "Those that failed"}),
+            T.StructField("tried", long, metadata={"comment": "Fingerprint of what was judged and not published"}),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: i
 
 
 def _target(root: Path) -> Target:
-    return ops_target(root, HISTORY, SCHEMA, "What each commit published, by day")
+    return ops_target(root, HISTORY, schema(), "What each commit published, by day")
 
 
 def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:

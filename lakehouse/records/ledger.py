@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import types as T
-
 from lakehouse.delta.snapshot import fingerprint, open_snapshot
+from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
 
@@ -26,35 +26,41 @@ REPLAY, REPLAYED, DISCARD, KEEP = "replay", "replayed", "discard", "keep"
 Rules = tuple[str, ...]
 Chosen = Mapping[date, Mapping[Rules, Sequence[int]]]  # rows by day and broken rules
 
-_TEXT, _LONG = T.StringType(), T.LongType()
-_COUNTS = T.MapType(_TEXT, _LONG)
-_CHOSEN = T.StructType(
-    [
-        T.StructField("day", T.DateType()),
-        T.StructField("rules", T.ArrayType(_TEXT)),
-        T.StructField("ids", T.ArrayType(_LONG)),
-    ]
-)
-SCHEMA = T.StructType(
-    [
-        T.StructField("table", _TEXT),
-        T.StructField("id", _TEXT, metadata={"comment": "Of the decision; a replay has two entries"}),
-        T.StructField("number", _LONG, metadata={"comment": "Entries of the table before this one"}),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("who", _TEXT, metadata={"comment": "User of the operating system"}),
-        T.StructField("action", _TEXT, metadata={"comment": "replay (begun), replayed (its end), discard or keep"}),
-        T.StructField("rule", _TEXT, metadata={"comment": "Filter: rows that broke it"}),
-        T.StructField("day", T.DateType(), metadata={"comment": "Filter: rows of this day"}),
-        T.StructField("code_version", _TEXT, metadata={"comment": "Filter: rows judged by this code"}),
-        T.StructField("reason", _TEXT),
-        T.StructField("rows", _LONG),
-        T.StructField("rules", _COUNTS, metadata={"comment": "Chosen rows by broken rule"}),
-        T.StructField("chosen", T.ArrayType(_CHOSEN), metadata={"comment": "The rows, as numbers that identify them"}),
-        T.StructField("outcome", _COUNTS, metadata={"comment": "Of a replay: rows by what became of them"}),
-        T.StructField("still", _COUNTS, metadata={"comment": "Of a replay: rows still quarantined, by rule"}),
-        T.StructField("runs", T.ArrayType(_TEXT), metadata={"comment": "Dagster runs of a replay"}),
-    ]
-)
+
+@lru_cache(maxsize=1)
+def schema() -> T.StructType:
+    """The columns of the ledger."""
+    text, long = T.StringType(), T.LongType()
+    counts = T.MapType(text, long)
+    chosen = T.StructType(
+        [
+            T.StructField("day", T.DateType()),
+            T.StructField("rules", T.ArrayType(text)),
+            T.StructField("ids", T.ArrayType(long)),
+        ]
+    )
+    return T.StructType(
+        [
+            T.StructField("table", text),
+            T.StructField("id", text, metadata={"comment": "Of the decision; a replay has two entries"}),
+            T.StructField("number", long, metadata={"comment": "Entries of the table before this one"}),
+            T.StructField("at", T.TimestampType()),
+            T.StructField("who", text, metadata={"comment": "User of the operating system"}),
+            T.StructField("action", text, metadata={"comment": "replay (begun), replayed (its end), discard or keep"}),
+            T.StructField("rule", text, metadata={"comment": "Filter: rows that broke it"}),
+            T.StructField("day", T.DateType(), metadata={"comment": "Filter: rows of this day"}),
+            T.StructField("code_version", text, metadata={"comment": "Filter: rows judged by this code"}),
+            T.StructField("reason", text),
+            T.StructField("rows", long),
+            T.StructField("rules", counts, metadata={"comment": "Chosen rows by broken rule"}),
+            T.StructField(
+                "chosen", T.ArrayType(chosen), metadata={"comment": "The rows, as numbers that identify them"}
+            ),
+            T.StructField("outcome", counts, metadata={"comment": "Of a replay: rows by what became of them"}),
+            T.StructField("still", counts, metadata={"comment": "Of a replay: rows still quarantined, by rule"}),
+            T.StructField("runs", T.ArrayType(text), metadata={"comment": "Dagster runs of a replay"}),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ def write(root: Path, entry: LedgerEntry) -> LedgerEntry:
         made = fingerprint([entry.table, entry.action, str(number), *sorted(rows)])
         entry = replace(entry, number=number, id=f"{made:016x}")
     about = "What people decided about quarantined rows"
-    add_rows(ops_target(root, LEDGER, SCHEMA, about), entry.table, [_row(entry)], {f"{entry.action}/{entry.id}": 1})
+    add_rows(ops_target(root, LEDGER, schema(), about), entry.table, [_row(entry)], {f"{entry.action}/{entry.id}": 1})
     return entry
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
@@ -23,6 +21,7 @@ from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
 from lakehouse.delta.target import Commit, Target
+from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.store import parquet
 
@@ -76,6 +75,8 @@ def add_rows(
     folder = target.path / "staged" / uuid.uuid4().hex
     files: list[StagedFile] = []
     if rows:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         # Staged like rows of any table, so that the same gate looks at them.
         path = folder / f"{ROUTE}={VALID}" / f"{target.partition_by[0]}={about}" / "part-0.parquet"
         stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")

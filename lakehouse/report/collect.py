@@ -15,6 +15,7 @@ from lakehouse.checks.freshness import judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.days import is_between
+from lakehouse.orchestration.outcomes import Outcomes, asked
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, DayRecord, all_records, judged_by
@@ -54,16 +55,14 @@ def collect(
         instance: Dagster's, which knows failed days; None: nothing was run yet.
         between: first and last data day to show; None: all, as far as there are partitions.
     """
-    from lakehouse.orchestration.instance import unfinished_days
-
     # A window reaches days that nobody builds yet.
     between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
     known = {name: known_days(lake, table) for name, table in lake.tables.items()}
     stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
     waits = all_waiting_days(lake, stale)
-    failed = unfinished_days(instance, names) if instance else {}
+    of_runs = asked(instance, names)[0] if instance else {name: Outcomes() for name in names}
     found = tuple(
-        _table(lake, lake.table(name), now, between, Days(known[name], stale[name], waits[name], failed.get(name, ())))
+        _table(lake, lake.table(name), now, between, _days(known[name], stale[name], waits[name], of_runs[name]))
         for name in names
     )
     days = [day for each in found for day in each.days]
@@ -78,13 +77,20 @@ class Days:
         known: those with input or rows.
         stale: those of them that are not published from the inputs and the code of now.
         waits: those that read what is not published from its newest input, and what that is.
-        failed: those whose newest run did not publish them.
+        failed: those whose newest run did not publish them, without the next.
+        ended: those whose newest run somebody ended.
     """
 
     known: AbstractSet[date]
     stale: Collection[date]
     waits: Mapping[date, str]
     failed: Collection[date]
+    ended: Collection[date]
+
+
+def _days(known: AbstractSet[date], stale: Collection[date], waits: Mapping[date, str], of_runs: Outcomes) -> Days:
+    failed = of_runs.unfinished - of_runs.by_somebody
+    return Days(known, stale, waits, failed, of_runs.by_somebody)
 
 
 def _table(
@@ -103,7 +109,7 @@ def _table(
     kept = {day: record for day, record in standing.items() if within(day)}
     failing = verdicts(lake, table, kept=judged_by(told))
     broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
-    further = broken.union(standing) - days.known
+    further = broken.union(standing, days.ended) - days.known
     known = {day for day in days.known | further if within(day)}
     stale = {*days.stale, *(stale_days(lake, table, further) if further else ())}
     waits = days.waits
@@ -116,7 +122,7 @@ def _table(
         owner=table.owner,
         about=table.description.split("\n\nGrain:")[0],
         grain=table.grain,
-        days=_states(known, standing, broken, waits, stale, late, failing),
+        days=_states(known, standing, broken, stale.intersection(days.ended), waits, stale, late, failing),
         rows=sum(each.rows for each in kept.values()),
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
@@ -162,6 +168,7 @@ def _states(
     known: Iterable[date],
     standing: Mapping[date, DayRecord],
     broken: Collection[date],
+    ended: Collection[date],
     waits: Mapping[date, str],
     stale: Collection[date],
     late: Collection[date],
@@ -173,6 +180,8 @@ def _states(
         if day in broken and day not in waits:
             told = [f"{each.check}: {each.found}" for each in failing if each.day == day and each.blocking]
             states[day] = Cell(State.FAILED, "; ".join(told))
+        elif day in ended:
+            states[day] = plain[State.ENDED]
         elif day in waits and (day in standing or day in broken):
             states[day] = Cell(State.WAITING, waits[day])
         elif day not in standing:

@@ -15,6 +15,7 @@ class State(Enum):
     """What there is to say about one day of a table, worst first; the value is the letter in a cell."""
 
     FAILED = "F"
+    ENDED = "E"
     WAITING = "W"
     NOT_BUILT = "N"
     STALE = "S"
@@ -25,6 +26,7 @@ class State(Enum):
 
 MEANING: Mapping[State, str] = {
     State.FAILED: "the newest run did not publish it",
+    State.ENDED: "somebody ended its run; it waits for a new input, or until somebody launches it",
     State.WAITING: "holds the last good data of what it reads, or none: that failed or is not built yet",
     State.NOT_BUILT: "has input and was never built",
     State.STALE: "its inputs or its code have changed since it was published",

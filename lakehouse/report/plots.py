@@ -29,6 +29,8 @@ _OPEN = (
 )
 _DAY = 24 * 60 * 60 * 1000  # milliseconds
 _EPOCH = 719_163  # ordinal of 1970-01-01
+# A label for each day, and eight at most: with more, an axis of few days would have one for each quarter of a day.
+_DAYS_SHOWN = f"clamp(floor((domain('x')[1] - domain('x')[0]) / {_DAY}), 1, 8)"
 
 
 class Wanted(NamedTuple):
@@ -121,8 +123,8 @@ def _view(form: str, rows: Sequence[dict[str, Any]], *, line: bool) -> dict[str,
                 "axes": [
                     {"scale": "y", "orient": "left", "grid": True, "gridColor": "var(--grid)", "tickCount": 4,
                      "format": form, **plain},
-                    {"scale": "x", "orient": "bottom", "tickCount": 8, "format": "%-d %b %y", "labelOverlap": True,
-                     **plain},
+                    {"scale": "x", "orient": "bottom", "tickCount": {"signal": _DAYS_SHOWN}, "format": "%-d %b %y",
+                     "labelOverlap": True, **plain},
                 ],
                 "marks": [
                     mark("area", y=y("low"), y2=y("high"), fill="var(--band)", defined=_there("low")),

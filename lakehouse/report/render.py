@@ -15,7 +15,7 @@ from lakehouse.report.buckets import Grid, Step, grids, put_together, step_of_pl
 from lakehouse.report.figures import MEANING, VERDICTS, LakeReport, Point, Series, State, TableReport
 from lakehouse.report.plots import Wanted, plots
 
-MOST_TROUBLES = 40  # days that need somebody, listed one by one
+MOST_TROUBLES = 6  # of a table, listed: a table with many must not hide those of another
 
 
 Drawn = tuple[Series, list[Point]]
@@ -58,10 +58,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A day, or several in a row, of a table in the same state for the same reason."""
+    """A day, or several in a row, of a table in the same state for the same reason; `last` is the newest of them."""
 
     table: str
     days: str
+    last: date
     state: State
     why: str
 
@@ -73,6 +74,7 @@ def render(found: LakeReport) -> str:
     drawn = [_drawn(each, step) for each in found.tables]
     pictures = iter(plots([Wanted(points, series.unit) for each in drawn for series, points in each], step))
     calendar = {each.name: each.days for each in found.tables}
+    troubles = [_urgent([list(_troubles(each))]) for each in found.tables]
     return (
         environment()
         .get_template("report.html")
@@ -85,8 +87,8 @@ def render(found: LakeReport) -> str:
                 _section(each, (first, last), step, series, [Markup(next(pictures)) for _ in series])  # noqa: S704 - numbers
                 for each, series in zip(found.tables, drawn, strict=True)
             ],
-            troubles=list(_troubles(found.tables)),
-            most_troubles=MOST_TROUBLES,
+            troubles=_urgent([most[:MOST_TROUBLES] for most in troubles]),
+            more={each[0].table: len(each) - MOST_TROUBLES for each in troubles if len(each) > MOST_TROUBLES},
             State=State,
             meanings=MEANING,
             verdicts=VERDICTS,
@@ -170,21 +172,27 @@ def _numbers(drawn: Sequence[Drawn], step: Step) -> Numbers | None:
     return Numbers(step, headings, rows)
 
 
-def _troubles(tables: Sequence[TableReport]) -> Iterator[Trouble]:
-    """The days that need somebody, upstream tables first; neighbours with the same reason are told once.
+def _urgent(of_tables: Sequence[Sequence[Trouble]]) -> list[Trouble]:
+    """Those of all tables, the worst state first, and of one state the newest days; else in the order they come."""
+    troubles = [each for table in of_tables for each in table]
+    order = {state: number for number, state in enumerate(State)}
+    return sorted(troubles, key=lambda each: (order[each.state], -each.last.toordinal()))
+
+
+def _troubles(table: TableReport) -> Iterator[Trouble]:
+    """The days of a table that need somebody; neighbours with the same reason are told once.
 
     A day often waits for the same day of another table: that is one reason for all of them.
     """
-    for table in tables:
-        for state in (State.FAILED, State.WAITING, State.NOT_BUILT, State.STALE, State.LATE):
-            run: list[date] = []
-            days = table.in_state(state)
-            reasons = {day: table.days[day].why.replace(str(day), "of the same day") for day in days}
-            for n, day in enumerate(days):
-                run.append(day)
-                following = days[n + 1] if n + 1 < len(days) else None
-                if following != day + timedelta(days=1) or reasons[following] != reasons[day]:
-                    text = str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}"
-                    why = table.days[day].why if len(run) == 1 else reasons[day]
-                    yield Trouble(table.name, text, state, why or MEANING[state])
-                    run = []
+    for state in (State.FAILED, State.ENDED, State.WAITING, State.NOT_BUILT, State.STALE, State.LATE):
+        run: list[date] = []
+        days = table.in_state(state)
+        reasons = {day: table.days[day].why.replace(str(day), "of the same day") for day in days}
+        for n, day in enumerate(days):
+            run.append(day)
+            following = days[n + 1] if n + 1 < len(days) else None
+            if following != day + timedelta(days=1) or reasons[following] != reasons[day]:
+                text = str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}"
+                why = table.days[day].why if len(run) == 1 else reasons[day]
+                yield Trouble(table.name, text, day, state, why or MEANING[state])
+                run = []

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from dagster import DagsterInstance
-
 from lakehouse.build.stale import stale_days
 from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
@@ -16,10 +14,8 @@ from lakehouse.contracts import Table
 from lakehouse.days import days_between
 from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.transactions import day_transaction
-from lakehouse.orchestration.ended import ended_days
-from lakehouse.orchestration.instance import opened_instance, unfinished_days
-from lakehouse.orchestration.report import asset_key
+from lakehouse.delta.transactions import day_transaction, days_of_transactions
+from lakehouse.orchestration.outcomes import Outcomes, outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import depth_of
@@ -40,6 +36,7 @@ class Status:
         checked_at: when a run last found the table up to date or made it so.
         fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
         failing_checks: by name, the days that fail it and what was found on the first of them.
+        warnings: those of them that keep no day from being published.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
         stale_days: published days whose inputs or code have changed since.
@@ -61,6 +58,7 @@ class Status:
     fresh_within_hours: float
     fresh: bool
     failing_checks: dict[str, str]
+    warnings: list[str]
     failed_days: list[date]
     ended_days: list[date]
     stale_days: list[date]
@@ -80,28 +78,21 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
         now: by which freshness is judged; None: the present time.
     """
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
-    if not (settings.dagster_home / "dagster.yaml").exists():
-        return [_state(lake, lake.table(name), None, moment) for name in names]
-
-    with opened_instance(settings) as instance:
-        return [_state(lake, lake.table(name), instance, moment) for name in names]
+    of_runs = outcomes(settings, names)
+    return [_state(lake, lake.table(name), of_runs[name], moment) for name in names]
 
 
-def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: datetime) -> Status:
+def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
-    failed, by_somebody, ended = set[date](), set[date](), set[date]()
-    if instance:
-        failed = unfinished_days(instance, [contract.id]).get(contract.id, failed)
-        by_somebody = set(ended_days(instance, [contract.id]).by_somebody.get(contract.id, ()))
-        ended = set(stale_days(lake, contract, by_somebody))  # a day that is up to date waits for nothing
-    failing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
+    ended = stale_days(lake, contract, of_runs.by_somebody)  # a day that is up to date waits for nothing
+    failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
-    likely = _materialized(instance, contract) if instance else set()
-    published = published_among(snapshot, likely.union(_between(rows)))
+    # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
+    published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
-    checked_at = (_checked_at(instance, contract) if instance else None) or published_at
+    checked_at = of_runs.materialized_at or published_at
     return Status(
         table=contract.id,
         days=len(published),
@@ -113,8 +104,9 @@ def _state(lake: Lake, contract: Table, instance: DagsterInstance | None, now: d
         checked_at=checked_at,
         fresh_within_hours=contract.freshness.within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
-        failing_checks={name: sentence(found) for name, found in by_check(failing).items()},
-        failed_days=sorted(failed - by_somebody),
+        failing_checks={name: sentence(found) for name, found in failing.items()},
+        warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
+        failed_days=sorted(of_runs.unfinished - of_runs.by_somebody),
         ended_days=sorted(ended),
         stale_days=stale_days(lake, contract, published),
         older_code={code: len(days) for code, days in older.items()},
@@ -135,10 +127,6 @@ def published_among(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
     return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
 
 
-def _materialized(instance: DagsterInstance, contract: Table) -> set[date]:
-    return {date.fromisoformat(key) for key in instance.get_materialized_partitions(asset_key(contract.id))}
-
-
 def _published_at(snapshot: Snapshot) -> datetime | None:
     path = Path(snapshot.uri)
     last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
@@ -147,8 +135,3 @@ def _published_at(snapshot: Snapshot) -> datetime | None:
         if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != JUDGE:
             return entry.time
     return None
-
-
-def _checked_at(instance: DagsterInstance, contract: Table) -> datetime | None:
-    event = instance.get_latest_materialization_event(asset_key(contract.id))
-    return datetime.fromtimestamp(event.timestamp, UTC) if event else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
-from lakehouse.catalog import landings, tables
+from lakehouse.catalog import landings, look_closely, tables
 from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.runs.listener import QUIET
 from lakehouse.settings import Settings, get_settings
@@ -29,6 +29,9 @@ def select_tables(selection: str | None) -> list[str]:
     known = list(tables())
     if selection is None or selection.strip() == "*":
         return known
+    if selection.strip() in known:
+        return [selection.strip()]
+    look_closely()
     # Only a selection needs all of Dagster's definitions, which take longer to load than most commands to run.
     from dagster import AssetSelection, DagsterError
 

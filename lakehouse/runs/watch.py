@@ -132,9 +132,7 @@ class Watch:
     def _why_never(self, name: str, day: date) -> str:
         for each in tables()[name].upstream.values():
             upstream = self.report.tables.get(each.table)
-            if upstream is not None and any(
-                d in upstream.failed or d in upstream.skipped for d in days_read(each, day)
-            ):
+            if upstream is not None and not {*upstream.failed, *upstream.skipped}.isdisjoint(days_read(each, day)):
                 return f"waits for {each.table}"
         return f"no run was started for it; the backfill is {state_of(self.backfill)}"
 

@@ -142,10 +142,10 @@ def _history(lake: Lake, lines: Table, sales: Table, files: int) -> None:
         for n, day in enumerate(days)
     ]
     rows = [failures._row(each) for each in set_aside]
-    add_rows(ops_target(root, FAILURES, failures.SCHEMA, ""), sales.id, rows, {sales.id: 1})
+    add_rows(ops_target(root, FAILURES, failures.schema(), ""), sales.id, rows, {sales.id: 1})
     kept = [history.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
     rows = [history._row(each) for each in kept]
-    add_rows(ops_target(root, HISTORY, history.SCHEMA, ""), sales.id, rows, {sales.id: 1})
+    add_rows(ops_target(root, HISTORY, history.schema(), ""), sales.id, rows, {sales.id: 1})
 
 
 def _made_up_log(path: Path, column: str, days: list[date]) -> None:

@@ -242,8 +242,8 @@ def _records(root: Path, made: Table, rows: Mapping[date, int], broken: set[date
             ids = [chance.getrandbits(62) for _ in range(chance.randint(1, 20))]
             aside.append(failures.QuarantineRecord(day, 1, at, "r", made.code_version, True, {(RULE,): ids}))
     for schema, name, found in (
-        (history.SCHEMA, history.HISTORY, [history._row(each) for each in kept]),
-        (failures.SCHEMA, failures.FAILURES, [failures._row(each) for each in aside]),
+        (history.schema(), history.HISTORY, [history._row(each) for each in kept]),
+        (failures.schema(), failures.FAILURES, [failures._row(each) for each in aside]),
     ):
         target = ops_target(root, name, schema, "")
         for n, some in enumerate(_parts(found, DAYS_A_COMMIT)):

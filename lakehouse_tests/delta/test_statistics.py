@@ -25,11 +25,11 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.snapshot import Snapshot, open_snapshot
 from lakehouse.delta.staged import CONTENT, FAILED_RULES, read_staged
 from lakehouse.delta.target import Commit, Target
-from lakehouse.read.targets import PROVENANCE
+from lakehouse.read.targets import provenance
 from lakehouse_tests.fixtures.making import model, stage_rows, table
 
 DAY = date(2026, 3, 2)
-STAGED_TOO = (FAILED_RULES, CONTENT, *PROVENANCE.names)
+STAGED_TOO = (FAILED_RULES, CONTENT, *provenance().names)
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 

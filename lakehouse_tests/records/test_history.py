@@ -136,8 +136,8 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
     shop = lake(sales())
     root = shop.settings.root
     with monkeypatch.context() as older:
-        fields = [each for each in module.SCHEMA.fields if each.name != "unknown_fields"]
-        older.setattr(module, "SCHEMA", T.StructType(fields))
+        fields = [each for each in module.schema().fields if each.name != "unknown_fields"]
+        older.setattr(module, "schema", lambda: T.StructType(fields))
         older.setattr(module, "_MAPS", ("nulls", "failures"))
         for n in range(2):
             project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")

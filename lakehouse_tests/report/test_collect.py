@@ -34,6 +34,7 @@ from lakehouse.report.usual import rows_series
 from lakehouse.store import parquet
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, stage_rows, table
+from lakehouse_tests.orchestration.test_outcomes import create_run
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(70)]
 HISTORY_FOLDER = "ops/partition_metrics/staged"
@@ -180,6 +181,20 @@ def test_what_blocked_a_day_is_told_until_the_day_is_built_again(shop: Lake) -> 
     _, cells = seen(shop).checks["row_count"]
     assert [cell.sign for cell in cells.values()] == [Verdict.PASSED] * 2
     assert {cell.sign for cell in seen(shop).days.values()} == {State.PUBLISHED}
+
+
+def test_a_day_that_somebody_ended_is_no_failure(shop: Lake) -> None:
+    """As status says it; one that is up to date waits for nothing."""
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[:3], 4))
+    publish(shop, "gold.sales", {DAYS[0]: 4})
+    with DagsterInstance.ephemeral() as instance:
+        ended = create_run(instance, ["gold.sales"], DAYS[0], DAYS[1])
+        instance.report_run_canceling(ended)
+        instance.report_run_canceled(ended)
+        instance.report_run_failed(create_run(instance, ["gold.sales"], DAYS[2], DAYS[2]), "it broke")
+        found = seen(shop, instance)
+    told = {DAYS[0]: State.PUBLISHED, DAYS[1]: State.ENDED, DAYS[2]: State.FAILED}
+    assert {day: cell.sign for day, cell in found.days.items()} == told
 
 
 def test_the_band_is_where_the_checks_have_nothing_to_say(shop: Lake) -> None:

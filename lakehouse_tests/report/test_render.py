@@ -68,7 +68,7 @@ def test_the_calendar_has_a_letter_for_every_state() -> None:
     assert named[0] == "2026-03-04 failed: because of d4"
     assert [bool(text) for text in named] == [state is not State.PUBLISHED for state in State]
     trouble = page.one("section", aria_labelledby="needs").one("table").rows()[1:]
-    assert [row[2].split()[-1] for row in trouble] == ["failed", "waiting", "built", "stale", "late"]
+    assert [row[2].split()[-1] for row in trouble] == ["failed", "ended", "waiting", "built", "stale", "late"]
 
 
 def test_days_that_fail_alike_are_told_once() -> None:
@@ -76,6 +76,31 @@ def test_days_that_fail_alike_are_told_once() -> None:
     alike = {day: Cell(State.FAILED, "the disk is full") for day in days(5)}
     told = page_of(made_table(days=alike)).one("section", aria_labelledby="needs").one("table").rows()[1:]
     assert told == [["gold.sales", "2026-03-02 to 2026-03-06", "F failed", "the disk is full"]]
+
+
+def test_a_table_with_many_troubles_hides_none_of_the_others() -> None:
+    """Without it, late days of the first table would fill the list, and a failed day of the last be left out."""
+    every_other = {day: Cell(State.LATE if n % 2 else State.PUBLISHED) for n, day in enumerate(days(40))}
+    late, failed = made_table("bronze.sales", days=every_other), made_table(days=states(d5=State.FAILED))
+    needs = page_of(late, failed).one("section", aria_labelledby="needs")
+    told = [row[:2] for row in needs.one("table").rows()[1:]]
+    assert told[0] == ["gold.sales", "2026-03-05"], "the worst first"
+    newest = [str(day) for day in reversed(days(40)) if every_other[day].sign is State.LATE]
+    assert told[1:] == [["bronze.sales", day] for day in newest[: len(told) - 1]]
+    (more,) = needs.all("p")
+    assert (
+        more.text.replace(" ;", ";")
+        == f"… and {len(newest) - len(told) + 1} more of bronze.sales; the calendar has them all."
+    )
+
+
+def test_an_axis_names_no_day_twice() -> None:
+    """Without it, a plot of three days has a label for each quarter of a day, and each day four times."""
+    lengths = [1, 2, 3, 5, 9, 17, 40, 400]
+    wanted = [Wanted([Point(day, 1.0 + n) for n, day in enumerate(days(number))], "rows") for number in lengths]
+    for number, svg in zip(lengths, plots(wanted, Step.DAY), strict=True):
+        labels = re.findall(r">(\d+ [A-Z][a-z]{2} \d\d)<", svg)
+        assert min(number, 4) <= len(set(labels)) == len(labels), (number, labels)
 
 
 def test_nothing_that_is_shown_can_become_markup() -> None:

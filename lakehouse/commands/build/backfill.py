@@ -20,6 +20,7 @@ from lakehouse.commands.console import (
     FromDay,
     Selection,
     ToDay,
+    Verbose,
     console,
     print_json,
     say,
@@ -44,7 +45,6 @@ from lakehouse.texts import counted, days_text
 _FORMER = {"touched": "stale", "outdated": "older-code"}
 
 Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]
 FailedOnly = Annotated[
     bool,
     typer.Option(

@@ -10,9 +10,8 @@ import typer
 
 from lakehouse.build.stale import stale_days
 from lakehouse.catalog import below, tables
-from lakehouse.commands.build.backfill import Verbose
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.commands.console import AsJson, Verbose, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import (
     CodeOption,
     DayOption,
@@ -31,9 +30,7 @@ from lakehouse.quarantine.replay import discard as discard_rows
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import failures
 from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, LedgerEntry, entries
-from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
-from lakehouse.runs.running import run_pieces, run_stale
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
@@ -92,6 +89,10 @@ def replay(
     wanted = wanted_rows(contract, rule, day, code)
     lake = Lake(settings, tables(), _no_engine)
     plan = plan_replay(lake, contract, wanted, force=force)
+    # With what runs need: whoever looks at a quarantine does not wait for it.
+    from lakehouse.runs.executing import Asked
+    from lakehouse.runs.running import run_pieces, run_stale
+
     report, terminal = Report(), Terminal(settings, verbose=verbose)
     if plan.nothing_to_do or dry_run:
         _tell(plan, [], report, as_json, dry_run=dry_run)

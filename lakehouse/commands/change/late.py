@@ -12,7 +12,7 @@ import typer
 from lakehouse.build.late import accept, late_rows
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.checks.statistics import lateness, percentile
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import Command, LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
@@ -32,7 +32,9 @@ SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     family = typer.Typer(no_args_is_help=True, help="Rows that arrive after their day.", rich_markup_mode="rich")
-    family.command("show", cls=Command, epilog=examples("lakehouse late show", "lakehouse late show --json"))(show)
+    family.command("show", cls=LookingCommand, epilog=examples("lakehouse late show", "lakehouse late show --json"))(
+        show
+    )
     family.command(
         "apply",
         cls=Command,

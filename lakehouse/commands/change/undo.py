@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.catalog import get_table, lake_without_engine
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import Command, LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.days import days_between
 from lakehouse.delta.log import TableVersion, versions
@@ -33,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
         "history",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples("lakehouse history gold.user_features", "lakehouse history silver.orders --limit 5"),
     )(history)
     app.command(

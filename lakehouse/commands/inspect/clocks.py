@@ -12,7 +12,7 @@ import typer
 
 from lakehouse.catalog import lake_without_engine
 from lakehouse.checks.clocks import ProducerDay, producer_days, span
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.contracts import Clock
 from lakehouse.errors import CHECKS_FAILED
@@ -24,7 +24,7 @@ NEWEST = 30  # days
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        "clocks", cls=Command, epilog=examples("lakehouse clocks", "lakehouse clocks --from 2011-03-01 --json")
+        "clocks", cls=LookingCommand, epilog=examples("lakehouse clocks", "lakehouse clocks --from 2011-03-01 --json")
     )(clocks)
 
 

@@ -11,7 +11,7 @@ import typer
 from lakehouse.catalog import get_table
 from lakehouse.checks.freshness import FreshnessState
 from lakehouse.checks.freshness import freshness as judge
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.errors import CHECKS_FAILED
 from lakehouse.runs.selection import select_tables
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "freshness",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples("lakehouse freshness", "lakehouse freshness --select group:gold --json"),
     )(freshness)
 

@@ -11,7 +11,7 @@ import typer
 
 from lakehouse.catalog import tables
 from lakehouse.commands.change import decisions
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.contracts import Table
@@ -35,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
     )
     family.command(
         "list",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples(
             "lakehouse quarantine list",
             "lakehouse quarantine list --table silver.transactions --rule currency_known --json",
@@ -43,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
     )(list_)
     family.command(
         "show",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples(
             "lakehouse quarantine show silver.transactions",
             "lakehouse quarantine show silver.transactions --day 2011-03-04 --rule currency_known --limit 5",

@@ -11,7 +11,7 @@ import typer
 
 from lakehouse.build.ready import MISSING, READY, readiness
 from lakehouse.catalog import get_table, lake_without_engine
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, iso, parse_day, print_json, table
 from lakehouse.errors import CHECKS_FAILED, OK
 from lakehouse.settings import get_settings
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "ready",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples(
             "lakehouse ready gold.daily_revenue 2011-03-04",
             "lakehouse ready gold.daily_revenue 2011-03-04 --wait 3600 && ./report.sh",

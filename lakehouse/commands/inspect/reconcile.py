@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.catalog import lake_with_engine, lake_without_engine
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import (
     AsJson,
     FromDay,
@@ -37,7 +37,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "reconcile",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples("lakehouse reconcile", "lakehouse reconcile --from 2011-01-04 --to 2011-01-31 --rows"),
     )(reconcile)
 

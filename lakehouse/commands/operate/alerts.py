@@ -10,7 +10,7 @@ import typer
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.checks.audit import check_names
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import Command, LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.errors import BROKEN
 from lakehouse.orchestration.alerts.compared import failure_of, key_of
@@ -22,13 +22,14 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted
 
 SHOWN_DAYS = 3
+NOT_SEEN = "not yet"  # the table's own log says that it fails, and the sensor has not looked since
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     family = typer.Typer(no_args_is_help=True, help="Alerts: what was told, and to whom.", rich_markup_mode="rich")
     family.command(
-        "list", cls=Command, epilog=examples("lakehouse alerts list", "lakehouse alerts list --failing --json")
+        "list", cls=LookingCommand, epilog=examples("lakehouse alerts list", "lakehouse alerts list --failing --json")
     )(list_)
     family.command("test", cls=Command, epilog=examples("lakehouse alerts test"))(try_sinks)
     app.add_typer(family, name="alerts")
@@ -49,7 +50,7 @@ def list_(
         say(f"{what} The sensor `alerts` of `lakehouse dev` looks every half minute.")
     elif failing:
         columns = ("table", "check", "day", "severity", "seen", "found")
-        cells = [[row[name] for name in columns] for row in rows]
+        cells = [[NOT_SEEN if row[name] is None else row[name] for name in columns] for row in rows]
         console().print(table(columns, cells, right=("seen",)))
     else:
         _print(rows)
@@ -123,7 +124,7 @@ def _failing(settings: Settings) -> list[dict[str, Any]]:
             "check": key[1],
             "day": key[2],
             "severity": each.severity,
-            "seen": known[key].seen if key in known else 0,
+            "seen": known[key].seen if key in known else None,
             "found": each.text,
         }
         for key, each in sorted((failing | others).items())

@@ -1,0 +1,147 @@
+"""How runs ended, by table, kept beside the state of Dagster's event log: Dagster itself takes seconds to import.
+
+What is kept is used as long as nothing was written to the event log since, which holds all that decides it: what runs
+were to build, what they built, and how they ended. Where a run is still on, where Dagster's state is in another
+database, and at the first look after each run, Dagster is asked. The kept file may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakehouse import store
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from lakehouse.settings import Settings
+
+EVENT_LOG = "event_log.db"
+# Nanoseconds. A file may be written twice within one tick of the clock that its times are of, and would look the same
+# after the second time.
+SETTLED_NS = 2 * 10**9
+
+State = list[list[int] | None]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How the newest runs of a table's days have ended.
+
+    Attributes:
+        unfinished: days whose newest run was to build them, did not, and is over.
+        by_somebody: those of them whose run somebody ended.
+        materialized_at: when a run last said of a day that it is built; None: never.
+    """
+
+    unfinished: frozenset[date] = frozenset()
+    by_somebody: frozenset[date] = frozenset()
+    materialized_at: datetime | None = None
+
+
+def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SETTLED_NS) -> dict[str, Outcomes]:
+    """By table, how the newest runs of its days have ended. Dagster is not imported where nothing has happened since.
+
+    Args:
+        settings: where the lakehouse is.
+        tables: by `layer.name`.
+        settled_ns: nanoseconds since the event log's last change, after which what it says is kept.
+    """
+    home = settings.dagster_home
+    if not store.exists(home / "dagster.yaml"):
+        return {name: Outcomes() for name in tables}
+    state = _state(home)
+    kept = _read(settings.root, state)
+    if kept is not None and kept.keys() >= set(tables):
+        return {name: kept[name] for name in tables}
+    from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
+    from lakehouse.orchestration.instance import opened_instance
+
+    with opened_instance(settings) as instance:
+        found, over = asked(instance, tables)
+        ours = isinstance(instance.event_log_storage, BatchedSqliteEventLogStorage)
+    if ours and over and state == _state(home) and _is_settled(state, settled_ns):
+        _write(settings.root, state, {**(kept or {}), **found})
+    return found
+
+
+def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, Outcomes], bool]:
+    """What Dagster's instance says, and whether every run that was to build a day and has not built it is over."""
+    from lakehouse.orchestration.ended import ended_days
+    from lakehouse.orchestration.instance import attempts, unfinished_days
+    from lakehouse.orchestration.report import asset_key
+
+    unfinished = unfinished_days(instance, tables)
+    people = ended_days(instance, tables).by_somebody
+    # By what was found first: of a run that has ended since, or is on, nothing may be kept.
+    over = all(set(attempts(instance, table)) <= unfinished.get(table, set()) for table in tables)
+    found = {}
+    for table in tables:
+        event = instance.get_latest_materialization_event(asset_key(table))
+        found[table] = Outcomes(
+            frozenset(unfinished.get(table, ())),
+            frozenset(people.get(table, ())),
+            datetime.fromtimestamp(event.timestamp, UTC) if event else None,
+        )
+    return found, over
+
+
+def _state(home: Path) -> State:
+    """What tells whether the event log was written to: its files, those of its write-ahead log among them."""
+    found: State = [[int(hashlib.sha256(store.read(home / "dagster.yaml")).hexdigest()[:15], 16)]]
+    for name in (EVENT_LOG, f"{EVENT_LOG}-wal"):
+        facts = store.stat(home / name)
+        # SQLite makes an empty write-ahead log for whoever only reads, and removes it at the end.
+        found.append([*facts.identity, facts.modified_ns, facts.changed_ns] if facts and facts.size else None)
+    return found
+
+
+def _is_settled(state: State, settled_ns: int) -> bool:
+    _, log, ahead = state
+    return log is not None and all(time.time_ns() - max(each[-2:]) > settled_ns for each in (log, ahead or log))
+
+
+def _place(root: Path) -> Path:
+    return root / "cache" / "outcomes.json"
+
+
+def _read(root: Path, state: State) -> dict[str, Outcomes] | None:
+    try:
+        held = json.loads(store.read_text(_place(root)))
+        if held["state"] != state or state[1] is None:
+            return None
+        return {name: _outcomes(each) for name, each in held["tables"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none yet, or damaged
+        return None
+
+
+def _outcomes(held: Mapping[str, Any]) -> Outcomes:
+    at = held["materialized_at"]
+    return Outcomes(
+        frozenset(map(date.fromisoformat, held["unfinished"])),
+        frozenset(map(date.fromisoformat, held["by_somebody"])),
+        datetime.fromisoformat(at) if at else None,
+    )
+
+
+def _write(root: Path, state: State, found: Mapping[str, Outcomes]) -> None:
+    tables = {
+        name: {
+            "unfinished": sorted(map(str, each.unfinished)),
+            "by_somebody": sorted(map(str, each.by_somebody)),
+            "materialized_at": each.materialized_at.isoformat() if each.materialized_at else None,
+        }
+        for name, each in found.items()
+    }
+    with suppress(OSError):  # where nothing can be written, Dagster is asked each time
+        place = _place(root)
+        store.make_folder(place.parent)
+        store.put(place, json.dumps({"state": state, "tables": tables}))
