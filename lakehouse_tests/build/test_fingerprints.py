@@ -7,6 +7,7 @@ names the first table whose day it must, or must not, make stale. No engine: wha
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -390,3 +391,11 @@ def test_landed_files_are_read_once_and_again_where_they_changed(world: World, m
     kept.write_text("damaged")
     assert make_plan(world.lake, raw, D[:1]).fingerprints != first
     assert stale_days(world.lake, raw) == [D[0]]
+
+
+def test_a_module_is_from_what_python_says() -> None:
+    """Without it, a library could pass for a part of the project, or its version be left out of the code version."""
+    known = importlib.metadata.packages_distributions()
+    assert {"pyspark", "dagster", "yaml"} <= set(known)
+    assert {top: code._distributions(top) for top in known} == {top: set(names) for top, names in known.items()}
+    assert not code._distributions("no_such_module")
