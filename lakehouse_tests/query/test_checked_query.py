@@ -47,6 +47,7 @@ def made(text: str) -> str:
         ("select orders.a from silver.orders orders", f"SELECT `orders`.`a` FROM {R}"),
         ("with orders as (select 1) select orders.a from orders", "WITH `orders` AS (SELECT 1) SELECT `orders`.`a` FROM `orders`"),
         ("select silver.amount from silver.orders silver", "SELECT `silver`.`amount` FROM `lake__silver__orders` AS `silver`"),
+        ("select a from silver.orders as (a, b)", f"SELECT `a` FROM {R}(`a`, `b`)"),
         ("from silver.orders select count(*)", f"SELECT count(*) FROM {R}"),
         ("select `delete`, update from silver.orders", f"SELECT `delete`, `update` FROM {R}"),
         ("values (1), (2)", "SELECT * FROM VALUES (1), (2)"),
