@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,6 +52,23 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of a file's syntax, parsed once for all tests: never changed."""
+    return written(path.read_text(encoding="utf-8"))
+
+
+def written(source: str) -> tuple[ast.AST, ...]:
+    """The syntax of a text."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
+def names_of_types(path: Path) -> frozenset[ast.AST]:
+    """What a file imports only to name types."""
+    blocks = [each for each in nodes(path) if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"]
+    return frozenset(node for block in blocks for each in block.body for node in ast.walk(each))
+
+
 def imports(module: str, path: Path, *, run: bool = False) -> set[str]:
     """What a module imports from the package, in functions too, as paths inside it.
 
@@ -63,11 +81,10 @@ def imports(module: str, path: Path, *, run: bool = False) -> set[str]:
     package = (
         ["lakehouse", *module.split(".")] if path.name == "__init__.py" else ["lakehouse", *module.split(".")[:-1]]
     )
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for block in ast.walk(tree) if run else ():
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
-            block.body = []
-    for node in ast.walk(tree):
+    left_out = names_of_types(path) if run else frozenset()
+    for node in nodes(path):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -106,7 +123,7 @@ def test_only_commands_know_the_terminal() -> None:
     for module, path in modules():
         if module.split(".")[0] in ("commands", "cli") or module == "sample.demo":  # a command, too
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             match node:
                 case ast.Import(names=names):
                     origins = [alias.name for alias in names]
@@ -137,7 +154,7 @@ def test_the_engine_knows_nothing_of_the_sample() -> None:
             continue
         if module != "cli":  # which lists the commands, the demonstration among them
             wrong += [f"{module} imports {name}" for name in imports(module, path) if name.split(".")[0] == "sample"]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and node.value in sources:
                 wrong.append(f"{module} names {node.value}")
     assert not wrong
@@ -145,25 +162,23 @@ def test_the_engine_knows_nothing_of_the_sample() -> None:
 
 def test_tests_of_the_engine_use_tables_of_their_own() -> None:
     """Without it, who deletes the sample's tables would be left without tests of the engine."""
+    ours = re.compile(rf"lakehouse\.({'|'.join(LAYERS)})\b|lakehouse_tests\.({'|'.join([*LAYERS, 'sample'])})\b")
     wrong = []
     for path in sorted(TESTS.rglob("*.py")):
         room = path.relative_to(TESTS).parts[0]
         if room in {*LAYERS, "sample", "benchmarks"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(getattr(node, "module", ""))]
+        for node in nodes(path):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                ours = re.compile(
-                    rf"lakehouse\.({'|'.join(LAYERS)})\b|lakehouse_tests\.({'|'.join([*LAYERS, 'sample'])})\b"
-                )
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(node.module)]
                 wrong += [f"{path.relative_to(TESTS)} imports {name}" for name in names if ours.match(name)]
     assert not wrong
 
 
-def below_the_interface(source: str) -> list[str]:
-    """Names in a source text that Spark Connect does not have."""
+def below_the_interface(syntax: Iterable[ast.AST]) -> list[str]:
+    """Names in some code that Spark Connect does not have."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in syntax:
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 found += [name] if name in FORBIDDEN else []
@@ -177,7 +192,7 @@ def below_the_interface(source: str) -> list[str]:
 
 def test_no_code_reaches_below_the_dataframe_interface() -> None:
     """Without it, the code would run in process and fail through Spark Connect or on a cluster."""
-    found = {module: below_the_interface(path.read_text(encoding="utf-8")) for module, path in modules()}
+    found = {module: below_the_interface(nodes(path)) for module, path in modules()}
     assert {module: names for module, names in found.items() if names} == {}
     for source in (
         "spark.sparkContext",
@@ -186,7 +201,7 @@ def test_no_code_reaches_below_the_dataframe_interface() -> None:
         "import py4j.protocol",
         "f._jdf",
     ):
-        assert below_the_interface(source), source
+        assert below_the_interface(written(source)), source
 
 
 # Where files at rest are touched without the store, each with its reason.
@@ -253,10 +268,11 @@ OF_SYSTEM |= {"scandir", "listdir", "stat", "utime", "chmod", "symlink", "trunca
 FILE_MODULES = {"shutil", "tempfile", "fcntl", "pyarrow.parquet", "pyarrow.fs", "pyarrow.dataset"}
 
 
-def files_touched(source: str) -> list[str]:
-    """Names in a source text that touch files, but for those of the store."""
+@cache
+def files_touched(syntax: tuple[ast.AST, ...]) -> list[str]:
+    """Names in some code that touch files, but for those of the store."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in syntax:
         match node:
             case ast.Call(func=ast.Name(id="open")):
                 found.append("open")
@@ -280,7 +296,7 @@ def files_touched(source: str) -> list[str]:
 def test_only_the_store_touches_files_at_rest() -> None:
     """Without it, a table could not be moved to object storage, and a write would come without its guarantees."""
     found = {
-        module: files_touched(path.read_text(encoding="utf-8"))
+        module: files_touched(nodes(path))
         for module, path in modules()
         if module.split(".")[0] != "store" and not any(f"{module}.".startswith(f"{each}.") for each in NOT_AT_REST)
     }
@@ -295,13 +311,13 @@ def test_only_the_store_touches_files_at_rest() -> None:
         "from pyarrow import parquet",
         "path.stat().st_size",
     ):
-        assert files_touched(source), source
-    assert not files_touched("'a'.replace('b', 'c')")
+        assert files_touched(written(source)), source
+    assert not files_touched(written("'a'.replace('b', 'c')"))
 
 
 def test_exceptions_of_the_store_are_in_use() -> None:
     """Without it, a module could go on being allowed what it does not need any more."""
-    texts = {module: files_touched(path.read_text(encoding="utf-8")) for module, path in modules()}
+    texts = {module: files_touched(nodes(path)) for module, path in modules()}
     unused = [each for each in NOT_AT_REST if not any(t for m, t in texts.items() if f"{m}.".startswith(f"{each}."))]
     assert not unused
 

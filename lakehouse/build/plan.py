@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from itertools import chain
 
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
+from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
 from lakehouse.read.content import content_of_day, content_of_days
@@ -61,42 +63,51 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     if table.landing is not None:
         return _plan_landing(lake, table, days)
     inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
+    states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
+    accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     prints: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
-    states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
-    accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
-    has_input: set[date] = set()
     for day in days:
         # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
         # days would be built again that come out the same.
         parts = [table.code_version]
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
-        for name, each in table.upstream.items():
-            for read in window(each, day):
-                parts.append(f"{name}/{read}/{states[name].identity(read)}")
-                if states[name].rows.get(read):
-                    has_input.add(day)
-        if table.unique_days and day in has_input and (near := _near(table, states, day)):
+        parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in _reads(table, day)]
+        if near := _near(table, states, day):
             parts += near
             beside.add(day)
         prints[day] = fingerprint(parts)
-    # For the conservation of rows: each of these is published, set aside or left out as a duplicate, or the day fails.
-    rows_in = {day: sum(state.rows.get(day, 0) for state in states.values()) for day in days}
-    conserved = rows_in if table.conserves_rows else None
-    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside))
+    conserved = _rows_in(states, days) if table.conserves_rows else None
+    has_input = frozenset(filter(partial(_has_rows, table, states), days))
+    return Plan(table, inputs, {}, prints, conserved, has_input, accepted, frozenset(beside))
+
+
+def _reads(table: Table, day: date) -> list[tuple[str, date]]:
+    """The days of each input, by parameter, that one day of the table is made from."""
+    return [(name, read) for name, each in table.upstream.items() for read in window(each, day)]
+
+
+def _has_rows(table: Table, states: Mapping[str, _DayStates], day: date) -> bool:
+    return any(states[name].rows.get(read) for name, read in _reads(table, day))
+
+
+def _rows_in(states: Mapping[str, _DayStates], days: Sequence[date]) -> dict[date, int]:
+    """For the conservation of rows: each is published, set aside or left out as a duplicate, or the day fails."""
+    return {day: sum(state.rows.get(day, 0) for state in states.values()) for day in days}
 
 
 def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str]:
     """What of the neighbours' inputs may come before rows of the day, and so decides which of these are repeats."""
+    if not table.unique_days or not _has_rows(table, states, day):
+        return []
     # Rows that arrive after all of the day's come after them, where arrival decides: they cannot make these repeats.
     through = _latest_arrival(table, states, day)
     return [
         f"{name}/{read}/beside/{found}"
         for near in neighbours(table, day)
-        for name, each in table.upstream.items()
-        for read in window(each, near)
+        for name, read in _reads(table, near)
         if states[name].rows.get(read) and (found := states[name].identity(read, through))
     ]
 
@@ -107,8 +118,7 @@ def _latest_arrival(table: Table, states: Mapping[str, _DayStates], day: date) -
     first = table.keep_first_by[0] if table.keep_first_by else ""
     if first in table.columns or not all(state.arrives_by(first) for state in states.values()):
         return None
-    read = {name: window(each, day) for name, each in table.upstream.items()}
-    arrivals = {a for name, days in read.items() for each in days for a in states[name].arrivals(each)}
+    arrivals = {arrival for name, read in _reads(table, day) for arrival in states[name].arrivals(read)}
     return date.fromisoformat(max(arrivals)) if arrivals else None
 
 
@@ -175,20 +185,28 @@ class _DayStates:
     def _identity(self, day: date, through: date | None) -> str:
         parts: dict[str, list[str]] = {}
         for file in self._files.get(day, []):
-            own, seen = file.partition[self._own], file.partition[self._seen]
-            name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
-            if self._days_differ and through is not None and (own or "") > through.isoformat():
-                continue
-            # Numbers over rows, not over files: a compaction, or a forced build of the same rows, makes no day stale.
-            rows = self._snapshot.transaction(name) if name else None
-            made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
-            # What was committed before there were numbers for rows is known by what it was made from, or by its files.
-            unknown = file.first_name if self._by_file else None
-            parts.setdefault(f"{own}:{made_from}", []).append(f"{rows if rows is not None else unknown}")
+            if self._had_arrived(file, through):
+                own = file.partition[self._own]
+                made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
+                parts.setdefault(f"{own}:{made_from}", []).append(self._rows_of(file))
         if not parts and not self._by_file and not self._days_differ:
             # A day without files is told by its transaction alone: published empty is another state than never built.
             return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
         return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
+
+    def _had_arrived(self, file: DataFile, through: date | None) -> bool:
+        return not self._days_differ or through is None or (file.partition[self._own] or "") <= through.isoformat()
+
+    def _rows_of(self, file: DataFile) -> str:
+        """The number over a partition's rows; not over its files, or a compaction would make the day stale.
+
+        What was committed before there were such numbers is known by what it was made from, or by its files.
+        """
+        own, seen = file.partition[self._own], file.partition[self._seen]
+        name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
+        number = self._snapshot.transaction(name) if name else None
+        unknown = file.first_name if self._by_file else None
+        return str(unknown if number is None else number)
 
 
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:

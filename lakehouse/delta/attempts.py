@@ -84,16 +84,12 @@ def committed(
                     write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: commit_id}))
             except (CommitFailedError, DeltaError, OSError) as error:
                 # The commit may have failed, or its answer may have been lost: only the log can tell.
-                # Somebody else's entry has this number: the race is lost, and the next try begins on what they
-                # committed.
-                if store.exists(own) and commit_id.encode() not in store.read(own):
-                    refusals = 0
-                    continue
-                if not store.exists(own):
-                    refusals += 1
-                    # Refused without a rival: the disk or the log is at fault, and to go on trying would only hide it.
-                    if refusals == _REFUSALS or not isinstance(error, CommitFailedError):
-                        raise
+                is_ours = _has(own, commit_id)
+                # Refused without a rival: the disk or the log is at fault, and to go on trying would only hide it.
+                refusals = refusals + 1 if is_ours is None else 0
+                if is_ours is None and (refusals == _REFUSALS or not isinstance(error, CommitFailedError)):
+                    raise
+                if not is_ours:  # the race is lost, and the next try begins on what somebody else committed
                     continue
         version = current.version + (commit is not None)
         # Once a power cut cannot take it, or one it stands on, away any more.
@@ -103,6 +99,17 @@ def committed(
         f"{table_name(path)}: other writers won every commit for {patience:g} s, and nothing of this run was "
         "published. Run it again when fewer runs are on."
     )
+
+
+def _has(entry: Path, commit_id: str) -> bool | None:
+    """Whether an entry of the log is this commit; None where there is no such entry.
+
+    One look: between two of them a rival could write the entry, and would pass for this commit.
+    """
+    try:
+        return commit_id.encode() in store.read(entry)
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager

@@ -53,18 +53,9 @@ def evolve(
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
             return snapshot
-        # Delta-rs adds columns to the version it has opened, so it must be the one that was looked at.
-        own = fresh_snapshot(path, snapshot.version).delta
-        assert own is not None
         failed: Exception | None = None
         try:
-            own.alter.add_columns(
-                [each for each in Schema.from_json(schema.json()).fields if each.name in missing],
-                commit_properties=CommitProperties(
-                    custom_metadata={"lakehouse.columns_added": ", ".join(missing)}, max_commit_retries=0
-                ),
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-            )
+            _add(path, snapshot.version, schema, missing)
         except (CommitFailedError, DeltaError, OSError) as error:
             failed = error  # or its answer was lost: only the log can tell
         began, snapshot = snapshot.version, open_snapshot(path)
@@ -77,6 +68,20 @@ def evolve(
     raise PublishConflictError(
         f"{table_name(path)}: other runs committed during each attempt to add columns ({', '.join(missing)}), for "
         f"{PATIENCE:g} s. Run it again."
+    )
+
+
+def _add(path: Path, version: int, schema: T.StructType, names: Collection[str]) -> None:
+    """One commit on a version, without tries of delta-rs's own: whoever comes between is looked at first."""
+    # Delta-rs adds columns to the version it has opened, so it must be the one that was looked at.
+    own = fresh_snapshot(path, version).delta
+    assert own is not None
+    own.alter.add_columns(
+        [each for each in Schema.from_json(schema.json()).fields if each.name in names],
+        commit_properties=CommitProperties(
+            custom_metadata={"lakehouse.columns_added": ", ".join(names)}, max_commit_retries=0
+        ),
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
     )
 
 

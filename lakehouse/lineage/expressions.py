@@ -82,10 +82,7 @@ def name_of(expression: Message) -> str:
 def column_of(attribute: Message, scope: Scope) -> Column:
     """The column that a name means."""
     text = attribute.unparsed_identifier
-    columns = scope.frame.columns
-    if attribute.HasField("plan_id"):
-        ids = {c.id for frame in scope.plans.get(attribute.plan_id, ()) for c in frame.columns}
-        columns = tuple(column for column in columns if column.id in ids)
+    columns = _of_plan(attribute.plan_id, scope) if attribute.HasField("plan_id") else scope.frame.columns
     try:
         found = found_in(columns, text)
     except NotDerivedError:
@@ -95,6 +92,12 @@ def column_of(attribute: Message, scope: Scope) -> Column:
     if scope.keys is not None and found.id not in scope.keys and found.value.all:
         raise NotDerivedError(f"the column {text} beside aggregates, by which rows are not grouped")
     return found
+
+
+def _of_plan(plan: int, scope: Scope) -> Sequence[Column]:
+    """The columns that come from one frame, as `frame.column` means."""
+    ids = {column.id for frame in scope.plans.get(plan, ()) for column in frame.columns}
+    return tuple(column for column in scope.frame.columns if column.id in ids)
 
 
 def aggregates(expression: Message) -> bool:
@@ -141,21 +144,30 @@ def _function(function: Message, scope: Scope) -> Value:
         raise NotDerivedError(f"the function {name}, which is registered somewhere")
     if name in AGGREGATES and not scope.in_window:
         return _aggregate(function, name, scope)
-    if name in GENERATORS:
-        raise NotDerivedError(f"{name} inside of another expression")
-    if name in WINDOWED and not scope.in_window:
-        raise NotDerivedError(f"{name} outside of a window")
+    _check_place(name, scope)
     if name in ("struct", "named_struct"):
         return _struct(function, name, scope)
     values = _several(_counted(function, name), scope)
     if name in NULLNESS:  # of a struct: whether there is one, whatever is in it
         return Value(values[0].direct, values[0].indirect)
     if name == "when":
-        return chosen([v for n, v in enumerate(values) if n % 2 == 0 and n + 1 < len(values)],
-                      [v for n, v in enumerate(values) if n % 2 or n + 1 == len(values)])  # fmt: skip
+        return _case(values)
     if name in CHOICES:
         return chosen([Value(v.direct, v.indirect) for v in values], values)
     return together(values)
+
+
+def _check_place(name: str, scope: Scope) -> None:
+    if name in GENERATORS:
+        raise NotDerivedError(f"{name} inside of another expression")
+    if name in WINDOWED and not scope.in_window:
+        raise NotDerivedError(f"{name} outside of a window")
+
+
+def _case(values: Sequence[Value]) -> Value:
+    """Of CASE WHEN: condition and value in turn, and at the end, where their number is odd, the value of ELSE."""
+    pairs = len(values) // 2 * 2
+    return chosen(values[:pairs:2], [*values[1:pairs:2], *values[pairs:]])
 
 
 def _counted(function: Message, name: str) -> Sequence[Message]:
@@ -181,9 +193,7 @@ def _aggregate(function: Message, name: str, scope: Scope) -> Value:
     if scope.keys is None:
         raise NotDerivedError(f"{name} where no rows are grouped")
     values = _several(_counted(function, name), replace(scope, keys=None))
-    made = together(values)
-    if name in PICKS and values and values[0].fields:
-        made = chosen(values if name in ("max", "min") else values[1:], values[:1])
+    made = _picked(name, values) if name in PICKS and values and values[0].fields else together(values)
     by_order = scope.frame.order if name in BY_ORDER else NOTHING
     if len(values) == 1 and not function.is_distinct and values[0].kind and values[0].kind == AGAIN.get(name):
         before = values[0].before
@@ -194,6 +204,11 @@ def _aggregate(function: Message, name: str, scope: Scope) -> Value:
     kind = KINDS.get(name, "") if not function.is_distinct and not made.fields else ""
     around = indirect | scope.group
     return replace(made, direct=made.direct | by_order, indirect=around, kind=kind, before=before if kind else NOTHING)
+
+
+def _picked(name: str, values: Sequence[Value]) -> Value:
+    """One of several structs, whole: `max` and `min` look at all of it, the others at what they are told to look at."""
+    return chosen(values if name in ("max", "min") else values[1:], values[:1])
 
 
 def _udf(function: Message, scope: Scope) -> Value:

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import Any
@@ -136,13 +136,8 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
     held = dict(bad)
-    result = BuildResult(table, -1, {})
     with _retried(context):
-        if asked:
-            slicing = slicing_of(context.run.tags, context.log.info)
-            result = build(
-                lakehouse.lake(), table, asked, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing
-            )
+        result = _built(context, lakehouse, table, asked)
     failed = {day: result.days[day].reason for day in result.with_status(FAILED)}
     good = [day for day in asked if day not in failed]
     with _retried(context):
@@ -151,16 +146,32 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     _observe(context, result, asked)
     bad.update(failed)
     _log_summary(context, result, good, bad)
-    for day in good:
-        metadata[day] |= {"inputs_not_fresh": waiting[day]} if day in waiting else {}
+    for day in waiting.keys() & metadata.keys():
+        metadata[day] |= {"inputs_not_fresh": waiting[day]}
     yield from _materialized(context, result, metadata, whole=not bad)
-    for evaluation in found:
-        context.log_event(evaluation)
-    yield from _check_outputs(context, table)
-    # What an earlier run of the same backfill held back would otherwise be missing from a run that is green.
-    elsewhere = bool(lakehouse.not_published) and not _feeds_this_run(context, table)
-    if failed or (bad and (not good or elsewhere)):
+    yield from _evaluated(context, table, found)
+    if failed or (bad and _is_told_here(context, lakehouse, table, good)):
         raise _failure(BadPartitionsError(table.id, failed | bad, len(good)))
+
+
+def _built(
+    context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table, days: Sequence[date]
+) -> BuildResult:
+    if not days:
+        return BuildResult(table, -1, {})
+    slicing = slicing_of(context.run.tags, context.log.info)
+    return build(lakehouse.lake(), table, days, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing)
+
+
+def _is_told_here(
+    context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table, good: Sequence[date]
+) -> bool:
+    """Whether days that a table upstream refused fail this step too, and not only the one that refused them.
+
+    A step without one good day would be green for nothing. And what an earlier run of the same backfill held back would
+    be missing from a run that is green.
+    """
+    return not good or (bool(lakehouse.not_published) and not _feeds_this_run(context, table))
 
 
 def _materialized(
@@ -202,12 +213,16 @@ def _judged(
     return [*of_days, *evaluations(table, failed, result, waiting, published)], mine
 
 
-def _check_outputs(context: AssetExecutionContext, table: Table) -> Iterator[Output[None]]:
-    """The outputs by which Dagster knows that checks were done.
+def _evaluated(
+    context: AssetExecutionContext, table: Table, found: Sequence[AssetCheckEvaluation]
+) -> Iterator[Output[None]]:
+    """Log what the checks say, and give the outputs by which Dagster knows that they were done.
 
     The evaluations themselves are logged: of one that is yielded, Dagster fails the step where it blocks and fails,
     though the days of this step may be well, and another day be the one that fails.
     """
+    for evaluation in found:
+        context.log_event(evaluation)
     for key in sorted(context.op_execution_context.selected_asset_check_keys):
         if key.asset_key == asset_key(table.id):
             yield Output(None, output_name=context.assets_def.get_output_name_for_asset_check_key(key))

@@ -8,12 +8,12 @@ until its inputs change. Dagster stores the cursor together with the runs it is 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from dagster import (
     DagsterInstance,
@@ -38,6 +38,7 @@ from lakehouse.contracts import Table
 from lakehouse.days import contiguous
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
+from lakehouse.orchestration.cursor import Cursor, Days
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
     STARTED_AGAIN,
@@ -70,49 +71,6 @@ _UNFINISHED = [
     DagsterRunStatus.CANCELING,
 ]
 
-Days = dict[str, dict[date, int]]
-"""By table and day, a number over the fingerprint that the day would be published with, and what may refuse it."""
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """What the sensor remembers.
-
-    Attributes:
-        count: number of looks that asked for runs; a part of run keys.
-        seen: the state of the lake in which nothing was due; empty: look again.
-        asked: what was asked for and is still not published.
-        ended: what waits because somebody ended its run.
-    """
-
-    count: int
-    seen: str = ""
-    asked: Days = field(default_factory=dict)
-    ended: Days = field(default_factory=dict)
-
-    @staticmethod
-    def of(text: str | None, now: float) -> Cursor:
-        """From its text. Without one, counting starts at the clock, so that no run key of before comes again."""
-        if not text:
-            return Cursor(int(now))
-        read = json.loads(text)
-        asked, ended = (
-            {
-                name: {date.fromisoformat(day): int(state) for day, state in days.items()}
-                for name, days in read.get(kept, {}).items()
-            }
-            for kept in ("asked", "ended")
-        )
-        return Cursor(int(read["count"]), str(read["seen"]), asked, ended)
-
-    def text(self) -> str:
-        """As Dagster stores it."""
-        asked, ended = (
-            {name: {day.isoformat(): state for day, state in sorted(days.items())} for name, days in kept.items()}
-            for kept in (self.asked, self.ended)
-        )
-        return json.dumps({"count": self.count, "seen": self.seen, "asked": asked, "ended": ended})
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -122,6 +80,22 @@ class Decision:
     cursor: Cursor
     reason: str
     why: Sequence[str] = ()
+
+
+class Look(NamedTuple):
+    """What one look at the lake finds, each day with the state of its inputs.
+
+    Attributes:
+        asked: was asked for, and has not changed since.
+        due: is to be built now.
+        waits: somebody ended its run: it waits until its input changes, or a person launches it.
+        later: days that are due once a run, a backfill or a file is finished.
+    """
+
+    asked: Days
+    due: Days
+    waits: Days
+    later: set[date]
 
 
 def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
@@ -200,23 +174,37 @@ def decide(
     # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
-    asked, due, waits, later = _due(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
+    look = _look(lake, cursor, runs, leave or {}, ended, last, now)
+    roots = _roots(lake, look.due)
     # The oldest first: windows look back, so later days are built on what is there by then.
-    chosen = sorted({day for days in roots.values() for day in days})[:limit]
-    if not chosen:
-        reason = (
-            "What is due waits for runs, backfills or files that are not finished." if later else "Everything is built."
-        )
-        return Decision([], Cursor(cursor.count, "" if later else state, asked, waits), reason + _waits(waits))
+    chosen = sorted(set(chain.from_iterable(roots.values())))[:limit]
+    return _request_of(lake, cursor, look, roots, chosen) if chosen else _nothing_now(cursor, look, state)
+
+
+def _roots(lake: Lake, due: Days) -> Days:
+    """Of what is due, the tables that read nothing that is due as well."""
+    return {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
+
+
+def _nothing_now(cursor: Cursor, look: Look, state: str) -> Decision:
+    # Where something is left for later, the next look must not end at "nothing has changed".
+    seen, reason = (
+        ("", "What is due waits for runs, backfills or files that are not finished.")
+        if look.later
+        else (state, "Everything is built.")
+    )
+    return Decision([], Cursor(cursor.count, seen, look.asked, look.waits), reason + _waits(look.waits))
+
+
+def _request_of(lake: Lake, cursor: Cursor, look: Look, roots: Days, chosen: Collection[date]) -> Decision:
     # A run may span days that are up to date, but none that failed, waits, or comes later.
-    leave_out = later.union(*asked.values(), *due.values(), *waits.values()) - set(chosen)
+    leave_out = look.later.union(*look.asked.values(), *look.due.values(), *look.waits.values()) - set(chosen)
     now_due = {name: {day: state for day, state in days.items() if day in chosen} for name, days in roots.items()}
     pieces = _pieces(lake, now_due, leave_out)
     why = [_why(lake, piece, roots) for piece in pieces]
     # Remembered with the state of its inputs: what failed is not asked for again until these are others.
-    asked |= {name: asked.get(name, {}) | days for name, days in now_due.items()}
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked, waits), "", why)
+    asked = look.asked | {name: look.asked.get(name, {}) | days for name, days in now_due.items()}
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, look.waits), "", why)
 
 
 def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
@@ -243,7 +231,7 @@ def _waits(ended: Days) -> str:
     return f" Somebody ended the run of {'; '.join(told)}: these wait until their input changes or they are launched."
 
 
-def _due(
+def _look(
     lake: Lake,
     cursor: Cursor,
     runs: Sequence[DagsterRun],
@@ -251,8 +239,7 @@ def _due(
     ended: Ended,
     last: date,
     now: float,
-) -> tuple[Days, Days, Days, set[date]]:
-    """What was asked for and still waits, what is due now, what waits for a person, and the days due only later."""
+) -> Look:
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
@@ -281,7 +268,7 @@ def _due(
         asked |= {name: kept} if kept else {}
         later |= busy.intersection(fresh)
         due[name] = {day: state for day, state in fresh.items() if day not in busy}
-    return asked, due, waits, later
+    return Look(asked, due, waits, later)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:

@@ -31,7 +31,7 @@ from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.orchestration.report import asset_key, quarantine_metadata, rule_results
+from lakehouse.orchestration.report import asset_key, legible, quarantine_metadata, rule_results
 from lakehouse.records.failures import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
@@ -75,7 +75,7 @@ def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluat
             passed=False,
             severity=_severity(blocking=outcome.blocking),
             description=outcome.message,
-            metadata={"day": day.isoformat(), **outcome.values},
+            metadata=legible({"day": day.isoformat(), **outcome.values}),
             partition=day.isoformat(),
             blocking=outcome.check in blocking_checks(table),
         )
@@ -183,12 +183,12 @@ def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecor
 def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: BuildResult | None) -> AssetCheckEvaluation:
     built = sorted(result.days.items()) if result else []
     outcomes = [outcome for _, each in built for outcome in each.outcomes if outcome.check == name]
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any]
     if name not in JUDGED_AFTER:
         metadata = {SUMS_UP: len(outcomes), FAILING: len(failing), **_figures(outcomes)}
         metadata |= rule_results(table, result.days.values()) if result and name == "row_rules" else {}
-    elif result is not None:
-        metadata = quarantine_metadata(result) if name == DEPTH_CHECK else _clock_figures(result)
+    else:
+        metadata = _judged_after(name, result) if result else {}
     if failing and failing[0].day is not None:
         records = [TableRecord({"day": str(each.day), "found": each.found}) for each in failing[:MOST_DAYS_SHOWN]]
         metadata["failing"] = MetadataValue.table(records=records)
@@ -198,9 +198,14 @@ def _over_all(table: Table, name: str, failing: Sequence[Verdict], result: Build
         passed=not failing,
         severity=_severity(blocking=any(each.blocking for each in failing)),
         description=sentence(failing) if failing else _well(table, name, outcomes, result),
-        metadata=metadata,
+        metadata=legible(metadata),
         blocking=name in blocking_checks(table),
     )
+
+
+def _judged_after(name: str, result: BuildResult) -> dict[str, Any]:
+    """Figures of a check that looks at what the table holds, whatever days were built."""
+    return quarantine_metadata(result) if name == DEPTH_CHECK else _clock_figures(result)
 
 
 def _clock_figures(result: BuildResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -22,12 +23,28 @@ from lakehouse.store import parquet
 
 PREVIEW_ROWS = 5
 LONGEST_CELL = 40
+LONGEST_KEY = 32  # characters of a metadata key; a longer one covers its value in Dagster's pages
 MOST_DAYS = 10  # named in one text
 
 
 def asset_key(table: str) -> AssetKey:
     """`layer.name` as an asset key."""
     return AssetKey(table.split("."))
+
+
+def legible(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with keys that leave room for their values: of a longer one, the beginning and four digits of its own.
+
+    Rules and columns are named by contracts, as long as they please; the texts beside the numbers name them in full.
+    """
+    return {_legible(key): value for key, value in metadata.items()}
+
+
+def _legible(key: str) -> str:
+    if len(key) <= LONGEST_KEY:
+        return key
+    digits = hashlib.blake2b(key.encode(), digest_size=2).hexdigest()  # two keys may begin alike
+    return f"{key[: LONGEST_KEY - 5]}…{digits}"
 
 
 def day_metadata(
@@ -73,7 +90,7 @@ def day_metadata(
         metadata["preview"] = MetadataValue.md(preview(table, each))
     if each.status == UNCHANGED:
         metadata["checks"] = "unchanged: inputs and code are those of the published rows"
-    return metadata
+    return legible(metadata)
 
 
 def _counts(each: DayResult) -> dict[str, Any]:
@@ -82,7 +99,7 @@ def _counts(each: DayResult) -> dict[str, Any]:
         "dagster/partition_row_count": m.rows,
         **({} if m.rows_in is None else {"rows_in": m.rows_in}),
         "quarantined": m.quarantined,
-        **{f"quarantined/{rule}": count for rule, count in m.failures.items()},
+        **{f"failed/{rule}": count for rule, count in m.failures.items()},
         **{name: float(number) for name, number in m.figures.items()},
         # Of an unchanged day the log tells the rows, not the duplicates that were left out.
         **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
@@ -137,7 +154,7 @@ def _cell(value: Any) -> str:
 
 
 def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
-    """Depth, age and rows by rule of the whole quarantine; numbers are plotted over time by the UI."""
+    """Depth and age of the whole quarantine, plotted over time by the UI; its own asset has the rows by rule."""
     depth = result.quarantine
     if depth is None:
         return {}
@@ -145,18 +162,21 @@ def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
         "quarantine_rows": depth.rows,
         "quarantine_age_days": round(depth.age.total_seconds() / 86400, 2),
         **({"quarantine_discarded": depth.discarded} if depth.discarded else {}),
-        **{f"quarantine_rows/{rule}": number for rule, number in depth.by_rule.most_common()},
     }
 
 
 def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
-    """How the clocks of the day's producers are; numbers are plotted over time by the UI."""
+    """How wrong the clocks of the day's producers are, of those that are; numbers are plotted over time by the UI."""
     shown: dict[str, Any] = {}
     for each in result.producers:
-        if each.day == day:
-            shown[f"clock/{each.producer}/rows_ahead"] = each["ahead"] + each["far_ahead"]
-            shown[f"clock/{each.producer}/minutes_ahead"] = round(max(each["ahead_p50"], each["far_ahead_p50"]) / 60, 1)
-            shown[f"clock/{each.producer}/rows_impossible"] = sum(each.wrong.values())
+        found = {
+            "rows_ahead": each["ahead"] + each["far_ahead"],
+            "minutes_ahead": round(max(each["ahead_p50"], each["far_ahead_p50"]) / 60, 1),
+            "rows_impossible": sum(each.wrong.values()),
+        }
+        # Curves of nothing but zeros would be the first that people see of a table.
+        if each.day == day and any(found.values()):
+            shown |= {f"clock/{each.producer}/{name}": number for name, number in found.items()}
     return shown
 
 

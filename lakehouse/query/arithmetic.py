@@ -29,7 +29,16 @@ _OPERATORS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*
 
 
 def arithmetic(node: exp.Expr, one: Value, other: Value) -> Value:
-    """`+`, `-` and `*` of numbers; days added to dates."""
+    """`+`, `-` and `*` of numbers; days added to dates.
+
+    Args:
+        node: the operation.
+        one: what stands before the sign.
+        other: what stands behind it.
+
+    Raises:
+        NotTranslatedError: for what is no number.
+    """
     sign = _OPERATORS[type(node)]
     if one.kind == DATE and other.kind == INTEGER and sign in "+-":
         form = "date_add({}, {})" if sign == "+" else "date_sub({}, {})"
@@ -40,13 +49,17 @@ def arithmetic(node: exp.Expr, one: Value, other: Value) -> Value:
         a, b = brought(one, kind), brought(other, kind)
         made = f"({a.sql} {sign} {b.sql})"
         return Value(made if kind == DOUBLE else cast(made, kind), kind, name)
-    a, b = as_exact(one), as_exact(other)
+    return replace(_of_decimals(sign, as_exact(one), as_exact(other)), name=name)
+
+
+def _of_decimals(sign: str, a: Value, b: Value) -> Value:
+    """Digits of the result as Spark counts them: of a product the sum of both, of a sum one more than the wider has."""
     p1, s1, p2, s2 = a.kind.precision, a.kind.scale, b.kind.precision, b.kind.scale
     scale = s1 + s2 if sign == "*" else max(s1, s2)
     kind = decimal(p1 + p2 + 1 if sign == "*" else max(p1 - s1, p2 - s2) + scale + 1, scale)
     if sign != "*":
         a, b = brought(a, kind), brought(b, kind)
-    return Value(cast(f"{a.sql} {sign} {b.sql}", kind), kind, name)
+    return Value(cast(f"{a.sql} {sign} {b.sql}", kind), kind)
 
 
 def _numbers(one: Value, other: Value, node: exp.Expr) -> Kind:
@@ -70,13 +83,24 @@ def shifted(node: exp.Expr, moment: Value) -> Value:
 
 
 def division(node: exp.Expr, one: Value, other: Value) -> Value:
-    """`/`; by nothing: an error."""
+    """`/`; by nothing: an error.
+
+    Args:
+        node: the operation.
+        one: what is divided.
+        other: what it is divided by.
+
+    Raises:
+        NotTranslatedError: for what is no number.
+    """
     name = named("({} / {})", one, other)
     kind = _numbers(one, other, node)
     if kind.name != "decimal":
         a, b = brought(one, DOUBLE), brought(other, DOUBLE)
         return Value(f"(CASE WHEN {b.sql} = 0 THEN {ASK} ELSE {a.sql} / {b.sql} END)", DOUBLE, name)
     a, b = as_exact(one), as_exact(other)
+    # As many digits after the point as the quotient can need; where that is more than fit, they give way to
+    # whole digits, down to six.
     scale = max(_LEAST_SCALE, a.kind.scale + b.kind.precision + 1)
     precision = a.kind.precision - a.kind.scale + b.kind.scale + scale
     if precision > MOST_DIGITS:
@@ -88,7 +112,16 @@ def division(node: exp.Expr, one: Value, other: Value) -> Value:
 
 
 def whole_division(node: exp.Expr, one: Value, other: Value) -> Value:
-    """`DIV` and `%` of whole numbers; by nothing: an error."""
+    """`DIV` and `%` of whole numbers; by nothing: an error.
+
+    Args:
+        node: the operation.
+        one: what is divided.
+        other: what it is divided by.
+
+    Raises:
+        NotTranslatedError: for other numbers, of which the engines keep different digits.
+    """
     if not one.kind.is_integer or not other.kind.is_integer:
         raise NotTranslatedError(written(node))
     kind = LONG if isinstance(node, exp.IntDiv) else wider(one.kind, other.kind)

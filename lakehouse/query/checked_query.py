@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import sqlglot
@@ -174,13 +175,17 @@ def _check_words(node: exp.Expr) -> None:
     if isinstance(node, exp.Identifier):
         if "${" in node.name or not node.name:
             raise QueryError("A name cannot be empty or have ${ in it.")
-        return
-    if isinstance(node, exp.Lateral) and not _WORD.match(node.alias or "_"):
-        raise QueryError(f"{node.alias!r}: the name of a LATERAL VIEW must be a plain word.")
-    if isinstance(node, exp.Literal):
+    elif isinstance(node, exp.Literal):
         if not node.is_string and not _NUMBER.match(node.name):
             raise QueryError(f"{node.name!r} is no number.")
-        return
+    else:
+        _check_settings(node)
+
+
+def _check_settings(node: exp.Expr) -> None:
+    """Whatever a node holds as a text beside its name, such as the side of a join or the unit of a frame."""
+    if isinstance(node, exp.Lateral) and not _WORD.match(node.alias or "_"):
+        raise QueryError(f"{node.alias!r}: the name of a LATERAL VIEW must be a plain word.")
     for key, value in node.args.items():
         if isinstance(value, str) and key != "comments" and not _WORD.match(value):
             raise QueryError(f"{value!r} is not allowed in a query here.")
@@ -207,9 +212,13 @@ def _check_call(node: exp.Anonymous) -> None:
             "Allowed are Spark's own that only compute (lakehouse/query/sql_allowed.py)."
         )
     node.set("this", exp.to_identifier(name, quoted=True) if name in CALLS else name)
-    first = node.expressions[0] if node.expressions else None
-    is_unit = isinstance(first, exp.Column) and not first.table and first.name.upper() in _UNITS
-    if isinstance(first, exp.Column) and name in _WITH_UNIT and is_unit and len(node.expressions) == 3:  # noqa: PLR2004
+    if name in _WITH_UNIT and len(node.expressions) == 3:  # noqa: PLR2004
+        _put_unit(node.expressions[0])
+
+
+def _put_unit(first: exp.Expr) -> None:
+    """`DAY` in `date_add(DAY, 1, day)` is a word; quoted, as all names are, it would be a column."""
+    if isinstance(first, exp.Column) and not first.table and first.name.upper() in _UNITS:
         first.replace(exp.Var(this=first.name.upper()))
 
 
@@ -225,7 +234,7 @@ def _resolved(tree: exp.Query, known: Collection[str], layers: Collection[str]) 
         elif len(parts) == 1:
             _own(node, known)
         else:
-            name = by_lower.get(".".join(parts).lower()) if len(parts) == 2 else None  # noqa: PLR2004
+            name = by_lower.get(".".join(parts).lower())
             if name is None:
                 raise QueryError(_unknown(".".join(parts), known, layers))
             found.append((node, _use(node, name)))
@@ -250,24 +259,22 @@ def _own(node: exp.Table, known: Collection[str]) -> None:
 
 
 def _is_own(node: exp.Table, name: str) -> bool:
-    """Whether a `WITH` that holds here has named it: before it in its list, itself if recursive, or further out."""
+    """Whether a `WITH` that holds here has named it."""
+    return name.lower() in {each.alias.lower() for each in _in_sight(node)}
+
+
+def _in_sight(node: exp.Table) -> Iterator[exp.Expr]:
+    """The parts of a `WITH` that hold here: those before it in its list, itself if recursive, and those further out."""
     below: exp.Expr = node
     above = node.parent
     while above is not None:
         if isinstance(above, exp.With):
-            names = [cte.alias.lower() for cte in above.expressions]
             place = next(i for i, cte in enumerate(above.expressions) if cte is below)
-            if name.lower() in names[: place + 1 if above.args.get("recursive") else place]:
-                return True
-            below, above = above, above.parent  # that query's other part of the list is not in sight
-            if above is not None:
-                below, above = above, above.parent
-            continue
-        held = above.args.get("with_")
-        if held is not None and name.lower() in {cte.alias.lower() for cte in held.expressions}:
-            return True
+            yield from above.expressions[: place + 1 if above.args.get("recursive") else place]
+            above = above.parent or above  # past the query of this list, whose later parts are not in sight
+        elif (held := above.args.get("with_")) is not None:
+            yield from held.expressions
         below, above = above, above.parent
-    return False
 
 
 def _use(node: exp.Table, name: str) -> TableUse:
@@ -285,26 +292,46 @@ def _use(node: exp.Table, name: str) -> TableUse:
 
 def _substitute(tree: exp.Query, found: list[tuple[exp.Table, TableUse]]) -> None:
     """Views instead of tables, called as the tables were; `silver.orders.amount` becomes `orders.amount`."""
-    bare = [use for node, use in found if not node.alias]
-    short = {name: {use.table for use in bare if use.table.split(".")[1].lower() == name} for name in
-             (use.table.split(".")[1].lower() for use in bare)}  # fmt: skip
-    called = {
-        use.table.lower(): use.table.split(".")[1] if len(short[use.table.split(".")[1].lower()]) == 1 else use.view
-        for use in bare
-    }
+    called = _short_names([use for node, use in found if not node.alias])
     for node, use in found:
-        if not node.alias:
-            node.set("alias", exp.TableAlias(this=exp.to_identifier(called[use.table.lower()], quoted=True)))
-        elif isinstance(node.args["alias"], exp.TableAlias) and not node.args["alias"].this:
-            node.args["alias"].set("this", exp.to_identifier(called.get(use.table.lower(), use.view), quoted=True))
-        node.set("this", exp.to_identifier(use.view, quoted=True))
-        node.set("db", None)
-        node.set("version", None)
+        _put_view(node, use, called)
     for column in tree.find_all(exp.Column):
-        if not column.args.get("catalog") and f"{column.db}.{column.table}".lower() in called:
-            column.set("table", exp.to_identifier(called[f"{column.db}.{column.table}".lower()], quoted=True))
+        _shorten(column, called)
+
+
+def _short_names(uses: Collection[TableUse]) -> dict[str, str]:
+    """By table, its name without the layer; where two tables have that name, the view's, which is nobody else's."""
+    tables: dict[str, set[str]] = defaultdict(set)
+    for use in uses:
+        tables[use.table.split(".")[1].lower()].add(use.table)
+    called: dict[str, str] = {}
+    for use in uses:
+        short = use.table.split(".")[1]
+        called[use.table.lower()] = short if len(tables[short.lower()]) == 1 else use.view
+    return called
+
+
+def _put_view(node: exp.Table, use: TableUse, called: Mapping[str, str]) -> None:
+    alias = node.args.get("alias")
+    if not node.alias:
+        name = exp.to_identifier(called.get(use.table.lower(), use.view), quoted=True)
+        if isinstance(alias, exp.TableAlias):  # of columns alone
+            alias.set("this", name)
+        else:
+            node.set("alias", exp.TableAlias(this=name))
+    node.set("this", exp.to_identifier(use.view, quoted=True))
+    node.set("db", None)
+    node.set("version", None)
+
+
+def _shorten(column: exp.Column, called: Mapping[str, str]) -> None:
+    if not column.args.get("catalog"):
+        name = called.get(f"{column.db}.{column.table}".lower())
+        if name is not None:
+            column.set("table", exp.to_identifier(name, quoted=True))
             column.set("db", None)
-        elif f"{column.args.get('catalog') and column.catalog}.{column.db}".lower() in called:  # a field of a struct
-            alias = exp.to_identifier(called[f"{column.catalog}.{column.db}".lower()], quoted=True)
-            inner = exp.Column(this=column.args["table"].copy(), table=alias)
-            column.replace(exp.Dot(this=inner, expression=column.this.copy()))
+        return
+    name = called.get(f"{column.catalog}.{column.db}".lower())
+    if name is not None:  # a field of a struct
+        inner = exp.Column(this=column.args["table"].copy(), table=exp.to_identifier(name, quoted=True))
+        column.replace(exp.Dot(this=inner, expression=column.this.copy()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,25 +103,30 @@ def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged:
     empty = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS {quoted(name)}" for name, kind in columns)
     if not files:
         return f"SELECT {empty} LIMIT 0"
-    if glob := next((path for path in files if any(sign in path for sign in "*?[")), None):
-        raise NotTranslatedError(f"the path {glob}")
-    listed = []
-    for name, kind in columns:
-        if name in snapshot.partition_by:
-            place = snapshot.partition_by.index(name)
-            values = (values[place] for values in files.values())
-            pairs = ", ".join(
-                f"{text(p)}: {'NULL' if v is None else text(v)}" for p, v in zip(files, values, strict=True)
-            )
-            listed.append(f"CAST((MAP {{{pairs}}})[{quoted(_FILE)}] AS {duckdb_type(kind)}) AS {quoted(name)}")
-        else:
-            listed.append(f"CAST({quoted(name)} AS {duckdb_type(kind)}) AS {quoted(name)}")
+    _check_paths(files)
+    stored = {name: quoted(name) for name, _ in columns} | {
+        name: _by_file({path: values[place] for path, values in files.items()})
+        for place, name in enumerate(snapshot.partition_by)
+    }
+    listed = [f"CAST({stored[name]} AS {duckdb_type(kind)}) AS {quoted(name)}" for name, kind in columns]
     names = ", ".join(text(path) for path in files)
     options = f"filename = {text(_FILE)}, hive_partitioning = false, union_by_name = {str(merged).lower()}"
     rows = f"SELECT * FROM read_parquet([{names}], {options})"
     if merged:
         rows = f"SELECT * FROM (SELECT {empty} LIMIT 0) UNION ALL BY NAME {rows}"
     return f"SELECT {', '.join(listed)} FROM ({rows})"
+
+
+def _check_paths(paths: Iterable[str]) -> None:
+    """A path with such a sign would be read as a pattern, and other files with it."""
+    if pattern := next((path for path in paths if any(sign in path for sign in "*?[")), None):
+        raise NotTranslatedError(f"the path {pattern}")
+
+
+def _by_file(values: Mapping[str, str | None]) -> str:
+    """A partition column, which no file holds: its value by the path of the file that a row is from."""
+    pairs = ", ".join(f"{text(path)}: {'NULL' if each is None else text(each)}" for path, each in values.items())
+    return f"(MAP {{{pairs}}})[{quoted(_FILE)}]"
 
 
 @contextmanager

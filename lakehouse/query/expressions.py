@@ -197,15 +197,20 @@ def _like(node: exp.Expr, scope: Scope) -> Value:
     if isinstance(node, exp.Escape):
         likes, escape = node.this, node.expression.name
     one, pattern = translated(likes.this, scope), translated(likes.expression, scope)
-    if not isinstance(likes, exp.Like) or one.kind != STRING or pattern.literal is None or "\\" in pattern.literal:
-        raise NotTranslatedError(written(node))
-    if escape is not None and (len(escape) != 1 or re.search(re.escape(escape) + r"(?![%_])", pattern.literal)):
+    if not isinstance(likes, exp.Like) or one.kind != STRING or not _is_read_alike(pattern.literal, escape):
         raise NotTranslatedError(written(node))
     ending = f" ESCAPE {text(escape)}" if escape is not None else ""
     if likes.args.get("negate"):
         return Value(f"({one.sql} NOT LIKE {pattern.sql}{ending})", BOOLEAN)
     name = None if ending else named("{} LIKE {}", one, pattern)
     return Value(f"({one.sql} LIKE {pattern.sql}{ending})", BOOLEAN, name)
+
+
+def _is_read_alike(pattern: str | None, escape: str | None) -> bool:
+    """Whether a pattern is known, has no backslash, and its escape stands only before what it is for."""
+    if pattern is None or "\\" in pattern:
+        return False
+    return escape is None or (len(escape) == 1 and not re.search(re.escape(escape) + r"(?![%_])", pattern))
 
 
 def _of_two(make: Callable[[exp.Expr, Value, Value], Value]) -> Callable[[exp.Expr, Scope], Value]:

@@ -31,9 +31,14 @@ def over(value: Value, ending: str) -> Value:
     return replace(value, sql=value.sql.replace(MARK, ending))
 
 
+def function_name(node: exp.Expr) -> str:
+    """The lower-case name of what is called; empty for what is no call."""
+    return str(node.name).lower() if isinstance(node, exp.Anonymous) else ""
+
+
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether it makes one value of many rows."""
-    return isinstance(node, exp.Anonymous) and str(node.name).lower() in AGGREGATES
+    return function_name(node) in AGGREGATES
 
 
 def called(node: exp.Expr, translate: Callable[[exp.Expr], Value]) -> Value:
@@ -42,28 +47,40 @@ def called(node: exp.Expr, translate: Callable[[exp.Expr], Value]) -> Value:
     Raises:
         NotTranslatedError: with the function's name.
     """
-    name = str(node.name).lower() if isinstance(node, exp.Anonymous) else ""
+    name = function_name(node)
     make = AGGREGATES.get(name) or PLAIN.get(name)
     if make is None:
         raise NotTranslatedError(f"the function {name}" if name else node.sql("spark"))
-    nodes: Sequence[exp.Expr] = node.expressions
-    distinct = ""
-    if len(nodes) == 1 and isinstance(nodes[0], exp.Distinct):
-        nodes, distinct = nodes[0].expressions, "DISTINCT "
-    if name == "count" and not distinct and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+    if name == "count" and list(map(type, node.expressions)) == [exp.Star]:
         return Value(f"count(*){MARK}", LONG, "count(1)")
+    nodes, distinct = _arguments(node)
     values = [translate(each) for each in nodes]
-    if distinct and (name not in ("count", "sum", "avg") or any(each.kind == DOUBLE for each in values)):
-        raise NotTranslatedError(f"{name}(DISTINCT …) of these values")
+    if distinct:
+        _check_distinct(name, values)
     try:
         made = make(*values, distinct=distinct) if name in AGGREGATES else make(*values)
     except TypeError:  # another number of arguments
         raise NotTranslatedError(f"{name} with {len(values)} arguments") from None
-    return replace(made, name=_name(name, [each.name for each in values], distinct))
+    return replace(made, name=_name(name, values, distinct))
 
 
-def _name(function: str, arguments: Sequence[str | None], distinct: str) -> str | None:
+def _arguments(node: exp.Expr) -> tuple[Sequence[exp.Expr], str]:
+    """The arguments of a call, and `DISTINCT ` where equal ones count once."""
+    nodes: Sequence[exp.Expr] = node.expressions
+    if len(nodes) == 1 and isinstance(nodes[0], exp.Distinct):
+        return nodes[0].expressions, "DISTINCT "
+    return nodes, ""
+
+
+def _check_distinct(name: str, values: Sequence[Value]) -> None:
+    # Which doubles are equal (-0.0, NaN) is told otherwise by each engine.
+    if name not in ("count", "sum", "avg") or any(each.kind == DOUBLE for each in values):
+        raise NotTranslatedError(f"{name}(DISTINCT …) of these values")
+
+
+def _name(function: str, values: Sequence[Value], distinct: str) -> str | None:
     """What Spark calls a column of the call."""
+    arguments = [each.name for each in values]
     if None in arguments or function in _OTHERWISE_NAMED or (function == "substring" and len(arguments) < 3):  # noqa: PLR2004
         return None
     zero = ["0"] if function == "round" and len(arguments) == 1 else []

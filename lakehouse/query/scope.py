@@ -64,22 +64,30 @@ class Scope:
             NotTranslatedError: it may stand for several things.
         """
         source = self.sources.get(parts[0].lower()) if len(parts) > 1 else None
-        first = _called(self.columns, parts[0])
-        if source is not None and (first or len(_called(source, parts[1])) != 1):
-            raise NotTranslatedError(f"what {'.'.join(parts)} stands for")
-        found, rest = (_called(source, parts[1]), parts[2:]) if source is not None else (first, parts[1:])
-        if len(found) > 1:
-            raise NotTranslatedError(f"{parts[0]}, which several tables have")
-        alias = self.aliases.get(parts[0].lower()) if source is None else None
-        if not found and alias is None:
-            raise self._unknown(parts)
-        if found and alias is not None and found[0].value.sql != alias.sql:
-            raise NotTranslatedError(f"{parts[0]}, which is a column and a name given to another")
-        made = found[0].value if found else alias
-        assert made is not None
+        made, rest = (self._bare(parts), parts[1:]) if source is None else (self._of_source(source, parts), parts[2:])
         made = replace(made, name=parts[-len(rest) - 1], digits=None, literal=None)
         for each in rest:
             made = self.field(made, each)
+        return made
+
+    def _of_source(self, source: Sequence[Named], parts: Sequence[str]) -> Value:
+        """`table.column`, unless the first word may as well be a column, of which a field is meant."""
+        found = _called(source, parts[1])
+        if len(found) != 1 or _called(self.columns, parts[0]):
+            raise NotTranslatedError(f"what {'.'.join(parts)} stands for")
+        return found[0].value
+
+    def _bare(self, parts: Sequence[str]) -> Value:
+        """A column, or a name of the select list, by its name alone."""
+        found = _called(self.columns, parts[0])
+        if len(found) > 1:
+            raise NotTranslatedError(f"{parts[0]}, which several tables have")
+        alias = self.aliases.get(parts[0].lower())
+        made = found[0].value if found else alias
+        if made is None:
+            raise self._unknown(parts)
+        if alias is not None and made.sql != alias.sql:
+            raise NotTranslatedError(f"{parts[0]}, which is a column and a name given to another")
         return made
 
     def _unknown(self, parts: Sequence[str]) -> Exception:

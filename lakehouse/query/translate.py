@@ -9,13 +9,13 @@ from itertools import count
 
 from sqlglot import exp
 
+from lakehouse.query.clauses import aliases, check_distinct, grouping, only, ordering
 from lakehouse.query.expressions import condition, kept, translated
-from lakehouse.query.functions import is_aggregate
 from lakehouse.query.kinds import Kind, quoted, wider
 from lakehouse.query.scope import Named, Relation, Scope
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.query.values import Value, brought, compared
-from lakehouse.query.windows import grouped, groups, ordered
+from lakehouse.query.windows import groups
 
 Columns = tuple[tuple[str, Kind], ...]
 _SELECT = {
@@ -79,9 +79,18 @@ class _Translator:
         self._tables, self._today, self._numbers = tables, today, count()
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        """A query; `outer` are names of columns of the queries around it."""
+        """A query.
+
+        Args:
+            node: the query.
+            ctes: what WITH has named so far, by lower-case name.
+            outer: names of columns of the queries around it, in lower case.
+
+        Raises:
+            NotTranslatedError: with the part that only Spark can answer.
+        """
         if isinstance(node, exp.Subquery):
-            _only(node, {"this", "alias"})
+            only(node, {"this", "alias"})
             return self.query(node.this, ctes, outer)
         if (held := node.args.get("with_")) is not None:
             if held.args.get("recursive"):
@@ -100,12 +109,9 @@ class _Translator:
     # Queries that are put together
 
     def _combined(self, node: exp.SetOperation, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        _only(node, {"this", "expression", "distinct", "with_", "order", "limit", "offset"})
+        only(node, {"this", "expression", "distinct", "with_", "order", "limit", "offset"})
         sides = [self.query(each, ctes, outer) for each in (node.this, node.expression)]
-        if len(sides[0].columns) != len(sides[1].columns):
-            raise NotTranslatedError("parts with different numbers of columns")
-        pairs = zip(sides[0].columns, sides[1].columns, strict=True)
-        columns = tuple((name, wider(one, other)) for (name, one), (_, other) in pairs)
+        columns = _columns_of_both(*sides)
         plain = isinstance(node, exp.Union) and not node.args.get("distinct")
         if not plain and not groups(kind.name for _, kind in columns):
             raise NotTranslatedError(f"{type(node).__name__.upper()} of these types")
@@ -117,56 +123,54 @@ class _Translator:
         ]
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, columns=output)
         sql = f"SELECT * FROM (({one}) {word} ({other})) AS {table}"
-        return Relation(sql + _ordering(node, scope, [each.value for each in output], output), columns)
+        return Relation(sql + ordering(node, scope, [each.value for each in output], output), columns)
 
     # One SELECT
 
     def _select(self, node: exp.Select, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
-        _only(node, _SELECT)
+        only(node, _SELECT)
         windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, outer=outer, windows=windows)
-        tables = ""
-        if (source := node.args.get("from_")) is not None:
-            sql, scope = self._source(source.this, ctes, scope)
-            tables = f" FROM {sql}"
-            for join in node.args.get("joins") or ():
-                sql, scope = self._join(join, ctes, scope)
-                tables += f" {sql}"
+        tables, scope = self._from(node, ctes, scope)
         around = scope.names()
         scope = replace(scope, query=lambda inner: self.query(inner, ctes, around))
         chosen = _chosen(node, scope)
         listed = ", ".join(f"{each.value.sql} AS c{number}" for number, each in enumerate(chosen))
         distinct = node.args.get("distinct")
-        if distinct is not None:
-            _only(distinct, set())
-            for each in chosen:
-                grouped(each.value)
+        check_distinct(distinct, chosen)
         sql = f"SELECT {'DISTINCT ' if distinct else ''}{listed}{tables}"
         if (where := node.args.get("where")) is not None:
             sql += f" WHERE {kept(where.this, scope)}"
-        aliased = replace(scope, aliases=_aliases(chosen))
-        sql += _grouping(node, scope, chosen)
+        aliased = replace(scope, aliases=aliases(chosen))
+        sql += grouping(node, scope, chosen)
         if (having := node.args.get("having")) is not None:
             sql += f" HAVING {condition(having.this, aliased)}"
         values = [] if distinct else [each.value for each in chosen]
-        sql += _ordering(node, aliased, values, chosen)
+        sql += ordering(node, aliased, values, chosen)
         return Relation(sql, tuple((each.name, each.value.kind) for each in chosen))
 
     def _alias(self) -> str:
         return f"t{next(self._numbers)}"
 
+    def _from(self, node: exp.Select, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
+        """FROM and its joins, and the scope with their columns."""
+        source = node.args.get("from_")
+        if source is None:
+            return "", scope
+        sql, scope = self._source(source.this, ctes, scope)
+        made = f" FROM {sql}"
+        for join in node.args.get("joins") or ():
+            sql, scope = self._join(join, ctes, scope)
+            made += f" {sql}"
+        return made, scope
+
     def _source(self, node: exp.Expr, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
         """A table of a FROM, and the scope with its columns."""
         alias, given = self._alias(), node.args.get("alias")
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            _only(node, {"this", "alias"})
-            name = (given.name if given is not None and given.this else node.name).lower()
-            if node.name.lower() in ctes:
-                made = ctes[node.name.lower()]
-            else:
-                columns = self._tables[node.name]
-                listed = ", ".join(f"{quoted(each)} AS c{n}" for n, (each, _) in enumerate(columns))
-                made = Relation(f"SELECT {listed} FROM {quoted(node.name)}", columns)
+            only(node, {"this", "alias"})
+            name = node.alias_or_name.lower()
+            made = ctes.get(node.name.lower()) or self._view(node.name)
         elif isinstance(node, exp.Subquery):
             made, name = self.query(node, ctes, scope.outer), node.alias.lower()
         else:
@@ -181,9 +185,14 @@ class _Translator:
         sources = {**scope.sources, name: found} if name else scope.sources
         return f"({made.sql}) AS {alias}", replace(scope, sources=sources, columns=[*scope.columns, *found])
 
+    def _view(self, name: str) -> Relation:
+        columns = self._tables[name]
+        listed = ", ".join(f"{quoted(each)} AS c{n}" for n, (each, _) in enumerate(columns))
+        return Relation(f"SELECT {listed} FROM {quoted(name)}", columns)
+
     def _join(self, node: exp.Join, ctes: Mapping[str, Relation], scope: Scope) -> tuple[str, Scope]:
-        _only(node, {"this", "side", "kind", "on", "using"})
-        side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
+        only(node, {"this", "side", "kind", "on", "using"})
+        side, kind = _word(node, "side"), _word(node, "kind")
         table, both = self._source(node.this, ctes, scope)
         on, using = node.args.get("on"), node.args.get("using")
         if kind in ("SEMI", "ANTI"):
@@ -204,7 +213,7 @@ class _Translator:
 
     def _using(self, node: exp.Join, word: str, table: str, before: Scope, both: Scope) -> tuple[str, Scope]:
         right = replace(both, columns=both.columns[len(before.columns) :])
-        side, keys, matches = str(node.args.get("side") or "").upper(), [], []
+        side, keys, matches = _word(node, "side"), [], []
         for each in node.args["using"]:
             one, other = before.column([each.name]), right.column([each.name])
             a, b = compared(one, other)
@@ -219,11 +228,16 @@ class _Translator:
         return f"{word} {table} ON {' AND '.join(matches)}", scope
 
 
-def _only(node: exp.Expr, known: set[str]) -> None:
-    """Go on where a node has nothing else than what is translated."""
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise NotTranslatedError(name.strip("_").upper())
+def _word(node: exp.Expr, name: str) -> str:
+    return str(node.args.get(name) or "").upper()
+
+
+def _columns_of_both(one: Relation, other: Relation) -> tuple[tuple[str | None, Kind], ...]:
+    """Columns of two queries one below the other: called as in the first, of a type that holds both."""
+    if len(one.columns) != len(other.columns):
+        raise NotTranslatedError("parts with different numbers of columns")
+    pairs = zip(one.columns, other.columns, strict=True)
+    return tuple((name, wider(kind, below)) for (name, kind), (_, below) in pairs)
 
 
 def _renamed(made: Relation, alias: exp.Expr | None) -> Relation:
@@ -256,7 +270,7 @@ def _chosen(node: exp.Select, scope: Scope) -> list[Named]:
 
 
 def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
-    _only(star, {"except_"})
+    only(star, {"except_"})
     columns = scope.columns
     if isinstance(each, exp.Column):
         if "" in scope.sources or len(each.parts) != 2 or each.table.lower() not in scope.sources:  # noqa: PLR2004
@@ -266,65 +280,3 @@ def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
     for name in left_out:
         scope.column([name])
     return [Named("", one.name, one.value) for one in columns if (one.name or "").lower() not in left_out]
-
-
-def _aliases(chosen: Sequence[Named]) -> dict[str, Value]:
-    names = [each.name.lower() for each in chosen if each.name]
-    return {each.name.lower(): each.value for each in chosen if each.name and names.count(each.name.lower()) == 1}
-
-
-def _grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
-    group = node.args.get("group")
-    if group is None:
-        return ""
-    if group.args.get("all"):
-        _only(group, {"all"})
-        if len(chosen) != len(node.expressions) or node.find(exp.Window):
-            raise NotTranslatedError("GROUP BY ALL with * or windows")
-        whole = [not any(map(is_aggregate, each.walk())) for each in node.expressions]
-        made = [each.value for each, plain in zip(chosen, whole, strict=True) if plain]
-        return f" GROUP BY {', '.join(grouped(each).sql for each in made)}" if made else ""
-    _only(group, {"expressions"})
-    input_first = {name: value for name, value in _aliases(chosen).items() if name not in scope.names()}
-    scope = replace(scope, aliases=input_first)
-    made = []
-    for each in group.expressions:
-        if isinstance(each, exp.Literal) and not each.is_string:
-            if not 1 <= int(each.name) <= len(chosen):
-                raise NotTranslatedError(f"GROUP BY {each.name}")
-            made.append(chosen[int(each.name) - 1].value)
-        else:
-            made.append(translated(each, scope))
-    return f" GROUP BY {', '.join(grouped(each).sql for each in made)}"
-
-
-def _ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
-    """ORDER BY, LIMIT and OFFSET; without `values`, an order by columns of the result alone."""
-    sql = ""
-    if (order := node.args.get("order")) is not None:
-        _only(order, {"expressions"})
-        sql += f" ORDER BY {', '.join(_ordered(each, scope, values, chosen) for each in order.expressions)}"
-    for name in ("limit", "offset"):
-        if (clause := node.args.get(name)) is not None:
-            number = clause.args.get("expression")
-            if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(number, exp.Literal):
-                raise NotTranslatedError(clause.sql("spark"))
-            sql += f" {name.upper()} {int(number.name)}"
-    return sql
-
-
-def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
-    key = each.this
-    place: int | None = None
-    if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
-        place = int(key.name) - 1
-    elif isinstance(key, exp.Column) and not key.table:
-        same = [n for n, column in enumerate(chosen) if (column.name or "").lower() == key.name.lower()]
-        place = same[0] if len(same) == 1 else None
-    if place is not None:
-        if not 0 <= place < len(chosen):
-            raise NotTranslatedError(f"ORDER BY {key.name}")
-        return ordered(each, replace(chosen[place].value, sql=str(place + 1)))
-    if not values or isinstance(key, exp.Var):
-        raise NotTranslatedError(f"ORDER BY {key.sql('spark')}")
-    return ordered(each, translated(key, scope))

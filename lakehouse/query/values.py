@@ -75,6 +75,9 @@ def brought(value: Value, kind: Kind) -> Value:
     """The value in a type that holds it, as Spark does by itself."""
     if value.kind == kind:
         return value
+    if value.kind.name == "decimal" and kind == STRING and value.kind.precision == value.kind.scale:
+        # DuckDB leaves out the nought before the point where the type has no digit there.
+        return replace(value, sql=f"regexp_replace({cast(value.sql, kind)}, '^(-?)[.]', '\\10.')", kind=kind)
     if value.kind.name == "decimal" and kind == DOUBLE and value.kind.precision > _EXACT:
         return replace(value, sql=cast(cast(value.sql, STRING), DOUBLE), kind=kind)  # DuckDB would round twice
     return replace(value, sql=cast(value.sql, kind), kind=kind)
@@ -120,12 +123,23 @@ def unscaled(value: Value) -> str:
 
 
 def quotient(above: Value, below: Value, kind: Kind) -> str:
-    """One decimal by another, to the digits of `kind`, half up; by nothing: an error."""
+    """One decimal by another, to the digits of `kind`, half up; by nothing: an error.
+
+    Args:
+        above: what is divided, a decimal.
+        below: what it is divided by, a decimal.
+        kind: of the quotient, a decimal.
+
+    Raises:
+        NotTranslatedError: the quotient has fewer digits after the point than its parts.
+    """
+    # In whole numbers, since DuckDB divides decimals as doubles: the digits of both, one's moved to the left.
     shift = kind.scale - above.kind.scale + below.kind.scale
     n, d = unscaled(above), unscaled(below)
     if shift < 0:
         raise NotTranslatedError("a quotient of fewer digits than its parts have")
     n = f"({n} * {10**shift}::HUGEINT)"
+    # Half up, away from zero, without a fraction: (2n + d) // 2d.
     half = f"((2 * abs({n}) + abs({d})) // (2 * abs({d})))"
     sign = f"(CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END)"
     digits = f"CAST({sign} * {half} AS DECIMAL(38, 0))"
@@ -148,6 +162,11 @@ _NUMBER_TEXT = {
 
 def converted(value: Value, kind: Kind, *, trying: bool = False) -> str:
     """`CAST` and `TRY_CAST` as a query writes them, where both engines agree; what else the values hold, Spark decides.
+
+    Args:
+        value: what is cast.
+        kind: to which type.
+        trying: what cannot be cast becomes null.
 
     Raises:
         NotTranslatedError: for other types.
@@ -179,7 +198,10 @@ def _truncated(value: Value, kind: Kind) -> str:
 
 
 def _shortest(value: Value, kind: Kind) -> str:
-    return cast(cast(value.sql, STRING), kind)
+    # Of a text with an exponent, DuckDB does not see that it has too many digits.
+    fits = f"abs({value.sql}) < 1e{kind.precision - kind.scale}"
+    made = cast(cast(value.sql, STRING), kind)
+    return f"(CASE WHEN {fits} THEN {made} WHEN {value.sql} IS NULL THEN NULL ELSE {ASK} END)"
 
 
 def _year_of_four(value: Value, kind: Kind) -> str:

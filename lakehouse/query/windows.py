@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
 from lakehouse.query.aggregates import MARK
-from lakehouse.query.functions import called, is_aggregate, over
+from lakehouse.query.functions import called, function_name, is_aggregate, over
 from lakehouse.query.kinds import BOOLEAN, DATE, INTEGER, STRING, TIMESTAMP, wider
 from lakehouse.query.scope import Scope
 from lakehouse.query.sql_text import NotTranslatedError
@@ -15,16 +15,24 @@ from lakehouse.query.values import Value, brought, cast
 
 Translate = Callable[[exp.Expr, Scope], Value]
 _RANKS = {"row_number": 0, "rank": 0, "dense_rank": 0, "ntile": 1}  # arguments of each
-_BESIDE = {"lag", "lead"}
 _SIDES = {"preceding": "PRECEDING", "following": "FOLLOWING"}
 
 
 def window(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
-    """A call with OVER."""
+    """A call with OVER.
+
+    Args:
+        node: the call, with what stands behind OVER.
+        scope: the names that hold there.
+        translate: makes a value of an argument or a part of the order.
+
+    Raises:
+        NotTranslatedError: a function or a frame that the engines do not have alike.
+    """
     made = _function(node.this, scope, translate)
     if alias := node.args.get("alias"):
         named = scope.windows.get(alias.name.lower())
-        if named is None or node.args.get("partition_by") or node.args.get("order") or node.args.get("spec"):
+        if named is None or any(node.args.get(each) for each in ("partition_by", "order", "spec")):
             raise NotTranslatedError(f"the window {alias.name}")
         node = named
     parts = []
@@ -42,17 +50,38 @@ def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
         if any(isinstance(each, exp.Distinct) for each in node.expressions):
             raise NotTranslatedError("DISTINCT in a window")
         return called(node, lambda each: translate(each, scope))
-    name = str(node.name).lower() if isinstance(node, exp.Anonymous) else ""
+    name = function_name(node)
     values = [translate(each, scope) for each in node.expressions] if name else []
-    if name in _RANKS and len(values) == _RANKS[name] and all(each.digits for each in values):
-        return Value(cast(f"{name}({', '.join(each.sql for each in values)}){MARK}", INTEGER), INTEGER)
-    if name in _BESIDE and len(values) in (1, 2, 3) and all(each.digits for each in values[1:2]):
-        rest = [each.sql for each in values[1:2]]
-        own = values[0].kind
-        rest += [brought(each, own).sql for each in values[2:] if wider(each.kind, own) == own]
-        if len(rest) == len(values) - 1:
-            return Value(f"{name}({', '.join([values[0].sql, *rest])}){MARK}", values[0].kind)
-    raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")
+    make = _RANKED_OR_BESIDE.get(name)
+    made = make(name, values) if make else None
+    if made is None:
+        raise NotTranslatedError(f"{name or type(node).__name__.upper()} OVER")
+    return made
+
+
+def _rank(name: str, values: Sequence[Value]) -> Value | None:
+    """A row's place among the others."""
+    if len(values) != _RANKS[name] or not all(each.digits for each in values):
+        return None
+    return Value(cast(f"{name}({', '.join(each.sql for each in values)}){MARK}", INTEGER), INTEGER)
+
+
+def _beside(name: str, values: Sequence[Value]) -> Value | None:
+    """A value of a row some rows away, and what stands in for one that is not there."""
+    if len(values) not in (1, 2, 3) or not all(each.digits for each in values[1:2]):
+        return None
+    value, distance, default = values[0], values[1:2], values[2:]
+    # Spark keeps the type of the value, whatever stands in for it; DuckDB would widen it.
+    if any(wider(each.kind, value.kind) != value.kind for each in default):
+        return None
+    given = [value, *distance, *(brought(each, value.kind) for each in default)]
+    return Value(f"{name}({', '.join(each.sql for each in given)}){MARK}", value.kind)
+
+
+_RANKED_OR_BESIDE: dict[str, Callable[[str, Sequence[Value]], Value | None]] = {
+    **dict.fromkeys(_RANKS, _rank),
+    **dict.fromkeys(("lag", "lead"), _beside),
+}
 
 
 def _frame(spec: exp.Expr) -> str:

@@ -36,6 +36,7 @@ class Status:
         checked_at: when a run last found the table up to date or made it so.
         fresh_within_hours: age of `checked_at` that breaks the SLA; `fresh` says whether it holds.
         failing_checks: by name, the days that fail it and what was found on the first of them.
+        warnings: those of them that keep no day from being published.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
         stale_days: published days whose inputs or code have changed since.
@@ -57,6 +58,7 @@ class Status:
     fresh_within_hours: float
     fresh: bool
     failing_checks: dict[str, str]
+    warnings: list[str]
     failed_days: list[date]
     ended_days: list[date]
     stale_days: list[date]
@@ -84,7 +86,7 @@ def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Sta
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
     ended = stale_days(lake, contract, of_runs.by_somebody)  # a day that is up to date waits for nothing
-    failing = [*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)]
+    failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
     published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
@@ -102,7 +104,8 @@ def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Sta
         checked_at=checked_at,
         fresh_within_hours=contract.freshness.within / timedelta(hours=1),
         fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
-        failing_checks={name: sentence(found) for name, found in by_check(failing).items()},
+        failing_checks={name: sentence(found) for name, found in failing.items()},
+        warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(of_runs.unfinished - of_runs.by_somebody),
         ended_days=sorted(ended),
         stale_days=stale_days(lake, contract, published),

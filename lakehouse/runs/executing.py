@@ -89,9 +89,8 @@ def create_run(
         job = job.get_subset(asset_selection=keys, asset_check_selection=checks)
     tags = {**job.run_tags, **_tags(run_id, first, last, asked)}
     config = _config(asked, not_published or {})
-    plan = create_execution_plan(
-        job, config, instance_ref=instance.get_ref() if instance.is_persistent else None, tags=tags
-    )
+    ref = instance.get_ref() if instance.is_persistent else None
+    plan = create_execution_plan(job, config, instance_ref=ref, tags=tags)
     # Public `create_run_for_job` (dagster 1.13) does just this, but takes no selection of checks.
     return instance.create_run(
         job_name=job.name,

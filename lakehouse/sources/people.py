@@ -128,16 +128,18 @@ class Person:
         pattern = self._strict if strict else self._loose
         return pattern.sub(FORGOTTEN, text) if pattern and self.may_be_in(text) else text
 
+    def _in_cell(self, text: str, key: str) -> bool:
+        """Whether a text is the person's id, names the person, or is JSON that does."""
+        if key in self.fields and self.is_user(text):
+            return True
+        loaded = _loaded(text)
+        return self.in_text(text, strict=key in self.others) if loaded is None else self.in_value(loaded, key)
+
     def in_value(self, value: Any, key: str = "") -> bool:
         """Whether a cell or JSON value, JSON in texts included, names the person; `key` is its column or field."""
         match value:
             case str():
-                if not self.may_be_in(value):
-                    return False
-                if key in self.fields and self.is_user(value):
-                    return True
-                loaded = _loaded(value)
-                return self.in_text(value, strict=key in self.others) if loaded is None else self.in_value(loaded, key)
+                return self.may_be_in(value) and self._in_cell(value, key)
             case dict():
                 return any(self.in_text(str(k), strict=True) or self.in_value(v, str(k)) for k, v in value.items())
             case list() | tuple():
@@ -228,8 +230,7 @@ class Lines:
         row = _object(text)
         if row is None:
             return None if person.in_text(text) else text
-        extra = {name: value for name, value in row.items() if name not in self.landing.columns}
-        known = {name: value for name, value in row.items() if name not in extra}
+        known, extra = self._parted(row)
         # The id decides whose the line is; any other mention of the person is taken out of somebody else's line.
         ids = [known.get(name) for name in self._columns]
         if any(map(person.is_user, ids)) or person.in_text(json.dumps(known, ensure_ascii=False), strict=True):
@@ -238,32 +239,30 @@ class Lines:
             return text
         if not any(each not in (None, "") for each in ids):
             return None
-        for name, value in extra.items():
-            if person.in_value(value, name) or person.in_text(name, strict=True):
-                written = _written_anew(text, name, person.out_of_value(value, name))
-                if written is None:
-                    return None
-                text = written
-        return person.out_of_text(text, strict=True)
+        mended = _without(text, extra, person)
+        return None if mended is None else person.out_of_text(mended, strict=True)
+
+    def _parted(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the landing has columns for, and what else stands in the line."""
+        known = {name: value for name, value in row.items() if name in self.landing.columns}
+        return known, {name: value for name, value in row.items() if name not in known}
 
     def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
         cells = _cells(text)
         if len(cells) != len(header):
             return None if person.in_text(text) else text
         row = dict(zip(header, cells, strict=True))
-        known = [value for name, value in row.items() if name in self.landing.columns]
+        known, extra = self._parted(row)
         ids = [row[name] for name in self._columns if name in row]
-        if any(map(person.is_user, ids)) or any(person.in_text(value, strict=True) for value in known):
+        if any(map(person.is_user, ids)) or any(person.in_text(value, strict=True) for value in known.values()):
             return None
-        extra = {name: value for name, value in row.items() if name not in self.landing.columns}
         if not person.in_value(extra):
             return text
         if not any(ids):
             return None
         left = io.StringIO()
-        csv.writer(left, lineterminator="").writerow(
-            [value if name in self.landing.columns else person.out_of_value(value, name) for name, value in row.items()]
-        )
+        row |= {name: person.out_of_value(value, name) for name, value in extra.items()}
+        csv.writer(left, lineterminator="").writerow(row.values())
         return left.getvalue()
 
 
@@ -287,6 +286,17 @@ def _cells(line: str) -> list[str]:
         return next(csv.reader([line.removesuffix("\r")]), [])
     except csv.Error:
         return []
+
+
+def _without(text: str, fields: dict[str, Any], person: Person) -> str | None:
+    """A line of JSON whose fields are rid of the person; None where that cannot be done for sure."""
+    for name, value in fields.items():
+        if person.in_value(value, name) or person.in_text(name, strict=True):
+            written = _written_anew(text, name, person.out_of_value(value, name))
+            if written is None:
+                return None
+            text = written
+    return text
 
 
 def _written_anew(text: str, name: str, value: Any) -> str | None:

@@ -76,15 +76,15 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     table, live = candidate.table, lake.snapshot(candidate.table.id)
     # Only the candidate's days: the live table has others, which a swap would leave as they are.
     frames = [_frame(lake, each, table, candidate.days) for each in (live, candidate.main)]
-    types = [{f.name: f.dataType for f in frame.schema.fields} for frame in frames]
+    old, new = (_types(frame) for frame in frames)
     # Columns of one type on both sides are compared; the others are only named.
-    names = [name for name in types[1] if types[0].get(name) == types[1][name] and name not in OF_THE_RUN]
+    names = [name for name in new if old.get(name) == new[name] and name not in OF_THE_RUN]
     key = _key(table, names)
     others = [name for name in names if name not in key]
-    numbers = [name for name in names if isinstance(types[1][name], T.NumericType)]
+    numbers = [name for name in names if isinstance(new[name], T.NumericType)]
     # Groups a day, rounded up, so that there are enough of them for the sample wanted: each gives one row.
     found = _grouped(frames, table, key, others, numbers, max(1, -(-sample // max(1, len(candidate.days)))))
-    sums = {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
+    sums = _sums(found)
     return Comparison(
         days=candidate.days,
         rows=(sums["live"], sums["candidate"]),
@@ -94,12 +94,32 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         columns={n: total for n in others if (total := sum(row[f"differs_{n}"] for row in found))},
         by_day=_by_day(found),
         metrics={n: _metrics(found, n, n in numbers) for n in names},
-        added=[n for n in types[1] if n not in types[0]],
-        removed=[n for n in types[0] if n not in types[1]],
-        retyped=[n for n in types[1] if n in types[0] and types[0][n] != types[1][n]],
+        **_differing(old, new),
         quarantined=_quarantined(lake, candidate),
-        sample=[_shown(row["sample"]) for row in found if row["sample"] is not None][:sample],
+        sample=_samples(found)[:sample],
     )
+
+
+def _types(frame: DataFrame) -> dict[str, T.DataType]:
+    return {each.name: each.dataType for each in frame.schema.fields}
+
+
+def _differing(old: Mapping[str, T.DataType], new: Mapping[str, T.DataType]) -> dict[str, list[str]]:
+    """Columns that differ themselves, by the words of `Comparison`."""
+    return {
+        "added": [name for name in new if name not in old],
+        "removed": [name for name in old if name not in new],
+        "retyped": [name for name in new if name in old and old[name] != new[name]],
+    }
+
+
+def _sums(found: Sequence[Row]) -> dict[str, int]:
+    """Rows over all days; a sum over no row at all is null in Spark."""
+    return {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
+
+
+def _samples(found: Sequence[Row]) -> list[dict[str, Any]]:
+    return [_shown(row["sample"]) for row in found if row["sample"] is not None]
 
 
 def _by_day(found: Sequence[Row]) -> dict[date, tuple[int, int, int]]:

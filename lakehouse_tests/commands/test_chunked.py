@@ -19,6 +19,7 @@ BRONZE = ("--select", 'key:"bronze/*"', "--from", "2011-03-01", "--to", "2011-03
 D = [date(2011, 3, day) for day in range(1, 8)]
 
 
+@pytest.mark.slow
 def test_a_range_is_cut_into_runs_of_so_many_days(cli: Cli) -> None:
     """Without it, years of days would be one run, whose failure is the failure of all of them."""
     said = cli("backfill", *BRONZE, "--days-per-run", "3", "--json")

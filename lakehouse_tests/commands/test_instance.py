@@ -32,6 +32,8 @@ from lakehouse.orchestration.why import because, why_now
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 4)
 TABLES = ["bronze.events", "silver.transactions"]
 
@@ -61,7 +63,6 @@ def test_the_home_is_made_once_and_kept_as_it_is(settings: Settings) -> None:
     assert [path.name for path in home.iterdir()] == ["dagster.yaml"]
 
 
-@pytest.mark.slow
 def test_several_processes_may_be_the_first_to_open_it(tmp_path: Path) -> None:
     """Without it, two commands that begin together on a new root would break Dagster's storage for good."""
     roots = [tmp_path / str(number) for number in range(5)]

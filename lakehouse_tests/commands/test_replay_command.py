@@ -18,6 +18,8 @@ from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.fixtures.making import stage_rows
 
+pytestmark = pytest.mark.slow
+
 TABLE, DAY = "silver.transactions", date(2011, 3, 1)
 
 

@@ -82,6 +82,7 @@ def test_a_table_that_was_never_locked(cli: Cli, lock: Path) -> None:
     assert cli("schema", "check").code == 0
 
 
+@pytest.mark.slow
 def test_lineage_is_derived_and_kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is in the package: what the command writes is what pages show."""
     monkeypatch.setattr("lakehouse.commands.inspect.schema.lineage_file", lambda _: tmp_path / "lineage.json")
@@ -105,6 +106,7 @@ def test_lineage_of_other_code_is_named(cli: Cli, tmp_path: Path, monkeypatch: p
     assert "Derive it" in found["mend"]
 
 
+@pytest.mark.slow
 def test_lineage_that_no_transform_has_is_not_locked(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -53,6 +53,7 @@ def program(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-c", "\n".join(lines)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("sql", QUERY), ("sql", QUERY, "--out", "rows.csv"), ("connect",), ("--help",)])
 def test_reading_loads_no_engine(root: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Without it, one import would bring back the seconds that a query took."""
@@ -124,6 +125,7 @@ def test_a_broken_table_file_does_not_end_reading(cli: Cli, monkeypatch: pytest.
     assert cli("sql", "SELECT count(*) n FROM silver.orders", "--json").json == [{"n": 3}]
 
 
+@pytest.mark.slow
 def test_the_shell(root: Path) -> None:
     """In a real terminal: several lines, an error that does not end it, descriptions, history, completion."""
     steps = (
@@ -183,6 +185,7 @@ def _until(keyboard: int, end: bytes) -> bytes:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas"])
 def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) -> None:
     said = cli("connect", "silver.orders", "--for", tool)

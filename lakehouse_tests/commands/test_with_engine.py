@@ -76,10 +76,14 @@ def test_status_tells_what_failed(built: Cli) -> None:
         assert state["failed_days"] == ([] if name == "bronze.events" else [str(BAD)]), name
         assert state["stale_days"] == [], name
     assert states["bronze.online_retail"]["failing_checks"].keys() == {"source_readable"}
+    assert states["bronze.online_retail"]["warnings"] == []
+    assert states["bronze.events"]["warnings"] == ["schema_drift"]
     assert states["silver.transactions"]["quarantined"] > 0
     said = built("status", "--strict")
     assert said.code == 1
     assert "check source_readable fails" in said.err
+    assert "warning schema_drift fails" in said.err
+    assert ["1 failing" in said.out, "1 warning" in said.out] == [True, True]
     assert "backfill --failed-only" in said.err
 
 

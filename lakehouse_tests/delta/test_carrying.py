@@ -156,6 +156,7 @@ def all_of(snapshot: Snapshot) -> tuple[Any, ...]:
     return snapshot.version, snapshot.files, days, totals, live.partitions, snapshot._transactions, snapshot.schema
 
 
+@pytest.mark.slow
 def test_after_any_history_a_snapshot_is_what_delta_rs_says(
     tmp_path: Path, seed: int, cases: Callable[[int], int]
 ) -> None:

@@ -75,6 +75,7 @@ def readable(path: Path) -> None:
     assert DeltaTable(str(path)).to_pyarrow_table().num_rows == sum(file.rows for file in snapshot.files)
 
 
+@pytest.mark.slow
 def test_different_days_both_land(pair: Racers, path: Path) -> None:
     """Without it, two backfills at once would fail each other, or the later would undo the earlier."""
     for n in range(ROUNDS):
@@ -87,6 +88,7 @@ def test_different_days_both_land(pair: Racers, path: Path) -> None:
     readable(path)
 
 
+@pytest.mark.slow
 def test_a_crowd_of_writers_of_other_days_all_land(pair: Racers, path: Path) -> None:
     """Without it, a backfill in many small runs would lose some of them to each other, after all their work."""
     days = [WEDNESDAY + timedelta(days=n) for n in range(1, CROWD + 1)]
@@ -196,6 +198,7 @@ def test_two_compactions_leave_each_row_once(pair: Racers, path: Path) -> None:
     readable(path)
 
 
+@pytest.mark.slow
 def test_a_publish_during_vacuum_keeps_its_files(pair: Racers, path: Path) -> None:
     """Without it, vacuum would remove what a run has staged but not committed, or leave a crash's files for good."""
     for n in range(ROUNDS):

@@ -63,6 +63,7 @@ def told(messages: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
     return [(m["kind"], m["check"], m["days"]) for m in messages]
 
 
+@pytest.mark.slow
 def test_a_bad_day_is_told_once_and_once_more_when_it_is_well(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, people would get the same alert after every re-run, or never hear that it is over."""
     fates = dict.fromkeys(DAYS, GOOD) | {DAYS[2]: BAD}
@@ -147,6 +148,7 @@ def test_a_receiver_that_fails_loses_nothing_and_nobody_hears_twice(
     assert [m["kind"] for m in logged(settings)] == ["failed", "recovered"]
 
 
+@pytest.mark.slow
 def test_an_outage_within_a_look_is_bridged(runs: Foretold, tick: Tick, receiver: Receiver) -> None:
     """Without it, a single hiccup of the network would turn the sensor red."""
     receiver.answers = [503, 429]
@@ -167,6 +169,7 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(runs: Foretold, t
     assert tick() == "Sent 1 to webhook."
 
 
+@pytest.mark.slow
 def test_nothing_tells_the_address_or_the_secret(
     runs: Foretold, tick: Tick, receiver: Receiver, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_table_that_grows_stale_is_told(instance: DagsterInstance, tick: Tick,
     assert [m["kind"] for m in receiver.take()] == ["recovered", "failed"]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_still_speaking_is_left_whole_for_the_next_look(
     runs: Foretold, instance: DagsterInstance
 ) -> None:
@@ -267,7 +271,8 @@ def test_a_step_that_is_still_speaking_is_left_whole_for_the_next_look(
     assert read_batch(instance, late.position, time.time() + 60).observed == []
 
 
-@pytest.mark.parametrize("limit", [1, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (2, 3, 5))])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_small_batches_find_the_same(runs: Foretold, instance: DagsterInstance, limit: int) -> None:
     """Without it, the end of a batch could cut events off that no later batch reads."""
     for fates in ({DAYS[0]: BAD, DAYS[1]: GOOD}, {DAYS[2]: BAD}, {DAYS[0]: GOOD, DAYS[1]: ODD}):
@@ -285,6 +290,7 @@ def test_small_batches_find_the_same(runs: Foretold, instance: DagsterInstance, 
     assert audited == {where for each in whole.observed for where in each.audited}
 
 
+@pytest.mark.slow
 def test_the_first_look_takes_in_the_last_day_only(runs: Foretold, instance: DagsterInstance) -> None:
     """Without it, a lakehouse of years would greet its webhook with every failure it ever had."""
     runs.run({DAYS[0]: BAD})
@@ -293,6 +299,7 @@ def test_the_first_look_takes_in_the_last_day_only(runs: Foretold, instance: Dag
     assert first_position(instance, now + 90_000) == last_position(instance)
 
 
+@pytest.mark.slow
 def test_a_new_event_log_is_read_from_its_start(
     runs: Foretold, instance: DagsterInstance, settings: Settings, receiver: Receiver
 ) -> None:
@@ -306,6 +313,7 @@ def test_a_new_event_log_is_read_from_its_start(
     assert [m["kind"] for m in receiver.take()] == ["failed"]
 
 
+@pytest.mark.slow
 def test_owners_get_their_own(runs: Foretold, tick: Tick, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, every team would get every alert, and soon read none."""
     monkeypatch.setenv("LAKEHOUSE_ALERT_ROUTES", json.dumps({OWNER: receiver.url("/owners")}))
@@ -315,6 +323,7 @@ def test_owners_get_their_own(runs: Foretold, tick: Tick, receiver: Receiver, mo
     assert [path for path, *_ in receiver.posts] == ["/owners"]
 
 
+@pytest.mark.slow
 def test_a_line_that_a_crash_cut_short_does_not_spoil_the_next(runs: Foretold, tick: Tick, settings: Settings) -> None:
     """Without it, two alerts would share one line that no program can read."""
     path = log_path(settings)
@@ -333,6 +342,7 @@ def test_the_sensor_is_on_from_the_start() -> None:
     assert made.default_status.value == "RUNNING"
 
 
+@pytest.mark.slow
 def test_a_folder_of_state_that_cannot_be_used_is_an_error_of_the_tick(
     tick: Tick, settings: Settings, runs: Foretold
 ) -> None:

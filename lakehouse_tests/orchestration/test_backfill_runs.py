@@ -24,6 +24,8 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.orchestration.running import GOOD, TABLE, Foretold, result
 
+pytestmark = pytest.mark.slow
+
 DAY = date(2011, 3, 1)
 
 

@@ -176,6 +176,7 @@ def test_other_automation_leaves_its_days_alone(instance: DagsterInstance, backf
     assert still_to_come(instance, asset_graph()) == {}
 
 
+@pytest.mark.slow
 def test_it_is_told_by_table_and_day_how_far_it_is(
     instance: DagsterInstance, backfill: str, runs: Foretold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +230,7 @@ def test_whoever_stops_following_stops_nothing_else(
     assert stored.status == DagsterRunStatus.NOT_STARTED
 
 
+@pytest.mark.slow
 def test_a_run_that_crashed_and_was_started_again_is_no_failure(
     instance: DagsterInstance, backfill: str, runs: Foretold, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def _computed(name: str, day: date, content: Content) -> str:
     return hashlib.sha256("|".join(read).encode()).hexdigest()[:8]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(backfills(), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_tables_come_out_as_from_one_run(backfill: tuple[Wanted, int], at_once: int, chance: random.Random) -> None:
@@ -206,6 +207,7 @@ def test_days_that_differ_by_table_wait_too() -> None:
     assert second.waits_for == {0}
 
 
+@pytest.mark.slow
 def test_ten_thousand_days_are_planned_at_once() -> None:
     """Without it, runs of a day over years of history would take minutes to plan."""
     days = [FIRST + timedelta(days=n) for n in range(1500)]

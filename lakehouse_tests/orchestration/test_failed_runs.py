@@ -19,6 +19,8 @@ from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
 from lakehouse_tests.orchestration.running import BAD, GOOD, Foretold, result
 
+pytestmark = pytest.mark.slow
+
 BRONZE, SILVER, ORDERS, GOLD = "bronze.events", "silver.transactions", "silver.orders", "gold.daily_revenue"
 CHAIN = [BRONZE, SILVER, ORDERS, GOLD]
 GOOD_DAY, BAD_DAY = date(2011, 3, 1), date(2011, 3, 2)

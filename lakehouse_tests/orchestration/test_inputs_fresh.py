@@ -26,6 +26,8 @@ from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world
 
+pytestmark = pytest.mark.slow
+
 world = _world  # a fixture
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+import pytest
 from dagster import DagsterEventType, DagsterInstance
 
 from lakehouse.orchestration.instance import unfinished_days
@@ -14,6 +15,7 @@ DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(3)]
 TABLES = ["silver.transactions", "gold.daily_revenue"]
 
 
+@pytest.mark.slow
 def test_days_that_another_run_lost_are_not_built_from_what_is_there(instance: DagsterInstance) -> None:
     """Without it, a day whose files could not be read would be published empty, as soon as silver had its own run."""
     lost = {"bronze.online_retail": {DAYS[1]: "source_readable: ends early"}}
@@ -32,6 +34,7 @@ def test_days_that_another_run_lost_are_not_built_from_what_is_there(instance: D
     assert any("waits for bronze.online_retail: source_readable: ends early" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_told_nothing_holds_nothing_back(instance: DagsterInstance) -> None:
     """Without it, what one run was told could stay with the process and hold back the days of the next."""
     first = create_run(instance, TABLES[:1], DAYS[0], DAYS[0], not_published={"bronze.events": {DAYS[0]: "lost"}})

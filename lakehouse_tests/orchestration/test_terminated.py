@@ -28,6 +28,8 @@ from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
 from lakehouse_tests.orchestration.test_automation import world as _world
 
+pytestmark = pytest.mark.slow
+
 world = _world  # a fixture
 DAY = date(2011, 3, 1)
 EVENTS, TRANSACTIONS = "bronze.events", "silver.transactions"

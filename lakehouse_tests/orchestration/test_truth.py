@@ -32,6 +32,8 @@ from lakehouse.settings import Settings
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.orchestration.running import BAD, GOOD, ODD, SAME, TABLE, Foretold, result
 
+pytestmark = pytest.mark.slow
+
 RETAIL, SILVER, ORDERS = "bronze.online_retail", "silver.transactions", "silver.orders"  # the last one is an upsert
 LANDED = {TABLE: "events", RETAIL: "online_retail"}
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(5)]

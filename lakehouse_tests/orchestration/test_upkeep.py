@@ -29,6 +29,8 @@ from lakehouse.runs.executing import create_run
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.making import stage_rows
 
+pytestmark = pytest.mark.slow
+
 NAME = "gold.daily_revenue"
 
 

@@ -178,6 +178,7 @@ def test_what_does_not_fit_goes_to_a_private_folder_that_is_removed(tmp_path: Pa
     assert not store.listed(tmp_path / "spill")
 
 
+@pytest.mark.slow
 def test_rows_left_by_a_killed_query_are_removed_by_the_next(tmp_path: Path) -> None:
     """Without it, rows of a table, personal ones too, would stay beside the tables for ever."""
     program = (

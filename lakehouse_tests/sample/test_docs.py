@@ -176,10 +176,6 @@ def test_the_readme_is_read_in_five_minutes_and_shows_two_pictures() -> None:
     assert len(re.findall(r"!\[[^\]]+\]\(docs/images/\w[\w-]*\.png\)", text)) == 2
 
 
-# Taken by hand: groups of a lineage that a selection has narrowed do not unfold by the keyboard.
-BY_HAND = ("assets", "table")
-
-
 def test_the_pictures_of_the_pages_are_those_that_tests_make() -> None:
     """Without it, `make screenshots` would leave an old picture in the documentation, or a new one that nobody sees."""
     pages = [PAGES[0], *(ROOT / "docs").rglob("*.md")]
@@ -188,7 +184,7 @@ def test_the_pictures_of_the_pages_are_those_that_tests_make() -> None:
     made = [
         name for test in tests for name in re.findall(r'picture\(\w+, "([\w-]+)"', test.read_text(encoding="utf-8"))
     ]
-    assert sorted([*made, *BY_HAND]) == sorted(shown)
+    assert sorted(made) == sorted(shown)
     assert shown == {path.stem for path in (ROOT / "docs" / "images").glob("*.png")}
 
 

@@ -95,6 +95,7 @@ def test_a_day_outside_of_the_range_is_refused(day: date) -> None:
         generate_events(day, 1, 1)
 
 
+@pytest.mark.slow
 def test_event_ids_are_unique(fortnight: dict[date, list[dict[str, Any]]]) -> None:
     """32 hex digits, never twice over days."""
     ids = [event["event_id"] for events in fortnight.values() for event in events]

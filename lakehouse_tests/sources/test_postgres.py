@@ -54,6 +54,7 @@ def test_a_transaction_is_found_again_from_its_low_half(following: int, age: int
     assert eval(formula) == xid  # noqa: S307  # the same arithmetic in both languages
 
 
+@pytest.mark.slow
 def test_numbers_go_on_through_a_wrap_around(shop: Shop) -> None:
     """Without it, every row written after the wrap-around would be missed: `xmin` begins at 3 again."""
     before = low(shop)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
-from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def asset_page(table: str, view: str = "") -> str:
     return f"/assets/{table.replace('.', '/')}" + (f"?view={view}" if view else "")
 
 
-def picture(page: Page, name: str, width: int = 1440, height: int = 1100) -> Path:
+SIZE = (1440, 1100)
+"""Width and height of a picture; a graph is laid out for the size that it is opened in."""
+
+
+def picture(page: Page, name: str, width: int = SIZE[0], height: int = SIZE[1]) -> Path:
     """Keep the page as it looks now, for the documentation, which shows it under this name; the file."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     before = page.viewport_size
@@ -72,30 +76,16 @@ def launch_configured(page: Page, job: str, config: str) -> str:
     return str(re.findall("/runs/([0-9a-f-]{36})", page.url)[0])
 
 
-def open_lineage(page: Page, selection: str = "") -> None:
-    """Open the lineage of all tables, or of those that a selection names."""
-    page.goto("/asset-groups")
+def open_lineage(page: Page, selection: str = "", unfolded: Sequence[str] = ()) -> None:
+    """Open the lineage of all tables, or of those that a selection names, with these groups unfolded."""
+    groups = ",".join(f"global@global:{each}" for each in unfolded)
+    address = "/asset-groups" + (f"~{quote(selection, safe='')}" if selection else "")
+    page.goto(address + (f"?expanded={quote(groups, safe='')}" if groups else ""))
     expect(page.locator("svg foreignObject.group").first).to_be_visible()
-    if selection:
-        page.locator(".CodeMirror").first.click()
-        page.keyboard.type(selection)
-        page.keyboard.press("Enter")
-
-
-def unfold(page: Page, name: str) -> None:
-    """Unfold the groups of the open lineage page, where they are folded: the browser remembers how they were."""
-    box = page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}\b")).first
-    with suppress(PlaywrightError):
-        box.wait_for(timeout=10_000)
-        return
-    page.evaluate("document.activeElement?.blur()")  # in the field of a selection the keys would be text
-    page.keyboard.press("Alt+e")
-    expect(box).to_be_visible()
 
 
 def drawn_graph(page: Page, names: list[str]) -> Graph:
-    """The graph on the open lineage page, with every group unfolded; a table is recognised by its box's first line."""
-    page.keyboard.press("Alt+e")
+    """The graph on the open lineage page, whose groups are unfolded; a table is recognised by its box's first line."""
     for name in names:
         expect(
             page.locator("svg foreignObject:not(.group)").filter(has_text=re.compile(rf"^\s*{name}\b"))

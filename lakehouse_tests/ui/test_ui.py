@@ -19,6 +19,7 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.orchestration.declared import MOST_ORIGINS
 from lakehouse.read.lake import table_path
+from lakehouse.settings import LAYERS
 from lakehouse_tests.ui.conftest import BAD, DAY, FIRST_DAY, GOOD, OTHERS, SPAN, Backfill
 from lakehouse_tests.ui.pages import (
     asset_page,
@@ -46,7 +47,7 @@ REVENUE_AND_ITS_INPUTS = ["bronze.events", "bronze.online_retail", "silver.trans
 
 def test_the_lineage_shows_every_table_in_its_layer(page: Page, server: Server) -> None:
     """Six tables, each in the box of its layer, an arrow for every input, and one to each table's quarantine."""
-    open_lineage(page)
+    open_lineage(page, unfolded=[*LAYERS, "quarantine"])
     drawn = drawn_graph(page, [table.name for table in tables().values()])
     layers = {table.name: table.layer for table in tables().values()}
     assert layers.items() <= drawn.groups.items()

@@ -16,8 +16,9 @@ from lakehouse.orchestration.automation import AUTOMATIC
 from lakehouse.orchestration.instance import days_of_run
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
+from lakehouse.settings import LAYERS
 from lakehouse_tests.ui.conftest import DAY, DAYS, LAST, SPAN, Backfill
-from lakehouse_tests.ui.pages import open_lineage, picture, switch, terminate, unfold
+from lakehouse_tests.ui.pages import SIZE, open_lineage, open_plots, picture, plotted, switch, terminate
 from lakehouse_tests.ui.server import Server, wait_for
 
 if TYPE_CHECKING:
@@ -116,12 +117,29 @@ def test_what_somebody_ends_in_bronze_or_silver_is_not_started_again(
     assert states[EVENTS]["ended_days"] == LAST[:2]
     assert day in states[ORDERS]["ended_days"]
 
+    # As the alert says: who wants the days after all launches them, and nothing waits for a person any more.
+    server.command("backfill", "--failed-only")
+    for each in server.command("status"):
+        assert (each["table"], each["ended_days"], each["failed_days"]) == (each["table"], [], [])
+    wait_for(lambda: "Somebody ended" not in says(), "the sensor waits for nobody", SOON)
 
-def test_picture_of_what_is_built(page: Page, server: Server, mended: tuple[Backfill, Backfill]) -> None:
-    """The graph is green once every day of every table is there."""
+
+def test_pictures_of_what_is_built(page: Page, server: Server, mended: tuple[Backfill, Backfill]) -> None:
+    """The graph is green, and a table has its curves, once every day of every table is there."""
     missing = {table for table in tables() if len(server.days_by_state(table).get("MATERIALIZED", [])) < DAYS}
     if missing:  # this test is run alone
         server.command("backfill", "--stale")
-    open_lineage(page)
-    unfold(page, "user_features")
+    page.set_viewport_size({"width": SIZE[0], "height": SIZE[1]})
+    open_lineage(page, unfolded=[*LAYERS, "quarantine"])
+    expect(page.get_by_text("Loading…")).to_have_count(0)
     picture(page, "lineage")
+    open_lineage(page, 'not group:"quarantine"', LAYERS)
+    expect(page.locator("svg foreignObject.group")).to_have_count(len(LAYERS))
+    expect(page.get_by_text("Loading…")).to_have_count(0)
+    picture(page, "assets")
+    open_plots(page, "silver.transactions")
+    for part in ("Description", "Columns"):  # folded, so that the curves are on the first screen
+        page.get_by_text(part, exact=True).first.click()
+    points = plotted(page)["dagster/partition_row_count"]
+    assert len([each for each in points.values() if each]) == DAYS
+    picture(page, "table")

@@ -289,6 +289,7 @@ def test_no_personal_data_in_the_log(lake: Lake) -> None:
         assert all(json.loads(each["stats"])["numRecords"] for each in added)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_work_gives_what_the_versions_held(tmp_path: Path, seed: int) -> None:
     """Without it, some sequence of publishing, merging and restoring could double rows or lose them."""
@@ -383,6 +384,7 @@ def test_files_that_go_during_a_restore_leave_the_table_as_it_was(
         assert seen(lake) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["named", "older"])
 @pytest.mark.parametrize("hours", [-30, 30])
 def test_the_quarantine_of_a_version_is_found_whatever_the_clocks_say(tmp_path: Path, hours: int, named: bool) -> None:

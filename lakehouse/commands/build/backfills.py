@@ -28,6 +28,7 @@ from lakehouse.orchestration.backfills import (
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.runs.daemon import DaemonClient
 from lakehouse.runs.executing import asset_graph
+from lakehouse.runs.reports import TableOutcome
 from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, near, program
@@ -249,14 +250,18 @@ def _print(watch: Watch) -> None:
     console().print()
     console().print(table(("run", "state", "days", "tables", "sec"), runs, right=("tables", "sec")))
     for report in watch.report.tables.values():
-        for day, why in sorted(report.failed.items())[:MOST_REASONS]:
-            say(f"{report.table} {day} failed: {why}")
-        if len(report.failed) > MOST_REASONS:
-            say(f"{report.table}: {len(report.failed) - MOST_REASONS} more days failed ({days_text(report.failed)})")
-        for why in dict.fromkeys(report.skipped.values()):
-            say(f"{report.table} {days_text(d for d, each in report.skipped.items() if each == why)} skipped: {why}")
+        _say_reasons(report)
     for run in watch.report.runs:
         if run.error:
             say(f"Run {run.run_id[:8]} broke: {run.error}")
     if brief["state"] in ("failed", "cancelled", "broken"):
         say(f"When the cause is mended, build only what is missing: {program()} backfills retry {brief['backfill_id']}")
+
+
+def _say_reasons(report: TableOutcome) -> None:
+    for day, why in sorted(report.failed.items())[:MOST_REASONS]:
+        say(f"{report.table} {day} failed: {why}")
+    if len(report.failed) > MOST_REASONS:
+        say(f"{report.table}: {len(report.failed) - MOST_REASONS} more days failed ({days_text(report.failed)})")
+    for why in dict.fromkeys(report.skipped.values()):
+        say(f"{report.table} {days_text(d for d, each in report.skipped.items() if each == why)} skipped: {why}")

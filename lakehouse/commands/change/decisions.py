@@ -137,16 +137,15 @@ def discard(
     """
     settings, contract = get_settings(), chosen_table(name)
     wanted = wanted_rows(contract, rule, day, code)
-    now = datetime.now(UTC)
+    now, why = datetime.now(UTC), " ".join(reason.split())
     entry: LedgerEntry | None
     if dry_run:
         rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
         entry = LedgerEntry(contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason)
-    else:
-        if not reason.strip():
-            raise UsageError("A discard needs a reason that others will understand later: --reason '…'")
-        why = " ".join(reason.split())
+    elif why:
         entry = discard_rows(settings.root, contract, wanted, who=operator(), at=now, reason=why, undo=undo)
+    else:
+        raise UsageError("A discard needs a reason that others will understand later: --reason '…'")
     if as_json:
         print_json({"rows": 0} if entry is None else _as_json(entry))
     elif entry is None or not entry.rows:

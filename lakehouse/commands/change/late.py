@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any
 
@@ -62,6 +63,10 @@ def show(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False) 
             {"landed": found, "waiting": [{"table": t, "day": d, "rows": n} for t in late for d, n in late[t].items()]}
         )
         return
+    _print(found, late)
+
+
+def _print(found: Sequence[dict[str, Any]], late: Mapping[str, Mapping[date, int]]) -> None:
     columns = ("table", "rows", "of earlier days", "dated after arrival", *(f"{name}, days" for name in SHARES))
     console().print(table(columns, [list(each.values()) for each in found], right=columns[1:]))
     for name, by_day in late.items():

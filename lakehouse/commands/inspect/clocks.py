@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -61,20 +62,25 @@ def _within(days: list[ProducerDay], first: date | None, last: date | None) -> l
 
 def _together(clock: Clock, days: list[ProducerDay]) -> dict[str, Any]:
     """A producer over some days. Seconds ahead: the median of the days' medians, and the most of any day."""
-    ahead = [each for each in days if each["ahead"]]
     impossible = sum((Counter(each.wrong) for each in days), Counter[str]())
     accused = {each.day: text for each in days if (text := each.accused(clock))}
     return {
         "days": len(days),
         "rows": sum(each["rows"] for each in days),
-        "rows_ahead": sum(each["ahead"] for each in ahead),
-        "seconds_ahead": statistics.median_low([each["ahead_p50"] for each in ahead]) if ahead else None,
-        "most_seconds_ahead": max((each["ahead_most"] for each in ahead), default=None),
+        **_ahead([each for each in days if each["ahead"]]),
         "impossible": dict(impossible),
         "rows_late": sum(each["late"] for each in days),
         "days_late": {name: max(each[f"late_{name}"] for each in days) for name in ("p50", "p95", "most")},
         "wrong_days": list(accused),
         "says": accused[max(accused)] if accused else "",
+    }
+
+
+def _ahead(days: Sequence[ProducerDay]) -> dict[str, Any]:
+    return {
+        "rows_ahead": sum(each["ahead"] for each in days),
+        "seconds_ahead": statistics.median_low([each["ahead_p50"] for each in days]) if days else None,
+        "most_seconds_ahead": max((each["ahead_most"] for each in days), default=None),
     }
 
 

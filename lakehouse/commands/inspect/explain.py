@@ -102,10 +102,15 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
         hint = _elsewhere(settings, contract, wanted, asked) if contract.rules and not quarantined else ""
         raise UsageError(f"{name} has no row with {asked}.{hint}")
     if len(found) > 1:
-        number = f"more than {MOST_MATCHES}" if len(found) > MOST_MATCHES else str(len(found))
-        more = [c for c in _print_matches(contract, found) if c not in wanted]
-        raise UsageError(f"{number} rows of {name} have {asked}. Which one? Add columns of these: {', '.join(more)}.")
+        number, more = _several(contract, found, wanted)
+        raise UsageError(f"{number} rows of {name} have {asked}. Which one? Add columns of these: {more}.")
     return found[0]
+
+
+def _several(contract: Table, found: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> tuple[str, str]:
+    """Show the rows; returns how many there are, and the columns that would tell them apart."""
+    number = f"more than {MOST_MATCHES}" if len(found) > MOST_MATCHES else str(len(found))
+    return number, ", ".join(c for c in _print_matches(contract, found) if c not in wanted)
 
 
 def _print_matches(contract: Table, found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,24 +39,28 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json([_json(each) for each in found])
     else:
-        columns = ("table", "complete up to", "due", "state", "behind", "missed in 30 days", "budget left")
-        rows = [
-            (
-                each.table,
-                each.newest or "never",
-                each.due,
-                "fresh" if each.met else "NOT FRESH",
-                _behind(each.behind),
-                f"{len(each.missed)} of {len(each.judged)}",
-                f"{each.budget_left:.0%}",
-            )
-            for each in found
-        ]
-        console().print(table(columns, rows, right=("behind", "missed in 30 days", "budget left")))
-        for each in found:
-            if each.missed:
-                say(f"{each.table} was not complete in time: {days_text(list(each.missed))}")
+        _print(found)
     raise typer.Exit(0 if all(each.met and each.budget_left >= 0 for each in found) else CHECKS_FAILED)
+
+
+def _print(found: Sequence[FreshnessState]) -> None:
+    columns = ("table", "complete up to", "due", "state", "behind", "missed in 30 days", "budget left")
+    rows = [
+        (
+            each.table,
+            each.newest or "never",
+            each.due,
+            "fresh" if each.met else "NOT FRESH",
+            _behind(each.behind),
+            f"{len(each.missed)} of {len(each.judged)}",
+            f"{each.budget_left:.0%}",
+        )
+        for each in found
+    ]
+    console().print(table(columns, rows, right=("behind", "missed in 30 days", "budget left")))
+    for each in found:
+        if each.missed:
+            say(f"{each.table} was not complete in time: {days_text(list(each.missed))}")
 
 
 def _behind(span: timedelta | None) -> str:

@@ -78,6 +78,14 @@ def list_(
     if not found:
         say("No such row was discarded." if gone else "No such row is in quarantine.")
         return
+    _print_groups(found)
+    if gone:
+        say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
+        return
+    say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
+
+
+def _print_groups(found: Sequence[dict[str, Any]]) -> None:
     now = datetime.now(UTC)
     columns = ("table", "day", "rule", "rows", "since", "code")
     cells = [
@@ -85,10 +93,6 @@ def list_(
         for e in found
     ]
     console().print(table(columns, cells, right=("rows",)))
-    if gone:
-        say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
-        return
-    say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
 
 
 def _groups(contract: Table, rows: Sequence[QuarantinedRow]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import typer
 from lakehouse.catalog import declared, get_table
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
+from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
 from lakehouse.contracts.lineage import lineage_mistakes
 from lakehouse.contracts.versions import Version, changes, lock_file, locked, problems, read_lock, unlocked, write_lock
@@ -63,9 +64,7 @@ def _compared() -> list[dict[str, Any]]:
         if not wrong.get(name):  # what is incompatible cannot be locked
             wrong[name] = [text]
     for each in known.values():
-        if not wrong[each.id] and each.extract is None and not each.derived_now:
-            told = "was derived from other code" if each.derived else "is not derived yet"
-            wrong[each.id] = [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
+        wrong[each.id] = wrong[each.id] or _underived(each)
     return [
         {
             "table": name,
@@ -76,6 +75,14 @@ def _compared() -> list[dict[str, Any]]:
         }
         for name, texts in wrong.items()
     ]
+
+
+def _underived(each: Table) -> list[str]:
+    """Whether the lineage that is kept is that of the code; what a database gives is derived from no code."""
+    if each.extract is not None or each.derived_now:
+        return []
+    told = "was derived from other code" if each.derived else "is not derived yet"
+    return [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
 
 
 def _say_change(name: str, before: list[Version], after: list[Version]) -> None:

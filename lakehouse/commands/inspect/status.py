@@ -81,7 +81,8 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
 def _remarks(each: Status) -> Iterator[str]:
     """What is to be known of a table beside its figures, a line each."""
     for name, text in each.failing_checks.items():
-        yield f"check {name} {text}" if text.startswith("fails") else f"{name}: {text}"
+        kind = "warning" if name in each.warnings else "check"
+        yield f"{kind} {name} {text}" if text.startswith("fails") else f"{kind} {name}: {text}"
     if each.failed_days:
         yield f"the newest run did not publish {days_text(each.failed_days)}"
     if each.ended_days:
@@ -96,6 +97,14 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"in quarantine: {rules}"
 
 
+def _checks(each: Status) -> Text:
+    """How many checks fail, and how many only warn, in the colours of Dagster's pages."""
+    failing = len(each.failing_checks) - len(each.warnings)
+    told = [f"{failing} failing"] * bool(failing)
+    told += [counted(len(each.warnings), "warning")] * bool(each.warnings)
+    return Text(", ".join(told) or "ok", style="bold red" if failing else "yellow" if told else "")
+
+
 def _row(each: Status, now: datetime) -> list[Any]:
     age = f"{age_text(now - each.checked_at)} ago" if each.checked_at else "never"
     late = Text("late", style="bold red")
@@ -108,7 +117,7 @@ def _row(each: Status, now: datetime) -> list[Any]:
         each.rows,
         age,
         "fresh" if each.fresh else late,
-        Text(f"{len(each.failing_checks)} failing", style=alarm) if each.failing_checks else "ok",
+        _checks(each),
         Text(str(len(each.failed_days)), style=alarm if each.failed_days else ""),
         len(each.stale_days),
         counted(each.quarantined, "row"),

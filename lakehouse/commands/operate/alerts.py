@@ -69,10 +69,8 @@ def try_sinks(*, as_json: AsJson = False) -> None:
     settings = get_settings()
     sinks = sinks_of(settings)
     owners = {each.owner for each in tables().values()}
-    tries = [(LOG, LOG, ""), *([(WEBHOOK, WEBHOOK, "")] if settings.alert_webhook else [])]
-    tries += [(WEBHOOK, f"{WEBHOOK}:{owner}", owner) for owner in sorted(settings.alert_routes)]
     rows: list[dict[str, Any]] = []
-    for sink, target, owner in tries:
+    for sink, target, owner in _tries(settings):
         note = "" if not owner or owner in owners else "no table has this owner"
         rows.append({"sink": target, "result": _tried(sinks[sink], owner), "note": note})
     if as_json:
@@ -83,6 +81,12 @@ def try_sinks(*, as_json: AsJson = False) -> None:
             unrouted = sorted(owners - set(settings.alert_routes))
             say(f"Only logged, for want of LAKEHOUSE_ALERT_WEBHOOK: alerts of {', '.join(unrouted) or 'runs'}.")
     raise typer.Exit(BROKEN if any(row["result"] != "sent" for row in rows) else 0)
+
+
+def _tries(settings: Settings) -> list[tuple[str, str, str]]:
+    """Every way a message can go: the sink, the name of the way, and the owner whose own it is."""
+    common = [(LOG, LOG, ""), *([(WEBHOOK, WEBHOOK, "")] if settings.alert_webhook else [])]
+    return common + [(WEBHOOK, f"{WEBHOOK}:{owner}", owner) for owner in sorted(settings.alert_routes)]
 
 
 def _test_message(owner: str) -> Message:

@@ -22,6 +22,7 @@ from lakehouse.errors import LakehouseError, UsageError
 from lakehouse.settings import Settings, get_settings
 
 HOST = "127.0.0.1"
+_SUPERSEDED = "ignore:Function `dev_command` is superseded"
 LAST_PORT = 65535
 
 
@@ -52,6 +53,8 @@ def dev(
     report = f"http://{HOST}:{beside}/"
     environment = os.environ | _from_env_file()
     environment |= {"LAKEHOUSE_ROOT": str(settings.root), "LAKEHOUSE_REPORT_URL": settings.report_url or report}
+    # Dagster advises every user of `dagster dev` to type another command, in two lines that look like a fault.
+    environment["PYTHONWARNINGS"] = ",".join(filter(None, (environment.get("PYTHONWARNINGS"), _SUPERSEDED)))
     start(beside, environment)
     _begin_engine(settings)
     say(f"Dagster on http://{HOST}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")

@@ -57,6 +57,22 @@ def vacuum(
     tables of the lakehouse about itself too (`ops.…`).
     """
     settings = get_settings()
+    kept = _kept_hours(settings, hours, shorten_undo=shorten_undo)
+    layouts = _layouts(settings, selection)
+    found = {name: vacuum_table(each.path, kept, dry_run=dry_run) for name, each in layouts.items()}
+    if as_json:
+        print_json([{"table": name, "files": list(v.files), "bytes": v.size} for name, v in found.items()])
+        return
+    columns = ("table", "files", "MB")
+    rows = [(name, len(v.files), f"{v.size / 1e6:.1f}") for name, v in found.items()]
+    console().print(table(columns, rows, right=columns[1:]))
+    files = counted(sum(len(v.files) for v in found.values()), "file")
+    size = sum(v.size for v in found.values()) / 1e6
+    say(f"Dry run: {files} ({size:.1f} MB) would be removed." if dry_run else f"{files} removed ({size:.1f} MB).")
+
+
+def _kept_hours(settings: Settings, hours: float | None, *, shorten_undo: bool) -> float:
+    """For how long what is not needed any more stays; what was promised, unless somebody says that less is meant."""
     promised = settings.undo_days * 24.0
     hours = promised if hours is None else hours
     try:
@@ -68,17 +84,7 @@ def vacuum(
             f"Versions of the last {settings.undo_days} days (LAKEHOUSE_UNDO_DAYS) can be restored; with --hours "
             f"{hours:g} some of them no longer could. Leave --hours out, or say --shorten-undo if space matters more."
         )
-    layouts = _layouts(settings, selection)
-    found = {name: vacuum_table(each.path, hours, dry_run=dry_run) for name, each in layouts.items()}
-    if as_json:
-        print_json([{"table": name, "files": list(v.files), "bytes": v.size} for name, v in found.items()])
-        return
-    columns = ("table", "files", "MB")
-    rows = [(name, len(v.files), f"{v.size / 1e6:.1f}") for name, v in found.items()]
-    console().print(table(columns, rows, right=columns[1:]))
-    files = counted(sum(len(v.files) for v in found.values()), "file")
-    size = sum(v.size for v in found.values()) / 1e6
-    say(f"Dry run: {files} ({size:.1f} MB) would be removed." if dry_run else f"{files} removed ({size:.1f} MB).")
+    return hours
 
 
 def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
