@@ -8,7 +8,7 @@ again makes no other day fresh.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -126,6 +126,13 @@ def judge(
         missed=sorted(day for day in judged if not _in_time(state[day], table.freshness.within)),
         budget=table.freshness.budget,
     )
+
+
+def of_the_month(state: FreshnessState) -> FreshnessState:
+    """What `judge` says of the usual days back, from a state that was judged over more."""
+    first = state.due - timedelta(days=BUDGET_DAYS - 1)
+    judged, missed = ([day for day in days if day >= first] for days in (state.judged, state.missed))
+    return replace(state, judged=judged, missed=missed)
 
 
 def _days(table: Table, by_day: Mapping[date, list[DayRecord]], span: Sequence[date]) -> list[DayFreshness]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,23 +76,42 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
 
 def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, Outcomes], bool]:
     """What Dagster's instance says, and whether every run that was to build a day and has not built it is over."""
-    from lakehouse.orchestration.ended import ended_days
-    from lakehouse.orchestration.instance import attempts, unfinished_days
+    from lakehouse.orchestration.instance import attempts
     from lakehouse.orchestration.report import asset_key
 
-    unfinished = unfinished_days(instance, tables)
-    people = ended_days(instance, tables).by_somebody
-    # By what was found first: of a run that has ended since, or is on, nothing may be kept.
-    over = all(set(attempts(instance, table)) <= unfinished.get(table, set()) for table in tables)
+    ends: dict[str, _End] = {}
     found = {}
     for table in tables:
+        unfinished, by_somebody = set(), set()
+        for day, run_id in attempts(instance, table).items():
+            if run_id not in ends:
+                ends[run_id] = _end_of(instance, run_id)
+            if ends[run_id] is not _End.NONE:
+                unfinished.add(day)
+            if ends[run_id] is _End.BY_SOMEBODY:
+                by_somebody.add(day)
         event = instance.get_latest_materialization_event(asset_key(table))
-        found[table] = Outcomes(
-            frozenset(unfinished.get(table, ())),
-            frozenset(people.get(table, ())),
-            datetime.fromtimestamp(event.timestamp, UTC) if event else None,
-        )
-    return found, over
+        at = datetime.fromtimestamp(event.timestamp, UTC) if event else None
+        found[table] = Outcomes(frozenset(unfinished), frozenset(by_somebody), at)
+    return found, _End.NONE not in ends.values()
+
+
+class _End(Enum):
+    NONE = 0
+    BY_ITSELF = 1
+    BY_SOMEBODY = 2
+
+
+def _end_of(instance: DagsterInstance, run_id: str) -> _End:
+    from dagster import DagsterRunStatus
+
+    from lakehouse.orchestration.ended import ended_by_somebody
+
+    run = instance.get_run_by_id(run_id)
+    if run is None or not run.is_finished:
+        return _End.NONE
+    cancelled = run.status == DagsterRunStatus.CANCELED and ended_by_somebody(instance, run_id)
+    return _End.BY_SOMEBODY if cancelled else _End.BY_ITSELF
 
 
 def _state(home: Path) -> State:

@@ -73,7 +73,7 @@ def keep_tables(
         body = packed(tables)
         made_of = {"of": _digest(body), "around": _around(home, layers), "files": digests}
         place = _place(root, home)
-        store.make_folder(place.parent, private=True)
+        store.make_folder(place.parent)
         store.put(place, json.dumps(made_of).encode() + b"\n" + body)
 
 

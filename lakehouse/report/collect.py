@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import Verdict, verdicts
-from lakehouse.checks.freshness import judge
+from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.days import is_between
@@ -113,8 +113,8 @@ def _table(
     known = {day for day in days.known | further if within(day)}
     stale = {*days.stale, *(stale_days(lake, table, further) if further else ())}
     waits = days.waits
-    fresh = judge(table, everything, now, lake.settings.last_day)
-    late = _late(lake, table, everything, now)
+    judged = _judged(lake, table, everything, now)
+    fresh, late = of_the_month(judged), set(judged.missed)
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
     aside = failures(lake.settings.root, table) if table.rules else []
     return TableReport(
@@ -156,12 +156,10 @@ def _shown(several: Sequence[Series], between: tuple[date | None, date | None]) 
     return [replace(each, points=[point for point in each.points if first <= point.day <= last]) for each in several]
 
 
-def _late(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> set[date]:
-    """The days since the table's first commit that were not complete in time."""
-    if not everything:
-        return set()
-    since = (now.date() - everything[0].at.date()).days + 1
-    return set(judge(table, everything, now, lake.settings.last_day, max(since, 1)).missed)
+def _judged(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> FreshnessState:
+    """The freshness of every day since the table's first commit."""
+    since = (now.date() - everything[0].at.date()).days + 1 if everything else 0
+    return judge(table, everything, now, lake.settings.last_day, max(since, BUDGET_DAYS))
 
 
 def _states(

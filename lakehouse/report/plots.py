@@ -5,14 +5,17 @@ scripts of 3–4 MB in the page, matplotlib writes colours that no style sheet c
 CSS variables here, so one picture serves light, dark and print. Only numbers and dates go in: no text of a table does.
 
 A page has a hundred plots and more. So they are the groups of one view, which Vega sets up once, and which is then
-taken apart; and it measures no text where nothing depends on it, since that takes longer than all the rest.
+taken apart; it measures no text where nothing depends on it, since that takes longer than all the rest; and it draws
+the axes alone. The lines are drawn here, since all points would have to be told to Vega, and be read back from it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -27,6 +30,9 @@ _OPEN = (
     f'<svg aria-hidden="true" focusable="false" fill="none" '
     f'viewBox="{-_LEFT} {-_TOP} {WIDTH + _LEFT + _RIGHT} {HEIGHT + _TOP + _BOTTOM}">'
 )
+_DIAMOND = "M0,-4.7L3.2,0L0,4.7L-3.2,0Z"
+_CIRCLE = "M4,0A4,4,0,1,1,-4,0A4,4,0,1,1,4,0"
+_STEPS = ((10, 50), (5, 10), (2, 2))  # of round numbers, and the square of what each is taken from on
 _DAY = 24 * 60 * 60 * 1000  # milliseconds
 _EPOCH = 719_163  # ordinal of 1970-01-01
 # A label for each day, and eight at most: with more, an axis of few days would have one for each quarter of a day.
@@ -54,15 +60,16 @@ def plots(wanted: Sequence[Wanted], step: Step) -> list[str]:
     """
     import vl_convert
 
-    drawn: dict[int, str] = {}
-    kinds: dict[tuple[str, bool], list[int]] = {}
+    scales = [_scale(each) for each in wanted]
+    forms: dict[str, list[int]] = {}
     for number, each in enumerate(wanted):
-        line = step is not Step.DAY or len(each.points) > 1
-        kinds.setdefault((_FORMATS.get(each.unit, "~s"), line), []).append(number)
-    for (form, line), numbers in kinds.items():
-        rows = [row for number in numbers for row in _rows(number, wanted[number].points)]
-        pictures = _apart(vl_convert.vega_to_svg(json.dumps(_view(form, rows, line=line))))
-        drawn |= dict(zip(numbers, pictures, strict=True))
+        forms.setdefault(_FORMATS.get(each.unit, "~s"), []).append(number)
+    drawn: dict[int, str] = {}
+    for form, numbers in forms.items():
+        ends = [row for number in numbers for row in scales[number].ends(number)]
+        axes = _apart(vl_convert.vega_to_svg(json.dumps(_view(form, ends))))
+        for number, picture in zip(numbers, axes, strict=True):
+            drawn[number] = f"{_OPEN}{picture}{_marks(wanted[number].points, scales[number], step)}</svg>"
     return [drawn[number] for number in range(len(wanted))]
 
 
@@ -71,30 +78,107 @@ def is_odd(point: Point) -> bool:
     return point.usual is not None and not point.usual.low <= point.value <= point.usual.high
 
 
-def _rows(number: int, points: Sequence[Point]) -> Iterator[dict[str, Any]]:
+class _Scale(NamedTuple):
+    """Days and values as pixels; what is above `top` or below `least` of a band is drawn there."""
+
+    first: int
+    last: int
+    low: float
+    high: float
+    least: float
+    top: float
+
+    def x(self, day: date) -> str:
+        if self.first == self.last:
+            return _tenth(WIDTH / 2)
+        return _tenth(WIDTH * (day.toordinal() - self.first) / (self.last - self.first))
+
+    def y(self, value: float) -> str:
+        return _tenth(HEIGHT * (self.high - value) / (self.high - self.low))
+
+    def ends(self, number: int) -> Iterator[dict[str, Any]]:
+        """What Vega has to know for the axes."""
+        for day, value in ((self.first, self.low), (self.last, self.high)):
+            yield {"plot": number, "day": (day - _EPOCH) * _DAY, "value": value}
+
+
+def _scale(wanted: Wanted) -> _Scale:
+    points = wanted.points
     most, least = max(point.value for point in points), min(0.0, *(point.value for point in points))
     top = most * _HEADROOM if most > 0 else 1.0
+    shown = [0.0, most, least]
     for point in points:
-        row = {"plot": number, "day": (point.day.toordinal() - _EPOCH) * _DAY, "value": point.value}
         if point.usual:
             low, usual, high = point.usual
-            row |= {"low": max(low, least), "high": min(max(high, least), top), "odd": is_odd(point)}
-            row |= {"usual": usual} if usual <= top else {}
-        yield row
+            shown += [max(low, least), min(max(high, least), top), usual if usual <= top else least]
+    low, high = _nice(min(shown), max(shown))
+    return _Scale(points[0].day.toordinal(), points[-1].day.toordinal(), low, high, least, top)
 
 
-def _view(form: str, rows: Sequence[dict[str, Any]], *, line: bool) -> dict[str, Any]:
-    """All plots of one kind in Vega's words: a group for each, with scales and axes of its own."""
-    x = {"scale": "x", "field": "day"}
+def _nice(low: float, high: float) -> tuple[float, float]:
+    """A range that begins and ends at round numbers: as Vega's scales make it."""
+    if low == high:
+        return low, high + 1.0
+    before = 0.0
+    for _ in range(10):
+        raw = (high - low) / 10
+        power = math.floor(math.log10(raw))
+        error = raw / 10.0**power
+        step = 10.0**power * next((n for n, least in _STEPS if error * error >= least), 1)
+        if step == before:
+            break
+        low, high, before = math.floor(low / step) * step, math.ceil(high / step) * step, step
+    return low, high
+
+
+def _marks(points: Sequence[Point], scale: _Scale, step: Step) -> str:
+    """The band, what was usual, the figure itself, and what of it is odd."""
+    bands: list[list[tuple[str, str, str]]] = [[]]
+    usual: list[list[str]] = [[]]
+    values, odd = [], []
+    for point in points:
+        x, y = scale.x(point.day), scale.y(point.value)
+        values.append(f"{x},{y}")
+        if not point.usual:
+            bands.append([])
+            usual.append([])
+            continue
+        low, centre, high = point.usual
+        bands[-1].append((x, scale.y(max(low, scale.least)), scale.y(min(max(high, scale.least), scale.top))))
+        if centre <= scale.top:
+            usual[-1].append(f"{x},{scale.y(centre)}")
+        else:
+            usual.append([])
+        if is_odd(point):
+            odd.append(f'<path transform="translate({x},{y})" d="{_DIAMOND}" fill="var(--odd)" opacity="0.7"/>')
+    area = "".join(
+        f"M{'L'.join([f'{x},{low}' for x, low, _ in band] + [f'{x},{high}' for x, _, high in reversed(band)])}Z"
+        for band in bands
+        if band
+    )
+    middle = "".join(f"M{'L'.join(line)}" for line in usual if len(line) > 1)
+    single = step is Step.DAY and len(values) == 1
+    return "".join(
+        [
+            f'<path d="{area}" fill="var(--band)"/>' if area else "",
+            f'<path d="{middle}" stroke="var(--usual)" stroke-width="1" stroke-dasharray="2,2"/>' if middle else "",
+            f'<path transform="translate({values[0]})" d="{_CIRCLE}" stroke="var(--value)" stroke-width="1.4"/>'
+            if single
+            else f'<path d="M{"L".join(values)}" stroke="var(--value)" stroke-width="1.4"/>',
+            *odd,
+        ]
+    )
+
+
+def _tenth(pixels: float) -> str:
+    """A tenth of a pixel is enough."""
+    return f"{pixels:.1f}".removesuffix(".0")
+
+
+def _view(form: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The axes of all plots of one kind in Vega's words: a group for each, with scales of its own."""
     label = {"labelColor": "var(--muted)", "labelFontSize": 11, "labelFont": "sans-serif", "labelLimit": 0}
     plain = {"domain": False, "ticks": False, "aria": False, **label}
-
-    def y(field: str) -> dict[str, str]:
-        return {"scale": "y", "field": field}
-
-    def mark(kind: str, *, of: str = "days", **look: Any) -> dict[str, Any]:
-        told = {name: value if isinstance(value, dict) else {"value": value} for name, value in look.items()}
-        return {"type": kind, "aria": False, "from": {"data": of}, "encode": {"update": {"x": x, **told}}}
 
     return {
         "$schema": "https://vega.github.io/schema/vega/v6.json",
@@ -109,16 +193,9 @@ def _view(form: str, rows: Sequence[dict[str, Any]], *, line: bool) -> dict[str,
                 "aria": False,
                 "from": {"facet": {"name": "days", "data": "all", "groupby": "plot"}},
                 "encode": {"update": {"width": {"value": WIDTH}, "height": {"value": HEIGHT}}},
-                "data": [{"name": "odd", "source": "days", "transform": [{"type": "filter", "expr": "datum.odd"}]}],
                 "scales": [
                     {"name": "x", "type": "utc", "domain": {"data": "days", "field": "day"}, "range": [0, WIDTH]},
-                    {
-                        "name": "y",
-                        "domain": {"data": "days", "fields": ["value", "usual", "low", "high"]},
-                        "range": [HEIGHT, 0],
-                        "zero": True,
-                        "nice": True,
-                    },
+                    {"name": "y", "domain": {"data": "days", "field": "value"}, "range": [HEIGHT, 0], "zero": True},
                 ],
                 "axes": [
                     {"scale": "y", "orient": "left", "grid": True, "gridColor": "var(--grid)", "tickCount": 4,
@@ -126,20 +203,9 @@ def _view(form: str, rows: Sequence[dict[str, Any]], *, line: bool) -> dict[str,
                     {"scale": "x", "orient": "bottom", "tickCount": {"signal": _DAYS_SHOWN}, "format": "%-d %b %y",
                      "labelOverlap": True, **plain},
                 ],
-                "marks": [
-                    mark("area", y=y("low"), y2=y("high"), fill="var(--band)", defined=_there("low")),
-                    mark("line", y=y("usual"), stroke="var(--usual)", strokeWidth=1, strokeDash=[2, 2],
-                         defined=_there("usual")),
-                    mark("line" if line else "symbol", y=y("value"), stroke="var(--value)", strokeWidth=1.4),
-                    mark("symbol", of="odd", y=y("value"), shape="diamond", size=46, fill="var(--odd)", opacity=0.7),
-                ],
             }
         ],
     }  # fmt: skip
-
-
-def _there(field: str) -> dict[str, str]:
-    return {"signal": f"isValid(datum.{field})"}
 
 
 def _apart(svg: str) -> Iterator[str]:
@@ -153,4 +219,4 @@ def _apart(svg: str) -> Iterator[str]:
             for name in ("d", "transform"):
                 if name in element.attrib:  # a tenth of a pixel is enough
                     element.set(name, re.sub(r"(\.\d)\d+", r"\1", element.attrib[name]))
-        yield f"{_OPEN}{ET.tostring(each, encoding='unicode')}</svg>"
+        yield ET.tostring(each, encoding="unicode")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from lakehouse.days import days_between
 from lakehouse.orchestration import instance as module
-from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.ended import ended_days
+from lakehouse.orchestration.instance import opened_instance, unfinished_days
 from lakehouse.orchestration.outcomes import Outcomes, asked, outcomes
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
@@ -113,6 +114,10 @@ def test_what_is_kept_is_what_dagster_says(
         for kind, number in [("launch", 3), ("fail", 0), *moves]:
             move(instance, kind, number, runs)
             truth, _ = asked(instance, TABLES)
+            unfinished, people = unfinished_days(instance, TABLES), ended_days(instance, TABLES).by_somebody
+            for table in TABLES:  # what `backfill --failed-only` and the automation go by
+                assert truth[table].unfinished == unfinished.get(table, set())
+                assert truth[table].by_somebody == people.get(table, set())
             time.sleep(TICK)
             assert outcomes(lake, TABLES, settled_ns=0) == truth, "as it is asked"
             assert outcomes(lake, TABLES, settled_ns=0) == truth, "as it was kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 from datetime import date, timedelta
@@ -13,7 +14,7 @@ import vl_convert
 from lakehouse.checks.anomalies import Band
 from lakehouse.report.buckets import MOST_POINTS, Step, grids, put_together, step_of_plot
 from lakehouse.report.figures import Cell, ColumnOrigin, LakeReport, Point, State, Verdict, Waiting
-from lakehouse.report.plots import Wanted, plots
+from lakehouse.report.plots import HEIGHT, WIDTH, Wanted, plots
 from lakehouse.report.render import render
 from lakehouse_tests.report.made import AT, FIRST, days, lake_of, made_table, rows_on, states
 from lakehouse_tests.report.reading import Element, read
@@ -101,6 +102,37 @@ def test_an_axis_names_no_day_twice() -> None:
     for number, svg in zip(lengths, plots(wanted, Step.DAY), strict=True):
         labels = re.findall(r">(\d+ [A-Z][a-z]{2} \d\d)<", svg)
         assert min(number, 4) <= len(set(labels)) == len(labels), (number, labels)
+
+
+def test_lines_lie_where_the_axes_say() -> None:
+    """Vega draws the axes, and the lines are drawn here: each where Vega would have drawn it, at a tenth of a pixel."""
+    chance = random.Random(4)
+    for number in (2, 3, 7, 40):
+        for least in (0.0, -0.5):
+            size = 10 ** chance.uniform(-4, 8)
+            points = [Point(day, chance.uniform(least, 1) * size) for day in days(number)]
+            rows = [{"x": n, "y": point.value} for n, point in enumerate(points)]
+            x, y = {"scale": "x", "field": "x"}, {"scale": "y", "field": "y"}
+            spec = {
+                "width": WIDTH, "height": HEIGHT, "padding": 0, "data": [{"name": "rows", "values": rows}],
+                "scales": [
+                    {"name": "x", "domain": {"data": "rows", "field": "x"}, "range": "width", "zero": False},
+                    {"name": "y", "domain": {"data": "rows", "field": "y"}, "range": "height", "nice": True, "zero": True},
+                ],
+                "marks": [{"type": "line", "from": {"data": "rows"}, "encode": {"update": {"x": x, "y": y, "stroke": {"value": "red"}}}}],
+            }  # fmt: skip
+            (theirs,) = re.findall(r'd="(M[^"]+L[^"]+)" stroke="red"', vl_convert.vega_to_svg(spec))
+            (svg,) = plots([Wanted(points, "")], Step.DAY)
+            (ours,) = re.findall(r'd="(M[^"]+)" stroke="var\(--value\)"', svg)
+            there, here = ([float(each) for each in re.findall(r"-?[\d.]+", path)] for path in (theirs, ours))
+            assert here == pytest.approx(there, abs=0.06), (number, least, size)
+
+
+def test_a_figure_that_is_always_zero_is_a_line_at_the_bottom() -> None:
+    (svg,) = plots([Wanted([Point(day, 0.0, Band(0.0, 0.0, 0.0)) for day in days(3)], "rows")], Step.DAY)
+    assert re.findall(r'd="(M[^"]+)" stroke="var\(--value\)"', svg) == [
+        f"M0,{HEIGHT}L{WIDTH // 2},{HEIGHT}L{WIDTH},{HEIGHT}"
+    ]
 
 
 def test_nothing_that_is_shown_can_become_markup() -> None:
