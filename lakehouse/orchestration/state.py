@@ -63,6 +63,7 @@ def _home() -> Path:
     """Dagster's own setting where there is one; else the lakehouse's."""
     if given := os.environ.get("DAGSTER_HOME"):
         return Path(given)
+    # Plain `dagster dev`, which would else keep its state in a folder that it throws away.
     home = prepare_dagster_home(get_settings())
     logging.getLogger("dagster").info(f"The lakehouse's state is in {home}, and stays there.")
     return home

@@ -126,6 +126,7 @@ def _elsewhere(settings: Settings, contract: Table, wanted: Mapping[str, Any], a
     """Where a row is that is not published: in quarantine, or on the day of its key's first row; empty if nowhere."""
     day = wanted.get(contract.day_column)
     side = table_path(settings.root, contract.quarantine_id)
+    # A quarantine keeps rows as they came: a column that the transform makes may not be there.
     if set(wanted) <= set(column_names(side)) and matching_rows(side, wanted, [day] if day else None, 1):
         return f" It is in quarantine: {program()} explain-row {contract.quarantine_id} {asked}"
     return _first_of_its_key(contract, settings, wanted) if day and set(contract.key) <= set(wanted) else ""
