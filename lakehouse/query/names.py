@@ -19,7 +19,7 @@ def built_names(settings: Settings) -> list[str]:
 
     No table file is imported, which takes seconds.
     """
-    # Whether there are rules decides whether there is a quarantine, and only the table file knows: so both are looked for.
+    # Only the table file knows whether it has rules, and so a quarantine: both are looked for.
     declared = [each for name in _declared(settings.tables) for each in (name, f"{name}_quarantine")]
     found = [name for name in declared if _is_table(settings, name)]
     return found + [

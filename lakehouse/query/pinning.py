@@ -30,7 +30,7 @@ def check_built(root: Path, uses: Sequence[TableUse]) -> None:
         UsageError: with the command that builds it.
     """
     for use in uses:
-        # The names are known by folders alone; this looks whether the log has an entry: one that was cut short has none.
+        # Names are known by their folders; here it is seen whether the log has an entry: a killed commit left none.
         if not DeltaTable.is_deltatable(str(table_path(root, use.table))):
             source = use.table.removesuffix("_quarantine")
             raise UsageError(
