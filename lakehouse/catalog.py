@@ -126,6 +126,7 @@ def _declared(home: str) -> dict[str, Table]:
             path = Path(module.module_finder.path) / f"{module.name}.py"
             try:
                 table = _load(f"{package.__name__}.{module.name}", path)
+            # One wrong file does not hide the mistakes of the others: whoever mends one sees all that is left.
             except Exception as error:  # noqa: BLE001  # a table file may fail in any way; all are told together
                 wrong.append(told(error, path, f"{home.replace('.', '/')}/{layer}/{module.name}.py", VOCABULARY))
             else:
@@ -168,6 +169,7 @@ def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
 
 def _as_locked(found: Mapping[str, Table]) -> None:
     lock = read_lock()
+    # Of a table that is not locked at all only that is told; what does not follow from a lock is told first.
     new = {text.partition(":")[0]: text for text in unlocked(found.values(), lock)}
 
     def texts(table: Table) -> list[str]:
@@ -260,6 +262,7 @@ def above(known: Mapping[str, Table], name: str) -> set[str]:
 
 def below(known: Mapping[str, Table], name: str) -> list[str]:
     """Everything that reads a table, directly or not, by `layer.name`; in the order of `known`."""
+    # Asked of each table anew: there are some dozens, and a second graph would have to be kept in step with this one.
     return [each for each in known if name in above(known, each)]
 
 

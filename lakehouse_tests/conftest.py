@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 PII_KEY = "a key of the tests"
 _OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA"}
 
-# A query over a few rows costs its plan: to compile it, and to plan it again after every stage, is a third of the time.
+# A query over a few rows costs its plan and its tasks: to compile it, and to plan it again after every stage, is a third
+# of the time.
 TINY = {
+    "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 # What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
-USUAL = dict(zip(TINY, ("true", "true", "FALLBACK"), strict=True))
+USUAL = dict(zip(TINY, ("4", "true", "true", "FALLBACK"), strict=True))
 
 # Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
 # has so little room for compiled code that it throws some away all the time.
@@ -67,7 +69,6 @@ def engine_settings(root: Path) -> Settings:
         engine_minutes=0,
         spark_config={
             "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
             **json.loads(os.environ.get("LAKEHOUSE_SPARK_CONFIG", "{}")),
         },
     )
@@ -77,7 +78,9 @@ def engine_settings(root: Path) -> Settings:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one engine, built as runs build it."""
     from lakehouse.spark.session import start
+    from lakehouse_tests.fixtures.bridge import remember_names
 
+    remember_names()
     session = start(engine_settings(tmp_path_factory.mktemp("engine")))
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -86,7 +86,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
-    return [(name, read) for name, each in table.upstream.items() for read in window(each, day)]
+    return [(name, read) for name, each in table.upstream.items() for read in days_read(each, day)]
 
 
 def _has_rows(table: Table, states: Mapping[str, _DayStates], day: date) -> bool:
@@ -140,7 +140,7 @@ def read_by(table: Table, each: Input, day: date) -> list[date]:
     return [day + timedelta(days=n) for n in range(-unique, each.days_before + unique + 1)]
 
 
-def window(each: Input, day: date) -> list[date]:
+def days_read(each: Input, day: date) -> list[date]:
     """The days of an input that one day of output reads."""
     return [day - timedelta(days=n) for n in range(each.days_before, -1, -1)]
 

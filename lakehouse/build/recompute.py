@@ -76,6 +76,7 @@ def matching(
     # Under names of their own, so that the condition can tell the two sides apart; null equals null in it.
     keys = frame_of(lake, schema, [dict(zip(schema.names, values, strict=True)) for values in wanted])
     same = [F.col(name).eqNullSafe(F.col(f"_wanted_{n}")) for n, name in enumerate(columns)]
+    # Broadcast, since there are few: the frame is then read once and not shuffled.
     return frame.join(F.broadcast(keys), reduce(and_, same), "left_semi")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
-from lakehouse.build.plan import make_plan, window
+from lakehouse.build.plan import days_read, make_plan
 from lakehouse.contracts import Table
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
@@ -86,7 +86,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
     found: dict[date, str] = {}
     for each in table.upstream.values():
         source = lake.table(each.table)
-        read = {day for wanted in days for day in window(each, wanted)}
+        read = {day for wanted in days for day in days_read(each, wanted)}
         read &= known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
             day: f"{each.table} {day} is not published from its newest input"
@@ -95,7 +95,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         # The nearer reason wins: that the input itself is stale, before what the input waits for.
         stale = waiting_days(lake, source, read) | stale
         for day in days:
-            for wanted in window(each, day):
+            for wanted in days_read(each, day):
                 if wanted in stale:
                     found.setdefault(day, stale[wanted])
     return found

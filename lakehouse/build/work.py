@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
 from lakehouse.build.laps import Laps
-from lakehouse.build.plan import Plan, window
+from lakehouse.build.plan import Plan, days_read
 from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
 from lakehouse.build.upsert import upsert_frame
@@ -170,7 +170,7 @@ def _frames(lake: Lake, plan: Plan, days: Iterable[date]) -> dict[str, DataFrame
 
 
 def _read_days(plan: Plan, parameter: str, days: Iterable[date]) -> list[date]:
-    return sorted({read for day in days for read in window(plan.table.upstream[parameter], day)})
+    return sorted({read for day in days for read in days_read(plan.table.upstream[parameter], day)})
 
 
 def _rows(

@@ -27,7 +27,13 @@ class NoBars:
         return None
 
     def step(self, table: str, state: str, days: int) -> None:
-        """Do nothing."""
+        """Do nothing, where `Bars` moves a bar.
+
+        Args:
+            table: by `layer.name`.
+            state: as `Bars.step` takes it.
+            days: that were published since the last call.
+        """
 
 
 class Bars(NoBars):

@@ -84,6 +84,7 @@ def _read(path: Path) -> Mapping[str, Derived]:
 def _sources(texts: str) -> tuple[Source, ...]:
     found = []
     for text in texts.split(", ") if texts else ():
+        # A column may have dots in its name; a layer and a table may not.
         layer, table, column = text.split(".", 2)
         found.append((f"{layer}.{table}", column))
     return tuple(found)
@@ -100,6 +101,7 @@ def write_lineage(found: Mapping[str, Derived], path: Path) -> None:
         }
         for name, each in sorted(found.items())
     }
+    # Renamed when it is whole: killed before, the old lineage stands, and a test says that it is not of this code.
     fresh = path.with_suffix(".json.new")
     fresh.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
     fresh.replace(path)

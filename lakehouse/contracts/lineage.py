@@ -23,6 +23,7 @@ def sources(table: Table, upstream: Mapping[str, Table]) -> dict[str, tuple[Sour
     found: dict[str, tuple[Source, ...]] = {}
     derived = table.derived.columns if table.derived else {}
     for name in table.columns:
+        # What a person has declared counts first: it says what the code cannot, such as a function in Python.
         if name in table.lineage:
             found[name] = tuple(
                 (source, column)
@@ -83,6 +84,7 @@ def source_mistakes(table: Table, upstream: Mapping[str, Table]) -> list[Mistake
         for source, column in read:
             known = columns[source]
             found += are_known("lineage", {column} - {"*"}, known, f"a column of {source}")
+    # One mistake at a time: beside a column that is not there, what the transform reads would be told as wrong too.
     found += [] if found else lineage_mistakes(table, upstream, table.derived if table.derived_now else None)
     for own, (source, column) in table.reconciles.items():
         if unknown := are_known("reconciles", {column}, columns[source], f"a column of {source}"):

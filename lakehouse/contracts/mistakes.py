@@ -107,6 +107,7 @@ def is_at_least(word: str, value: object, least: int) -> list[Mistake]:
 
 def are_names(word: str, value: object) -> list[Mistake]:
     """A tuple of texts; of one name, Python wants a comma behind it."""
+    # ("a") is a text in brackets. Read as names it would be its letters.
     if isinstance(value, str):
         return unless(False, word, "a tuple of names", repr(value), f"A tuple of one has a comma: ({value!r},).")
     fits = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
@@ -176,6 +177,7 @@ def _in_words(error: Exception, words: Vocabulary) -> str:
 
 def _last_line(error: BaseException, path: Path) -> int:
     """The line of the file that was being run."""
+    # The innermost frame of this file: below it there is only code of the vocabulary, which is not at fault.
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
     return lines[-1] if lines else 1
 
@@ -192,6 +194,7 @@ class _Lines:
         """The line of the wrong text, else of the word, else of the decorator."""
         place: ast.AST | None = self.tables[0] if self.tables else None
         for word in mistake.word.split("."):
+            # Down as far as the words lead: a default has no place in the file, and then the line above it is told.
             place = _keyword(place, word) or place
         found = [node for node in ast.walk(place) if _says(node, mistake.at)] if place and mistake.at else []
         return getattr(found[0] if found else place, "lineno", None)

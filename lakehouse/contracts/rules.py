@@ -70,6 +70,7 @@ def _str_length(c: Column, s: Mapping[str, Any]) -> Column:
 
 def _anchored(pattern: Any) -> str:
     text = str(getattr(pattern, "pattern", pattern))
+    # pandera matches at the beginning of a text, Spark anywhere in it.
     return text if text.startswith("^") else f"^{text}"
 
 
@@ -135,6 +136,8 @@ def _of_methods(model: type[pa.DataFrameModel], columns: Mapping[str, Any]) -> I
 
 def _read_by(method: Any, columns: Collection[str]) -> frozenset[str]:
     """The columns a rule's method can name: the contract's, and technical ones, which begin with `_`."""
+    # A rule builds its column anew each time and may name columns in any text, so its code is read: too many names do
+    # no harm, one too few would leave a column out of what is read and told.
     words = _words(method.__func__.__code__, method.__doc__)
     return frozenset(each for each in words if each in columns or re.match("_[a-z]", each))
 
@@ -199,6 +202,7 @@ def _field_rule(column: str, check: str | None, statistics: Mapping[str, Any], n
     limits = ", ".join(f"{k}={_short(v)}" for k, v in statistics.items())
 
     def holds() -> Column:
+        # Of a null every comparison is null: what that counts as is decided here, once for all checks.
         return F.coalesce(build(F.col(column), statistics), F.lit(nullable))
 
     return Rule(f"{column}_{ending}", f"{column} {check.replace('_', ' ')} ({limits})", holds, frozenset({column}))

@@ -78,10 +78,12 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
         before, after = old.get(name), new.get(name)
         if before == after:
             continue
+        # Backward: this code reads rows of then. Forward: code of then reads rows of now.
         if before is None and after is not None:
             found.append(Change(name, f"is new ({after})", _if_required(after, "backward")))
         elif after is None or before is None:
             found.append(Change(name, f"is gone (was {before})", _if_required(before or "", "forward")))
+        # Not even from int to long: the files keep the type they were written with, and their readers stop at another.
         elif before.removesuffix(NEVER_NULL) != after.removesuffix(NEVER_NULL):
             found.append(Change(name, f"was {before}, is {after}", frozenset({"backward", "forward"})))
         elif after.endswith(NEVER_NULL):
@@ -108,6 +110,7 @@ def problems(table: Table, versions: Sequence[Version]) -> list[str]:
             f"schema_version={now.number + 1} and run `lakehouse schema lock`, or undo the change."
             for change in changes(last.columns, now.columns)
         ]
+    # Counted without gaps, so that two branches that both change a table collide in the lock file and not in the data.
     if now.number != last.number + 1:
         told = f"{table.id}: schema_version is {now.number}, but the last locked one is {last.number}"
         return [f"{told}; the next is {last.number + 1}. Code and lock file belong to one commit: take both from it."]
@@ -157,6 +160,7 @@ def added_later(table: Table, versions: Sequence[Version]) -> tuple[str, ...] | 
     if table.schema_version == 1:
         return ()
     earlier = [version for version in versions if version.number < table.schema_version]
+    # One version that nobody locked may have lacked any column.
     if len(earlier) < table.schema_version - 1:
         return None
     return tuple(c for c in table.columns if any(c not in version.columns for version in earlier))
@@ -211,6 +215,7 @@ def write_lock(lock: Lock, path: Path | None = None) -> None:
         for name, versions in sorted(lock.items())
     }
     path = path or lock_file()
+    # Renamed when it is whole: killed before, the old lock stands.
     fresh = path.with_suffix(".json.new")
     fresh.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
     fresh.replace(path)
@@ -219,6 +224,7 @@ def write_lock(lock: Lock, path: Path | None = None) -> None:
 
 def _readable(versions: Sequence[Version]) -> Sequence[Version]:
     """The versions whose rows the table may hold: since it was last built anew."""
+    # `none` says that the table is built anew with that version: rows of versions before it are in no file any more.
     anew = max((i for i, version in enumerate(versions) if version.compatibility == NONE), default=0)
     return versions[anew:]
 

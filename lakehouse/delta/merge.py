@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.delta.staged import VALID, StagedFile, new_path, read_file
+from lakehouse.delta.staged import VALID, StagedFile, new_path, staged_file
 from lakehouse.lazy import T
 from lakehouse.store import parquet
 
@@ -48,7 +48,7 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
     with parquet.writer(path, schema, statistics=known) as writer:
         for group in _groups(_batches(sources, schema)):
             writer.write_table(pa.Table.from_batches(group))
-    return read_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
+    return staged_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -72,10 +72,10 @@ def clear(folder: Path) -> None:
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
     keys = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
     values = {k: None if v == _HIVE_NULL else unquote(v) for k, v in keys.items()}
-    return read_file(path, {name: values[name] for name in partition_by}, values[ROUTE] or VALID)
+    return staged_file(path, {name: values[name] for name in partition_by}, values[ROUTE] or VALID)
 
 
-def read_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
+def staged_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
     """One Parquet file by its footer.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.build.plan import window
+from lakehouse.build.plan import days_read
 from lakehouse.build.recompute import (
     PLACE,
     Row,
@@ -72,6 +72,7 @@ class Maker:
             snapshot = self._pinned(each.table, versions.get(each.table), days, made.notes)
             made.versions[each.table] = snapshot.version
             frames[name] = self._lake.read(self._lake.table(each.table), days, snapshot)
+        # File and line name one input row for certain; a key names all rows that were put together by it.
         if set(PLACE) <= set(table.transform(**frames).columns):
             self._pick_by_place(rows, frames, made)
         else:
@@ -92,6 +93,7 @@ class Maker:
             notes.append(f"version {version} of {name}, which was read, is no longer in its log: the newest is taken")
             return self._lake.snapshot(name)
         by_day = snapshot.by_day(self._lake.table(name).content_day_column)
+        # The log may outlive the files: a vacuum removes those that only older versions need.
         if gone_files(path, [file for day in days for file in by_day.get(day, ())]):
             notes.append(f"files of version {version} of {name}, which was read, were vacuumed: the newest is taken")
             return self._lake.snapshot(name)
@@ -102,6 +104,7 @@ class Maker:
         table = self._table
         ident = self.ident(rows[0])
         name_of = by_identity(ident)
+        # Rows that are known by their place name their input rows themselves.
         if ident == PLACE:
             places = {name_of(row): name_of(row) for row in rows}
         else:
@@ -125,6 +128,7 @@ class Maker:
             wanted = {tuple(row[key] for key in pairs) for row in rows}
             made.picked[each.table] = list(rows_of(matching(frames[name], self._lake, types, wanted)))
         self._compare(rows, made)
+        # Only where the rows of one key do not explain it: each further column is a computation of its own.
         if made.differences:
             self._widen(rows, frames, made, used)
 
@@ -165,11 +169,14 @@ class Maker:
             for column in sorted(c for table_name, c in columns if table_name == each.table):
                 held = made.picked[each.table]
                 values = {row[column] for row in held} - {None}
+                # A day alone is shared by all its rows: that would be the whole day again.
                 if column == source.day_column or not values:
                     continue
                 types = {column: source.schema[column].dataType}
                 more = rows_of(matching(frames[name], self._lake, types, {(value,) for value in values}))
+                # Null equals nothing, so rows without a value were not found again by it.
                 more += [dict(row) for row in held if row[column] is None]
+                # The fewest rows that explain it are the best answer, and only they are worth a computation.
                 if best is not None and len(more) >= len(best.picked[each.table]):
                     continue
                 tried = Made({**made.picked, each.table: list(more)}, made.versions, {})
@@ -209,8 +216,9 @@ class Maker:
 def _days_read(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
     if table.upsert:
         return sorted({day for row in rows for day in [row[table.day_column], *(row.get(EVENT_DAYS) or ())]})
+    # Repeats are told from rows of neighbouring days, so what these read is read as well.
     days = {row[table.day_column] for row in rows}
-    return sorted({read for day in with_neighbours(table, days) for read in window(each, day)})
+    return sorted({read for day in with_neighbours(table, days) for read in days_read(each, day)})
 
 
 def _is_kept(table: Table, key: str, source: Table, column: str) -> bool:

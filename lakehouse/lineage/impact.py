@@ -43,11 +43,13 @@ def impact(tables: Mapping[str, Table], asked: Collection[Source]) -> list[Affec
     """
     reached = set(asked)
     found: list[Affected] = []
+    # Upstream first, so one pass is enough: what a table reads has been judged when its turn comes.
     for table in tables.values():
         by_value = sources(table, tables)
         by_group = tuple(each for each in grouping(table, tables) if each in reached)
         for column in table.columns:
             via = tuple(each for each in by_value[column] if each in reached)
+            # The strongest reason is told: where its value is made of what was asked, grouping by it says no more.
             how = ASKED if (table.id, column) in asked else VALUE if via else GROUPS if by_group else ""
             if how:
                 reached.add((table.id, column))

@@ -114,12 +114,14 @@ class Tracer:
         landing = table.landing
         assert landing is not None
         step.places = [place(row) for row in step.rows]
+        # Only where these rows arrived: to list the whole landing zone would take longer with each year.
         days = [row["_arrival_date"] for row in step.rows]
         landed = {f.path.relative_to(root).as_posix(): f for f in landing_files(root, landing, min(days), max(days))}
         wanted = {row["_source_file"] for row in step.rows}
         if gone := sorted(wanted - set(landed)):
             step.notes.append(f"no longer in the landing zone: {', '.join(gone)}")
         there = [row for row in step.rows if row["_source_file"] in landed]
+        # None, not empty: nothing was computed again, so nobody can say that it came out the same.
         if not there:
             step.differences = None
             return
@@ -139,12 +141,15 @@ class Tracer:
         places: dict[tuple[Any, ...], str] = {}
         maker = Maker(self._lake, step.table, self._rules(step), quarantined=step.quarantined)
         for tried, rows in groups.items():
+            # The likeliest versions nearly always give the rows; each further try computes the day once more.
             made = [maker.make(rows, dict(tried[0]))]
             while made[-1].differences and len(made) < min(len(tried), _MOST_ATTEMPTS):
                 made.append(maker.make(rows, dict(tried[len(made)])))
+            # Where no try gives the rows, the likeliest is shown with what differs, and not the last.
             best = made[0] if made[-1].differences else made[-1]
             for name, found in best.picked.items():
                 known = picked.setdefault((name, best.versions[name]), [])
+                # Rows that two groups are made of are followed once.
                 known += [row for row in found if row not in known] if known else found
             places |= best.places
             step.repeats += best.repeats

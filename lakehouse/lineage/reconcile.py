@@ -134,6 +134,7 @@ def _conserved(lake: Lake, table: Table, held: _Days) -> Link:
         source = lake.table(each.table)
         for day, rows in lake.snapshot(each.table).rows_by_day(source.content_day_column).items():
             incoming[day] = incoming.get(day, 0) + rows
+    # A day with rows and no record was published before figures were kept: it can be neither right nor wrong.
     known = {*incoming, *held.rows, *held.quarantined}
     unknown = tuple(sorted(day for day in known if held.rows.get(day) and day not in held.records))
     days = {
@@ -154,6 +155,7 @@ def _sums(lake: Lake, table: Table, held: _Days) -> Iterator[Link]:
         days: dict[date, Balance] = {}
         unknown: list[date] = []
         for day in sorted({*source, *held.records}):
+            # A day that one side never had adds nothing there; None is a sum that nobody kept, which is not nothing.
             here = held.records[day].total(own) if day in held.records else Decimal(0)
             there = source[day].total(column) if day in source else Decimal(0)
             if here is None or there is None:
@@ -210,6 +212,7 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
         expected = expected.join(repeated, same, "left_anti")
     expected = expected.select(*keys, *origin)
     published = lake.read(table, [day], lake.snapshot(table.id)).select(*keys)
+    # Without rules there is no quarantine: the published rows stand in once more, which accounts for nothing new.
     quarantine = lake.read(table, [day], lake.snapshot(table.quarantine_id)) if table.rules else published
     accounted = published.unionByName(quarantine.select(*keys))
     matches = reduce(and_, [expected[k].eqNullSafe(accounted[k]) for k in keys])
@@ -237,6 +240,7 @@ def differing_lines(lake: Lake, table: Table, day: date, limit: int = 20) -> lis
             read = parquet.read(Path(snapshot.uri) / file.path, ["_source_file", "_source_row"])
             seen.update(zip(*(read[c].to_pylist() for c in ("_source_file", "_source_row")), strict=True))
     named = [f"{number} times: {file} line {row}" for (file, row), number in seen.items() if number > 1]
+    # Lines are counted as an editor shows them, the header first.
     header = 1 if table.landing.format == "csv" else 0
     for found in probe(landing_files(lake.settings.root, table.landing, day, day), table.landing):
         name = found.file.path.relative_to(lake.settings.root).as_posix()

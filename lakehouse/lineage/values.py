@@ -57,6 +57,7 @@ class Value:
         """A field of a field … of it; where its fields are not known, all of it."""
         if not names:
             return self
+        # Not known what a field is made of: then of all that the struct is, which names too much and never too little.
         inner = self.fields.get(names[0].lower())
         if inner is None:
             return together([self])
@@ -73,6 +74,7 @@ def together(values: Iterable[Value]) -> Value:
 
 def chosen(by: Iterable[Value], among: Sequence[Value]) -> Value:
     """One of several values, whole: of structs with the same fields it is such a struct again."""
+    # A null beside structs (`CASE … ELSE NULL`) has no sources, and does not hide what their fields are.
     deciding, structs = together(by), [each for each in among if each.all]
     names = {tuple(each.fields) for each in structs}
     if len(names) != 1 or names == {()}:
@@ -134,10 +136,12 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     """
     parts = parts_of(text)
     name, rest = parts[0].lower(), parts[1:]
+    # `a.b` is column b of the frame a, if there is one, before it is field b of a column a: as Spark resolves it.
     found = [(c, rest[1:]) for c in columns if rest and name in c.qualifiers and rest[0].lower() == c.name.lower()]
     found = found or [(c, rest) for c in columns if c.name and c.name.lower() == name]
     if not found:
         raise NotDerivedError(f"the column {text}, which is in none of the columns before it")
+    # The same column passed on twice is one; two columns of one name are not, and Spark refuses them as well.
     if len({column.id for column, _ in found}) > 1:
         raise NotDerivedError(f"the column {text}, which may be one of several")
     column, fields = found[0]

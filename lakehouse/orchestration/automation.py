@@ -82,7 +82,7 @@ class Decision:
     why: Sequence[str] = ()
 
 
-class Look(NamedTuple):
+class Findings(NamedTuple):
     """What one look at the lake finds, each day with the state of its inputs.
 
     Attributes:
@@ -174,11 +174,11 @@ def decide(
     # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
-    look = _look(lake, cursor, runs, leave or {}, ended, last, now)
-    roots = _roots(lake, look.due)
+    found = _findings(lake, cursor, runs, leave or {}, ended, last, now)
+    roots = _roots(lake, found.due)
     # The oldest first: windows look back, so later days are built on what is there by then.
     chosen = sorted(set(chain.from_iterable(roots.values())))[:limit]
-    return _request_of(lake, cursor, look, roots, chosen) if chosen else _nothing_now(cursor, look, state)
+    return _request_of(lake, cursor, found, roots, chosen) if chosen else _nothing_now(cursor, found, state)
 
 
 def _roots(lake: Lake, due: Days) -> Days:
@@ -186,25 +186,25 @@ def _roots(lake: Lake, due: Days) -> Days:
     return {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
 
 
-def _nothing_now(cursor: Cursor, look: Look, state: str) -> Decision:
+def _nothing_now(cursor: Cursor, found: Findings, state: str) -> Decision:
     # Where something is left for later, the next look must not end at "nothing has changed".
     seen, reason = (
         ("", "What is due waits for runs, backfills or files that are not finished.")
-        if look.later
+        if found.later
         else (state, "Everything is built.")
     )
-    return Decision([], Cursor(cursor.count, seen, look.asked, look.waits), reason + _waits(look.waits))
+    return Decision([], Cursor(cursor.count, seen, found.asked, found.waits), reason + _waits(found.waits))
 
 
-def _request_of(lake: Lake, cursor: Cursor, look: Look, roots: Days, chosen: Collection[date]) -> Decision:
+def _request_of(lake: Lake, cursor: Cursor, found: Findings, roots: Days, chosen: Collection[date]) -> Decision:
     # A run may span days that are up to date, but none that failed, waits, or comes later.
-    leave_out = look.later.union(*look.asked.values(), *look.due.values(), *look.waits.values()) - set(chosen)
+    leave_out = found.later.union(*found.asked.values(), *found.due.values(), *found.waits.values()) - set(chosen)
     now_due = {name: {day: state for day, state in days.items() if day in chosen} for name, days in roots.items()}
     pieces = _pieces(lake, now_due, leave_out)
     why = [_why(lake, piece, roots) for piece in pieces]
     # Remembered with the state of its inputs: what failed is not asked for again until these are others.
-    asked = look.asked | {name: look.asked.get(name, {}) | days for name, days in now_due.items()}
-    return Decision(pieces, Cursor(cursor.count + 1, "", asked, look.waits), "", why)
+    asked = found.asked | {name: found.asked.get(name, {}) | days for name, days in now_due.items()}
+    return Decision(pieces, Cursor(cursor.count + 1, "", asked, found.waits), "", why)
 
 
 def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
@@ -231,7 +231,7 @@ def _waits(ended: Days) -> str:
     return f" Somebody ended the run of {'; '.join(told)}: these wait until their input changes or they are launched."
 
 
-def _look(
+def _findings(
     lake: Lake,
     cursor: Cursor,
     runs: Sequence[DagsterRun],
@@ -239,7 +239,7 @@ def _look(
     ended: Ended,
     last: date,
     now: float,
-) -> Look:
+) -> Findings:
     first = lake.settings.first_day
     asked: Days = {}
     due: Days = {}
@@ -268,7 +268,7 @@ def _look(
         asked |= {name: kept} if kept else {}
         later |= busy.intersection(fresh)
         due[name] = {day: state for day, state in fresh.items() if day not in busy}
-    return Look(asked, due, waits, later)
+    return Findings(asked, due, waits, later)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:

@@ -111,6 +111,7 @@ def still_to_come(instance: DagsterInstance, graph: BaseAssetGraph[Any]) -> Days
         for name, days in target_of(backfill, graph).items():
             found.setdefault(name, set()).update(days)
         for run in runs_of(instance, backfill.backfill_id):
+            # Done or failed, the backfill makes no second run of these days: whoever finds them due may take them.
             if run.is_finished:
                 for name in tables_of(run):
                     found.get(name, set()).difference_update(days_of_run(run.tags))
@@ -144,6 +145,7 @@ def set_paused(instance: DagsterInstance, backfill_id: str, paused: bool, *, lul
                 instance.add_run_tags(run.run_id, {PAUSED_TAG: "true" if paused else "false"})
                 changed = True
         found = instance.get_backfill(backfill_id)
+        # A daemon that was killed half-way leaves such a mark for ever, so it is believed for some time only.
         making = found is not None and bool(found.submitting_run_requests) and time.monotonic() < until
         calm = 0 if changed or making else calm + 1
         if calm < LOOKS:

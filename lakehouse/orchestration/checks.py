@@ -163,6 +163,7 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
             continue
         shown = record.evaluation
         days = shown.metadata.get(FAILING) if shown is not None else None
+        # The same verdict over other days is news as well: the page would go on naming a day that is well by now.
         known = days is None or days.value == len(failing.get(evaluation.check_name, ()))
         if shown is None or shown.partition or shown.passed != evaluation.passed or not known:
             instance.report_runless_asset_event(evaluation)

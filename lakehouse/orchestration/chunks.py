@@ -38,6 +38,7 @@ def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table
     """
     names = [name for name in tables if wanted.get(name)]
     days = sorted(set[date]().union(*(wanted[name] for name in names)))
+    # One run that fits needs no order: Dagster keeps it within the run.
     if len(one := pieces_of(wanted, names)) <= 1 and len(days) <= days_per_run:
         return [Chunk(piece) for piece in one]
     placed: list[tuple[int, int, Piece]] = []
@@ -97,6 +98,7 @@ def _groups(names: Sequence[str], tables: Mapping[str, Table]) -> list[tuple[str
         table = tables[name]
         inputs = [each for each in table.upstream.values() if each.table in level]
         level[name] = max((level[each.table] + _reads_others(table, each, tables) for each in inputs), default=0)
+        # Its runs wait for each other or are not cut, so no other table shall have to wait with it.
         alone = name if table.upsert or table.extract is not None else ""
         groups.setdefault((level[name], alone), []).append(name)
     return [tuple(groups[key]) for key in sorted(groups)]
@@ -118,6 +120,7 @@ def _cut(
     spans: dict[int, dict[str, list[date]]] = {}
     for name, days in wanted.items():
         for day in days:
+            # One batch, whatever the days: it is taken by the first run, and the others would find nothing new.
             span = 0 if tables[name].extract is not None else (day - begin).days // days_per_run
             spans.setdefault(span, {}).setdefault(name, []).append(day)
     return spans
@@ -133,6 +136,7 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
         moving: set[str] = set()
         some: set[int] = set()
         for name in piece.tables:
+            # What is not built here is read as it is; what moves rows to any day has to be over as a whole.
             read = [each for each in tables[name].upstream.values() if each.table in by_table]
             moving |= {each.table for each in read if _moves(tables[each.table])}
             for each in (each for each in read if each.table not in moving):

@@ -39,6 +39,7 @@ STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failu
 def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
     """The instance under the root, made ready where it is new and closed at the end."""
     home = prepare_dagster_home(settings)
+    # Only while it opens: a lock held for as long as it is used would let one process work at a time.
     with opening_lock(home):
         opened = DagsterInstance.get()
     with opened as instance:
@@ -61,6 +62,7 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
     for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
         host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
+        # Of another machine nobody here can tell; a run that was started again has inherited a tag of somebody else.
         if host != here or owned != run.run_id or _is_alive(process):
             continue
         close_run(instance, run, f"The process of this run ({process}) is gone; the run was not finished.")
@@ -94,6 +96,7 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
         tags[DAYS_TAG] = span_text(days[0], days[-1])
     if WHY_TAG not in run.tags:
         tags[WHY_TAG] = told_by(run.tags)
+    # Only where it says something new: each write is an event that Dagster keeps for ever.
     if any(run.tags.get(name) != value for name, value in tags.items()):
         instance.add_run_tags(run.run_id, tags)
 
@@ -188,6 +191,7 @@ def _is_alive(identity: str) -> bool:
     process, _, started = identity.partition(".")
     if not process.isdigit():
         return False
+    # Where the system tells when it was started, the number alone is no proof: numbers come again.
     if started:
         return _identity(int(process)) == identity
     try:

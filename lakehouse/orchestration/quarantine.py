@@ -197,6 +197,7 @@ def _asked(config: Chosen) -> tuple[Table, Sequence[date | None]]:
         raise Failure(f"{table.id} has no row rules, so it has no quarantine.", allow_retries=False)
     if config.rule:
         _check_rule(table, config.rule)
+    # The daemon runs this: the name of its own account would say nothing of who has decided.
     if not config.who.strip():
         raise Failure("Say who decides: the ledger keeps it for ever.", allow_retries=False)
     return table, sorted(days) or [None]

@@ -40,10 +40,13 @@ def prepare_dagster_home(settings: Settings) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     target = home / "dagster.yaml"
     if not target.exists():
+        # Renamed when it is whole: of two processes that start at once each leaves a sound file, and killed here,
+        # none leaves half of one, which Dagster would refuse from then on.
         draft = home / f".dagster.yaml.{secrets.token_hex(4)}"
         draft.write_text(Path(__file__).with_name("dagster.yaml").read_text())
         draft.replace(target)
     os.environ["DAGSTER_HOME"] = str(home)
+    # Dagster writes each event alone otherwise, and waits for the disk each time.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", EVENT_BATCH_SIZE)
     return home
 

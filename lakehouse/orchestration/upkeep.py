@@ -99,6 +99,7 @@ def tables_of_runs(instance: DagsterInstance, own: str) -> set[str]:
     """The tables that runs which wait or are on will build, `layer.name`; another one's of all tables: all of them."""
     found: set[str] = set()
     for run in unfinished_runs(instance):
+        # Its own run is on as well, and would keep it from every table.
         if run.run_id == own or run.job_name in _BUILD_NOTHING:
             continue
         names = set(tables()) if run.asset_selection is None else {table_of(key) for key in run.asset_selection}
@@ -142,6 +143,7 @@ def _figures(each: Tidied) -> dict[str, int | str]:
 
 def upkeep_job(checks: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
     """Every table, within the limits of a night."""
+    # Dagster ends the run itself only where the job's own bound, looked at between tables, does not hold.
     seconds = int(get_settings().upkeep_minutes * 60) + _SPARE_SECONDS
     return define_asset_job(
         "upkeep",
@@ -160,5 +162,6 @@ def upkeep_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
         job=job,
         cron_schedule=UPKEEP_CRON if cron == UPKEEP_OFF else cron,
         execution_timezone="UTC",
+        # Switched off it still is there: without it Dagster would forget whether somebody had switched it on by hand.
         default_status=DefaultScheduleStatus.STOPPED if cron == UPKEEP_OFF else DefaultScheduleStatus.RUNNING,
     )

@@ -120,6 +120,7 @@ def _stage_without(
 ) -> int:
     """Write a file's rows without the person into a stage folder; returns how many rows are gone or mended."""
     left, mask, mended = _kept(parquet.read(Path(snapshot.uri) / file.path), table, person)
+    # A file of nobody else's rows is not written empty: a partition without files is one without rows.
     if left.num_rows:
         _write(left, folder, route, snapshot, file)
     return len(mask) - sum(mask) + mended
@@ -127,9 +128,11 @@ def _stage_without(
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
     """The rows without the person, which rows are kept, and how many of them were mended."""
+    # Row by row in Python, though slow: only files that name the person come this far.
     mask, mended = [True] * rows.num_rows, 0
     cells = {field.name: rows[field.name].to_pylist() for field in rows.schema if _textual(field.type)}
     own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
+    # A table without a contract and without an id column is about the lakehouse: its rows are mended, and none goes.
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
@@ -285,6 +288,7 @@ def _forget_tombstones(checkpoint: Path, person: Person) -> None:
         return
     rows = parquet.read(checkpoint)
     named = [each is not None and person.in_value(each) for each in rows["remove"].to_pylist()]
+    # The name begins with a dot, so that no reader takes half of it for a checkpoint.
     draft = checkpoint.with_name(f".{checkpoint.name}.{uuid.uuid4().hex}")
     parquet.write(rows.filter(pa.array([not each for each in named])), draft)
     store.move(draft, checkpoint)

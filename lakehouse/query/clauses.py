@@ -111,6 +111,7 @@ def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequ
     if place is not None:
         if not 0 <= place < len(chosen):
             raise NotTranslatedError(f"ORDER BY {key.name}")
+        # By its place in DuckDB too: the expression might not be deterministic, or be one over groups.
         return ordered(each, replace(chosen[place].value, sql=str(place + 1)))
     if not values or isinstance(key, exp.Var):
         raise NotTranslatedError(f"ORDER BY {key.sql('spark')}")

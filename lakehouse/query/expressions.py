@@ -90,10 +90,12 @@ def _literal(node: exp.Expr, _: Scope) -> Value:
         return Value(text(said), STRING, said, literal=said)
     if re.fullmatch(r"\d+", said):
         number = int(said)
+        # By its size, as in Spark: the type decides digits and overflow of whatever is computed with it.
         kind = INTEGER if number < 2**31 else LONG if number < 2**63 else decimal(len(str(number)), 0)
         return Value(cast(str(number), kind), kind, str(number), len(str(number)) if kind.is_integer else None)
     if found := re.fullmatch(r"(\d*)\.(\d*)", said):
         whole, after = found[1].lstrip("0"), found[2]
+        # A number with a point is a decimal of just its digits, zeros before it not counted.
         kind = decimal(max(len(whole) + len(after), 1), len(after))
         return Value(cast(text(f"{whole or 0}.{after}"), kind), kind, f"{whole or 0}.{after}")
     return Value(cast(text(said), DOUBLE), DOUBLE)
@@ -119,9 +121,11 @@ def _dot(node: exp.Expr, scope: Scope) -> Value:
 def _bracket(node: exp.Expr, scope: Scope) -> Value:
     inner = translated(node.this, scope)
     (at,) = [translated(each, scope) for each in node.expressions]
+    # A key that is not in the map gives null in both engines; a place outside of an array is an error in Spark alone.
     if inner.kind.name == "map" and inner.kind.parts[0][1] == at.kind:
         return Value(f"{inner.sql}[{at.sql}]", inner.kind.parts[1][1], named("{}[{}]", inner, at))
     if inner.kind.name == "array" and at.kind == INTEGER:
+        # Spark counts from 0 and fails outside; DuckDB counts from 1, from the end where negative, and gives null.
         within = f"{at.sql} >= 0 AND {at.sql} < len({inner.sql})"
         found = (
             f"CASE WHEN {within} THEN {inner.sql}[{at.sql} + 1] WHEN {inner.sql} IS NULL OR {at.sql} IS NULL THEN NULL"
@@ -162,12 +166,14 @@ def _comparison(node: exp.Expr, scope: Scope) -> Value:
     if isinstance(node, exp.NullSafeEQ):
         return Value(f"({a.sql} IS NOT DISTINCT FROM {b.sql})", BOOLEAN, named("({} <=> {})", one, other))
     sign = _SIGNS[type(node)]
+    # Spark's parser makes <> of NOT and =, and the column's name shows it.
     form = "(NOT ({} = {}))" if sign == "<>" else f"({{}} {sign} {{}})"
     return Value(f"({a.sql} {sign} {b.sql})", BOOLEAN, named(form, one, other))
 
 
 def _between(node: exp.Expr, scope: Scope) -> Value:
     made = translated(node.this, scope)
+    # Each bound is compared in a type of its own, as Spark writes BETWEEN out.
     low, high = (compared(made, translated(node.args[each], scope)) for each in ("low", "high"))
     return Value(f"({low[0].sql} >= {low[1].sql} AND {high[0].sql} <= {high[1].sql})", BOOLEAN)
 
@@ -276,6 +282,7 @@ def _extract(node: exp.Expr, scope: Scope) -> Value:
 
 
 def _substring(node: exp.Expr, scope: Scope) -> Value:
+    # The parser has a grammar of its own for these two; what they compute is in the list of functions.
     arguments = [node.this, node.args.get("start"), node.args.get("length")]
     return _call(exp.Anonymous(this="substring", expressions=[each for each in arguments if each is not None]), scope)
 

@@ -92,9 +92,11 @@ class Scope:
 
     def _unknown(self, parts: Sequence[str]) -> Exception:
         name = ".".join(parts)
+        # Spark may find it further out or in the file: whether there is such a column is then for it to say.
         if parts[0].lower() in self.outer or parts[0].lower().startswith("_metadata"):
             return NotTranslatedError(f"{name}, which is of the query around or of a file")
         known = [each.name for each in self.columns if each.name]
+        # The name that Spark gives such a column is not known here, and may be this one.
         if any(each.name is None for each in self.columns):
             return NotTranslatedError(f"{name}, which may be a column without a name")
         listed = f" Columns: {', '.join(known)}." if known else ""

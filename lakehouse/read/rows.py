@@ -83,6 +83,7 @@ def matching_rows(
     for file in sorted(snapshot.files, key=lambda each: (str(each.partition), each.path)):
         if not file.rows or (among is not None and file.partition[0] not in among):
             continue
+        # First the columns that are asked for: of nearly all files nothing else is ever read.
         keys = read_file(snapshot, file, list(wanted))
         hit = pc.indices_nonzero(_hits(keys, wanted))
         if len(hit):
@@ -97,5 +98,6 @@ def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
     for name, value in wanted.items():
         column = keys[name].combine_chunks()
         same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+        # Null beside a value is not equal to it; left null, it would hide what the other columns say.
         found = pc.and_(found, pc.fill_null(same, False))
     return found

@@ -74,6 +74,7 @@ class Follower:
                     self.run.error = _first_line(error.message)
 
     def _sort(self, report: TableOutcome, name: str, day: date) -> None:
+        # A later run of the same backfill may have built what an earlier one could not.
         if day in self._done[name]:
             report.failed.pop(day, None)
             report.skipped.pop(day, None)
@@ -120,6 +121,7 @@ class Follower:
             return
         values = {key: value.value for key, value in materialization.metadata.items()}
         day, report = date.fromisoformat(materialization.partition), self._reports[name]
+        # A step that was tried again says once more what it had published before.
         if day in self._done[name]:
             return
         into = report.unchanged if values.get("status") == "unchanged" else report.published
@@ -128,6 +130,7 @@ class Follower:
         self._done[name].add(day)
         if also := str(values.get("also_written") or ""):
             report.also.append(also)
+        # Each day tells the duration of the whole step: it counts once.
         self._work.setdefault(name, _number(values.get("duration_seconds")))
         self._on_step(name, "day", 1)
 
@@ -181,6 +184,7 @@ def _cause(error: Any) -> str:
     """The innermost error of a step failure, in one line."""
     if error is None:
         return "failed without a message"
+    # Dagster and Spark wrap what went wrong in what it stopped; people look for the innermost.
     while error.cause is not None:
         error = error.cause
     return _first_line(error.message)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from lakehouse.build.plan import neighbours, read_by, window
+from lakehouse.build.plan import days_read, neighbours, read_by
 from lakehouse.build.stale import known_days, stale_days
 from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
@@ -66,7 +66,7 @@ def plan_days(
         stale = set(days) if force else set(stale_days(lake, contract, days))
         for day in days:
             if any(
-                building.get(each.table, set()).intersection(window(each, near))
+                building.get(each.table, set()).intersection(days_read(each, near))
                 for each in contract.upstream.values()
                 for near in [day, *neighbours(contract, day)]
             ):
@@ -100,6 +100,7 @@ def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
     told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
     told += [f"{at_once} at once"] if at_once > 1 else []
     building = [each for each in plans if each.build]
+    # A table that was never built has no figures: it is counted apart, and not taken to be quick.
     known = [each for each in building if each.estimate.seconds is not None]
     if known:
         told.append(f"about {sum(each.estimate.rows or 0 for each in known):,} rows")

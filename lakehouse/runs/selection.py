@@ -47,6 +47,7 @@ def select_tables(selection: str | None) -> list[str]:
         keys = set()
     chosen = {".".join(key.path) for key in keys}
     if not chosen:
+        # What was probably meant, for the question whether a near name was.
         tried = selection.replace("/", ".").replace('"', "").removeprefix("key:").strip("+* ")
         raise UnknownTableError(
             f"The selection {selection!r} matches no table.{near(tried, known)} Tables: {', '.join(known)}. "
@@ -119,11 +120,13 @@ def fit_days(settings: Settings, say: Callable[[str], None] = QUIET.say) -> Sett
         return settings
     begin, end = landed
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    # A source that has been still for so long is a closed file of the past; else its next day may come tomorrow.
     ended = end if end < yesterday - timedelta(days=ENDED_AFTER_DAYS) else None
     if (settings.first_day, settings.last_day) != (begin, ended):
         settings.keep(first_day=begin, last_day=ended)
         told = f"to {ended}, its last" if ended else "on"
         say(f"The lake's days are those of its files, from {begin} {told} ({settings.own_file}).")
+        # Whoever asks from now on gets them from the file that was just written.
         get_settings.cache_clear()
     return get_settings()
 

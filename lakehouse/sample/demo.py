@@ -8,15 +8,30 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow.compute as pc
 import typer
 
+from lakehouse.build.recompute import place
+from lakehouse.catalog import get_landing, landings, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import FromDay, ToDay, console, say, table
+from lakehouse.commands.inspect.quarantine import depth, offending
+from lakehouse.commands.progress import Terminal
+from lakehouse.commands.summary import print_summary
 from lakehouse.days import contiguous
+from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import SourceError, UsageError
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.quarantine.aside import shown_rows
+from lakehouse.read.lake import table_path
+from lakehouse.read.rows import top_rows
+from lakehouse.runs.running import run_pieces, run_stale
 from lakehouse.runs.selection import check_days, fit_days, in_order
+from lakehouse.sample.events import land_events
+from lakehouse.sample.faults import Faults
+from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings, get_settings
+from lakehouse.sources.landing import land, landing_files
 from lakehouse.texts import counted, program
 
 DAYS = 14  # that end yesterday
@@ -55,11 +70,6 @@ def demo(
     settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
     say(f"Building every table for {first} … {last} through Dagster (the engine needs some seconds to start).")
-    from lakehouse.catalog import tables
-    from lakehouse.commands.progress import Terminal
-    from lakehouse.commands.summary import print_summary
-    from lakehouse.runs.running import run_pieces, run_stale
-
     terminal = Terminal(settings)
     report = run_pieces(settings, [Piece(tuple(tables()), first, last)], listener=terminal)
     if report.exit_code == 0:
@@ -82,9 +92,6 @@ def _land(settings: Settings, source: Path | None, first: date | None, last: dat
         in_order(first, last)
         _land_sample(settings, Piece((), first, last).days)
         return first, last
-    from lakehouse.catalog import get_landing
-    from lakehouse.sources.landing import land
-
     in_order(first, last)
     try:
         landed = land(source, settings.root, get_landing("online_retail"), first, last)
@@ -98,12 +105,6 @@ def _land(settings: Settings, source: Path | None, first: date | None, last: dat
 
 def _land_sample(settings: Settings, days: Sequence[date]) -> None:
     """Land the sample's days; a day for which the source has a file already keeps it."""
-    from lakehouse.catalog import landings
-    from lakehouse.sample.events import land_events
-    from lakehouse.sample.faults import Faults
-    from lakehouse.sample.retail import land_sample_online_retail
-    from lakehouse.sources.landing import landing_files
-
     known = {name: each for name, each in landings().items() if name in ("online_retail", "events")}
     if not known:
         raise UsageError("The demonstration is of the tables of two shops, which are not here: land files of your own.")
@@ -124,11 +125,6 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
 
 
 def _show_gold(settings: Settings, first: date, last: date) -> None:
-    import pyarrow.compute as pc
-
-    from lakehouse.read.lake import table_path
-    from lakehouse.read.rows import top_rows
-
     columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
     rows = top_rows(
         table_path(settings.root, "gold.daily_revenue"),
@@ -151,12 +147,6 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
 
 
 def _show_quarantine(settings: Settings, first: date, last: date) -> None:
-    from lakehouse.build.recompute import place
-    from lakehouse.catalog import tables
-    from lakehouse.commands.inspect.quarantine import depth, offending
-    from lakehouse.delta.staged import FAILED_RULES
-    from lakehouse.quarantine.aside import shown_rows
-
     out = console()
     days = Piece((), first, last).days
     for contract in tables().values():

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Extract
 from lakehouse.errors import SourceDownError, SourceError
-from lakehouse.transforms.columns import without_address
+from lakehouse.transforms.columns import token_key, without_address
 
 FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
 # Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
@@ -134,7 +134,8 @@ class Database:
             raise self.failed(error) from error
         # Times are rendered by the statement and cannot hold an address.
         texts = [name for name in self._extract.columns if name not in self._extract.times]
-        return found.withColumns({name: without_address(F.col(name)) for name in texts})
+        key = token_key()
+        return found.withColumns({name: without_address(F.col(name), key=key) for name in texts})
 
     def failed(self, error: Exception) -> SourceError:
         """An error of the engine or the driver, in a sentence without credentials."""

@@ -29,9 +29,11 @@ from lakehouse.spark.session import literal_path
 from lakehouse.transforms.addresses import SIGNS, without_addresses
 from lakehouse.transforms.columns import (
     PERSONAL,
+    TokenKey,
     masked,
     may_hold_address,
     personal_field,
+    token_key,
     without_address,
     without_personal,
 )
@@ -199,12 +201,14 @@ def read_lines(
     )
     # Files of one header are read together: each plan has the columns of its own files, in their order.
     readable = [p for p in probes if not p.problem]
+    key = token_key() if any(p.signs for p in readable) else None
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
         paths = [p.file.path for p in readable if (p.header, p.signs) == (header, signs)]
-        lines = _lines(spark, paths, landing).withColumn(
-            "_at", may_hold_address(F.col("_line")) if signs else F.lit(False)
-        )
-        frames.append(_csv_rows(lines, landing, header) if landing.format == "csv" else _json_rows(lines, landing))
+        lines, by = _lines(spark, paths, landing), key if signs else None
+        if by is not None:
+            lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
+        csv_lines = landing.format == "csv"
+        frames.append(_csv_rows(lines, landing, header, by) if csv_lines else _json_rows(lines, landing, by))
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
@@ -243,7 +247,7 @@ def _day_of(path: Column, landing: Landing) -> Column:
     return F.coalesce(*days)
 
 
-def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> DataFrame:
+def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: TokenKey | None) -> DataFrame:
     names = {name: f"c{i}" for i, name in enumerate(header)}
     schema = T.StructType(
         [*[T.StructField(c, T.StringType()) for c in names.values()], T.StructField("bad", T.StringType())]
@@ -273,7 +277,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     rescued = F.to_json(F.struct(*named)) if extra else F.lit(None)
     return rows.select(
         *[
-            _clean(F.col(f"_p.{names[c]}"), c, landing) if c in names else F.lit(None).cast("string").alias(c)
+            _clean(F.col(f"_p.{names[c]}"), c, landing, key) if c in names else F.lit(None).cast("string").alias(c)
             for c in landing.columns
         ],
         masked(rescued.cast("string")).alias("_rescued"),
@@ -285,7 +289,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...]) -> Da
     )
 
 
-def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
+def _json_rows(lines: DataFrame, landing: Landing, key: TokenKey | None) -> DataFrame:
     # Numbers become marked strings, so that they stay as written. A sentinel behind the line shows whether the parser
     # came to its end: by itself it takes `{} {}` and `{} rubbish` for their first object.
     line = F.regexp_replace("_line", F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
@@ -309,7 +313,7 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
         return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
 
     return rows.select(
-        *[_clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, landing) for c in landing.columns],
+        *[_clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, landing, key) for c in landing.columns],
         F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
         "_arrival_date",
         "_source_file",
@@ -319,9 +323,11 @@ def _json_rows(lines: DataFrame, landing: Landing) -> DataFrame:
     )
 
 
-def _clean(value: Column, name: str, landing: Landing) -> Column:
-    """A column of a line without addresses; most lines (`_at`) have no sign of one."""
-    return (value if name in landing.addresses else without_address(value, F.col("_at"))).alias(name)
+def _clean(value: Column, name: str, landing: Landing, key: TokenKey | None) -> Column:
+    """A column of a line without addresses; most lines (`_at`) have no sign of one, and of most files none (no key)."""
+    if key is not None and name not in landing.addresses:
+        value = without_address(value, F.col("_at"), key)
+    return value.alias(name)
 
 
 def _as_written(value: Column) -> Column:

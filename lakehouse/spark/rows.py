@@ -85,6 +85,7 @@ def check_session(session: SparkSession, url: str) -> None:
     Raises:
         EngineError: with what is wrong.
     """
+    # Asked of the engine itself: what it was told by its own configuration files is nowhere else to be seen.
     wrong = refused(dict(session.conf.getAll))
     own, there = (".".join(text.split(".")[:2]) for text in (pyspark.__version__, session.version))
     if own != there:

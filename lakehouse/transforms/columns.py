@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -66,26 +67,46 @@ def with_event_date(
     return dated.withColumn("_event_date", F.when(plausible, F.col("_day")).otherwise(F.col(arrival))).drop("_day")
 
 
-def token(text: Column) -> Column:
+@dataclass(frozen=True)
+class TokenKey:
+    """The key of tokens as the engine is given it: a plan that makes many takes one, which is read once for all.
+
+    Attributes:
+        id: of the key.
+        pads: struct of the inner and the outer block that are hashed before a text.
+    """
+
+    id: str
+    pads: Column
+
+
+def token_key() -> TokenKey:
+    """The present key (`lakehouse keys list`). No plan shows it: not a page, an event log or an error."""
+    key = get_settings().pii_key_bytes()
+    padded = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+    return TokenKey(
+        key_id(key), _unseen({"inner": bytes(b ^ 0x36 for b in padded), "outer": bytes(b ^ 0x5C for b in padded)})
+    )
+
+
+def token(text: Column, key: TokenKey | None = None) -> Column:
     """`<key id>:<HMAC-SHA-256 of a text, 64 hex digits>`, null for null (RFC 2104, from two nested SHA-256).
 
-    The key is the present one (`lakehouse keys list`). No plan shows it: not a page, an event log or an error.
+    Args:
+        text: what must not be readable.
+        key: one that other tokens of the plan are made with, too; None: `token_key()`.
     """
-    key = get_settings().pii_key_bytes()
-    name = F.lit(f"{key_id(key)}:")
-    if len(key) > _BLOCK:
-        key = hashlib.sha256(key).digest()
-    padded = key.ljust(_BLOCK, b"\0")
-    inner, outer = (_unseen(bytes(b ^ pad for b in padded)) for pad in (0x36, 0x5C))
-    digest = F.sha2(F.concat(outer, F.unhex(F.sha2(F.concat(inner, F.encode(text, "UTF-8")), 256))), 256)
-    return F.concat(name, digest)
+    key = key or token_key()
+    inner = F.sha2(F.concat(key.pads.getField("inner"), F.encode(text, "UTF-8")), 256)
+    return F.concat(F.lit(f"{key.id}:"), F.sha2(F.concat(key.pads.getField("outer"), F.unhex(inner)), 256))
 
 
-def _unseen(value: bytes) -> Column:
-    """A constant that is data, not a literal: plans print literals, and of local rows their columns alone."""
+def _unseen(values: Mapping[str, bytes]) -> Column:
+    """A struct of constants that are data, not literals: plans print literals, and of rows their columns alone."""
     # In a thread other than the engine's, the active one is the one engine of the process.
     session = SparkSession.active()
-    return session.createDataFrame(pa.table({"pad": pa.array([value], pa.binary())})).scalar()
+    kind = pa.struct([(name, pa.binary()) for name in values])
+    return session.createDataFrame(pa.table({"pads": pa.array([values], kind)})).scalar()
 
 
 def masked(text: Column) -> Column:
@@ -98,7 +119,7 @@ def may_hold_address(text: Column) -> Column:
     return reduce(or_, (text.contains(sign) for sign in SIGNS))
 
 
-def without_address(text: Column, possible: Column | None = None) -> Column:
+def without_address(text: Column, possible: Column | None = None, key: TokenKey | None = None) -> Column:
     """The text, or its token where an e-mail address is in it: rows that differ by it still do, and ids stay ids.
 
     An address alone becomes the token that it has in a column of addresses, however it is written.
@@ -106,9 +127,10 @@ def without_address(text: Column, possible: Column | None = None) -> Column:
     Args:
         text: of a column that should hold no address.
         possible: where this is false the text is not looked at; None: `may_hold_address`.
+        key: as `token` takes it.
     """
     found = (may_hold_address(text) if possible is None else possible) & text.rlike(f"(?U){ADDRESS}")
-    return F.when(found, token(F.lower(F.trim(F.regexp_replace(text, AT, "@"))))).otherwise(text)
+    return F.when(found, token(F.lower(F.trim(F.regexp_replace(text, AT, "@"))), key)).otherwise(text)
 
 
 def personal_field(words: Sequence[str]) -> str:

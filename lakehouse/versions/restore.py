@@ -29,7 +29,7 @@ from lakehouse.delta.log import (
 )
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
-from lakehouse.delta.staged import read_file
+from lakehouse.delta.staged import staged_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import days_of_transactions
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
@@ -291,7 +291,8 @@ def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
 def _commit(change: Exchange, facts: Mapping[str, Any]) -> int:
     folder = change.target.path
     added = [
-        read_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True))) for f in change.added
+        staged_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True)))
+        for f in change.added
     ]
     days = None if change.days is None else sorted(change.days)
     commit = Commit(change.transactions, facts)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.spark.session import start
 from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.fixtures.bridge import remember_names
 
 KILLED = "killed"
 
@@ -99,6 +100,7 @@ class Laboratory:
 
 def serve(folder: Path) -> None:
     """The process, from inside: carry out orders until the input ends."""
+    remember_names()
     engine = start(engine_settings(folder))
     engine.sparkContext.setLogLevel("OFF")
     engine.range(10).selectExpr("id", "1 AS day").write.mode("overwrite").partitionBy("day").parquet(f"{folder}/warm")

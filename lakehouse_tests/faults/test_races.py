@@ -185,6 +185,7 @@ def test_a_publish_during_compaction_loses_nothing(pair: Racers, path: Path, sam
         assert not any("PublishConflictError" in name for name in ended), ended
 
 
+@pytest.mark.slow
 def test_two_compactions_leave_each_row_once(pair: Racers, path: Path) -> None:
     """Without it, two of them would both commit the merged files, and every row of the table would be there twice."""
     target = target_at(path)

@@ -228,7 +228,6 @@ def test_the_command_tries_every_sink_and_says_which_fails(
 ) -> None:
     """Without it, a wrong webhook would be found out on the day of the first failure."""
     owner = next(iter(tables().values())).owner
-    monkeypatch.setattr(WebhookSink.__init__, "__defaults__", (None, 5.0, 0.01))
     monkeypatch.setenv("LAKEHOUSE_ALERT_WEBHOOK", receiver.url("/all"))
     monkeypatch.setenv(
         "LAKEHOUSE_ALERT_ROUTES", json.dumps({owner: receiver.url("/own"), "team:nobody": receiver.url("/nobody")})

@@ -94,7 +94,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     (cut,) = (root / "landing/events" / str(BAD)).iterdir()
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     own = {"backfill_days": "2", "spark_memory": LIVE_MEMORY[4:], "backfill_spark_memory": BACKFILL_MEMORY[4:]}
-    own |= {"spark_config": json.dumps(TINY | {"spark.sql.shuffle.partitions": "2"})}
+    own |= {"spark_config": json.dumps(TINY)}
     with Server(root, str(FIRST), **own) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_PORT", str(server.port))
         patch.setenv("LAKEHOUSE_FIRST_DAY", str(FIRST))

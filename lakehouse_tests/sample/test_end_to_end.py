@@ -23,7 +23,8 @@ from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
-from lakehouse_tests.conftest import PII_KEY, USUAL
+from lakehouse.spark.session import start
+from lakehouse_tests.conftest import PII_KEY, USUAL, engine_settings
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins
 from lakehouse_tests.sample import oracle
@@ -98,6 +99,7 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         land_twins(root, EVENTS_FROM + timedelta(days=1))
         yield Lakehouse(root, first, last)
     get_settings.cache_clear()
+    start(engine_settings(root))  # the settings of the tests are the session's again
 
 
 @pytest.fixture(scope="module")

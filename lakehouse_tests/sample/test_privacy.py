@@ -131,12 +131,9 @@ def everything(root: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def killed_at(root: Path, point: str) -> None:
+def killed_at(root: Path, point: str, warm: dict[str, str]) -> None:
     """Run the erasure in a process of its own that is killed at a failpoint."""
-    environment = os.environ | {
-        "LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_URL": "local[2]", "LAKEHOUSE_FAILPOINT": point,
-        "LAKEHOUSE_SPARK_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parents[2]),
-    }  # fmt: skip
+    environment = os.environ | warm | {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_FAILPOINT": point}
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.cli", "forget", "--user", WHO, "--email", ADDRESS],
         env=environment, capture_output=True, text=True, timeout=300, check=False,
@@ -144,7 +141,9 @@ def killed_at(root: Path, point: str) -> None:
     assert done.returncode == -signal.SIGKILL, (point, done.returncode, done.stderr[-2000:])
 
 
-def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(lived: Path, tmp_path: Path) -> None:
+def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
+    lived: Path, tmp_path: Path, warm: dict[str, str]
+) -> None:
     """Without it, an erasure could be partial, be broken by a crash, or take rows of other people along."""
     root, never = tmp_path / "root", tmp_path / "never"
     shutil.copytree(lived, root)
@@ -163,7 +162,7 @@ def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(lived: Path,
     assert everything(root) == before, "a dry run wrote"
 
     for point in ("after-landing-rewrite", "bronze.events:after-commit", "silver.orders:after-purge"):
-        killed_at(root, point)
+        killed_at(root, point, warm)
     said = run(root, *forget)
     assert (said.code, said.json["hits"]) == (0, []), said.err
     assert said.json["files_scanned"] > 100

@@ -61,6 +61,7 @@ def test_the_archive_of_this_environment_fits_its_java_and_jars() -> None:
     assert is_usable()
 
 
+@pytest.mark.spark
 def test_one_that_does_not_fit_harms_nothing(tmp_path: Path) -> None:
     """Without it, a Java that was updated could start no engine, or would complain in every run."""
     other = tmp_path / "classes.jsa"

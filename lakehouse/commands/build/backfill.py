@@ -233,6 +233,7 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
     elif way.daemon:
         launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
     else:
+        # Planned from logs before the engine starts, so that a mistyped range is seen while it costs nothing.
         plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
         say(forecast(plans, len(chunks), way.at_once))
         _run(settings, chunks, way)
@@ -253,6 +254,7 @@ def _build_stale(
     if way.daemon and any(wanted.values()):
         launch(settings, names, wanted, asked=way.asked, wait=way.wait, as_json=way.as_json)
         return
+    # Before the runs: what is rewritten is told by which versions are there afterwards and were not before.
     only, before = wanted if by_code else None, versions(lake, names)
     terminal = Terminal(settings, verbose=way.verbose)
     report = run_stale(settings, names, within=within, only=only, asked=way.asked, listener=terminal)
@@ -290,6 +292,7 @@ def _unfinished(
     settings: Settings, names: Sequence[str], first: date | None, last: date | None
 ) -> dict[str, set[date]]:
     in_order(first, last)
+    # Nothing was ever run here, and to look would make Dagster's folder.
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
     with opened_instance(settings) as instance:

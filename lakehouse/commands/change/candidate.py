@@ -121,6 +121,7 @@ def compare(
     settings = get_settings()
     contract = get_table(name)
     candidate = open_candidate(lake_with_engine(settings), contract)
+    # Of no day everything is equal, and "the same" would be taken for a proof.
     if not candidate.days:
         raise UsageError(f"The candidate of {contract.id} has no day that passed its audit.")
     with engine_output_aside(settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, NoReturn
 
@@ -89,10 +89,6 @@ def replay(
     wanted = wanted_rows(contract, rule, day, code)
     lake = Lake(settings, tables(), _no_engine)
     plan = plan_replay(lake, contract, wanted, force=force)
-    # With what runs need: whoever looks at a quarantine does not wait for it.
-    from lakehouse.runs.executing import Asked
-    from lakehouse.runs.running import run_pieces, run_stale
-
     report, terminal = Report(), Terminal(settings, verbose=verbose)
     if plan.nothing_to_do or dry_run:
         _tell(plan, [], report, as_json, dry_run=dry_run)
@@ -101,22 +97,35 @@ def replay(
         _say_left_alone(plan)
         _say_stale_inputs(lake, contract)
 
-    def execute(days: Collection[date]) -> Sequence[str] | None:
-        if days:
-            # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
-            whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
-            pieces = pieces_of({contract.id: whole}, [contract.id])
-            report.add(run_pieces(settings, pieces, asked=Asked(force=force), listener=terminal))
-        readers = below(tables(), contract.id)
-        if not _broke(report):
-            report.add(run_stale(settings, readers, listener=terminal))
-        return None if _broke(report) else [run.run_id for run in report.runs]
-
+    execute = _runs(lake, contract, report, terminal, force=force)
     ended = run_replay(lake, plan, execute, who=operator(), now=lambda: datetime.now(UTC))
     if report.runs and not as_json:
         print_summary(report, settings)
     _tell(plan, ended, report, as_json)
     raise typer.Exit(report.exit_code)
+
+
+def _runs(
+    lake: Lake, contract: Table, report: Report, terminal: Terminal, *, force: bool
+) -> Callable[[Collection[date]], Sequence[str] | None]:
+    """What builds the days of a replay and then the stale days below; it returns the runs, None where one broke."""
+    # With what runs need: whoever looks at a quarantine does not wait for it.
+    from lakehouse.runs.executing import Asked
+    from lakehouse.runs.running import run_pieces, run_stale
+
+    def execute(days: Collection[date]) -> Sequence[str] | None:
+        if days:
+            # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
+            whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
+            pieces = pieces_of({contract.id: whole}, [contract.id])
+            report.add(run_pieces(lake.settings, pieces, asked=Asked(force=force), listener=terminal))
+        # Only what reads the table, though more may be stale: this command was asked for these rows alone.
+        readers = below(tables(), contract.id)
+        if not _broke(report):
+            report.add(run_stale(lake.settings, readers, listener=terminal))
+        return None if _broke(report) else [run.run_id for run in report.runs]
+
+    return execute
 
 
 def discard(

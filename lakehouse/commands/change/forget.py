@@ -95,6 +95,7 @@ def _runs(settings: Settings, contracts: Mapping[str, Table], *, verbose: bool) 
 
     def build(days: Days) -> Built:
         report = run_stale(settings, list(contracts), only=days, listener=Terminal(settings, verbose=verbose))
+        # Half of it is done: to go on would erase old versions before what replaces them is built.
         if report.interrupted:
             raise KeyboardInterrupt
         published = frozenset((name, day) for name, table in report.tables.items() for day in table.published)
@@ -114,6 +115,7 @@ def _refuse_runs(settings: Settings) -> None:
         DagsterRunStatus.CANCELING,
     ]
     with opened_instance(settings) as instance:
+        # First those whose process is gone: they would stand in the way for ever.
         close_abandoned(instance, say)
         runs = [run.run_id[:8] for run in instance.get_runs(filters=RunsFilter(statuses=on))]
     if runs:

@@ -95,6 +95,7 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
         )
     wanted = _wanted(contract, name, columns, filters)
     day = wanted.get(contract.day_column)
+    # One more than are shown, which tells whether there are more.
     found = matching_rows(path, wanted, [day] if day else None, MOST_MATCHES + 1)
     # What is personal is not repeated: errors end up in logs.
     asked = " ".join(f"{c}=…" if c in contract.pii else each for c, each in zip(wanted, filters, strict=False))

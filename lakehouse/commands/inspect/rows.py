@@ -52,6 +52,12 @@ def write_rows(rows: pa.Table, form: Format) -> None:
 def write_file(rows: pa.Table, form: Format, file: Path, settings: Settings) -> None:
     """Write rows into a file, which is there with all of them or not at all.
 
+    Args:
+        rows: of a query, its columns by names that differ.
+        form: what the file is written as.
+        file: its place; one that is there is replaced.
+        settings: where the lakehouse is, in which nothing is written.
+
     Raises:
         UsageError: for a place inside the lakehouse, or one that cannot be written.
     """

@@ -62,7 +62,14 @@ _MOST_LINES = 10_000  # of the history
 
 
 def run_shell(settings: Settings, engine: Engine, as_of: list[str], limit: int) -> None:
-    """Ask for queries and answer them until the user ends it."""
+    """Ask for queries and answer them until the user ends it.
+
+    Args:
+        settings: where the lakehouse is; the queries that were typed are kept under its root.
+        engine: what answers.
+        as_of: as `pinned` takes it, for every query.
+        limit: most rows that are shown of an answer.
+    """
     shell = Shell(settings, engine, as_of, limit)
     say(f"Tables of {settings.root}, read-only. \\? tells what can be typed.")
     with _history(settings.root / "sql_history"), _completed(shell.words):

@@ -32,10 +32,8 @@ def add_to(app: typer.Typer) -> None:
 def start() -> None:
     """Start the engine of the settings and wait until it serves; one that is on is left alone."""
     settings = get_settings()
-    if not settings.spark_url.startswith("local"):
-        raise UsageError(f"Spark runs at {settings.engine_name}: there is no engine to start on this machine.")
-    if not settings.engine_minutes:
-        raise UsageError("LAKEHOUSE_ENGINE_MINUTES is 0: each process has an engine of its own. Set it to 15, say.")
+    if reason := _why_none(settings):
+        raise UsageError(reason)
     from lakehouse.spark.warm import begin, wait
 
     address = wait(begin(settings))
@@ -74,15 +72,17 @@ def status(*, as_json: AsJson = False) -> None:
         for line in _told(each):
             say(line)
     if not found:
-        say(f"No engine is on. {_when(settings)}")
+        begins = "The first command or run that computes starts one, or: lakehouse engine start"
+        say(f"No engine is on. {_why_none(settings) or begins}")
 
 
-def _when(settings: Settings) -> str:
+def _why_none(settings: Settings) -> str:
+    """Why there is no engine that could be shared on this machine; empty where there may be one."""
     if not settings.spark_url.startswith("local"):
-        return f"Spark runs at {settings.engine_name}."
+        return f"Spark runs at {settings.engine_name}: there is no engine to start on this machine."
     if not settings.engine_minutes:
-        return "LAKEHOUSE_ENGINE_MINUTES is 0: each process has an engine of its own."
-    return "The first command or run that computes starts one, or: lakehouse engine start"
+        return "LAKEHOUSE_ENGINE_MINUTES is 0: each process has an engine of its own. Set it to 15, say."
+    return ""
 
 
 def _state(place: Place) -> dict[str, Any]:

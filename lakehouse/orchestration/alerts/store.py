@@ -59,6 +59,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, on disk at the end."""
+        # Locked at once, not at the first write: of two looks at one time the second waits before it has read anything.
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -79,6 +80,7 @@ class Store:
         self._db.executemany("DELETE FROM problems WHERE table_name=? AND check_name=? AND day=?", news.over)
         for message in news.messages:
             body = json.dumps(asdict(message))
+            # Its id is made of what it says, so a step that is taken in again after a crash tells nothing twice.
             self._db.execute("INSERT OR IGNORE INTO messages (id, body) VALUES (?, ?)", (message.id, body))
             for sink in sinks:
                 self._db.execute("INSERT OR IGNORE INTO deliveries (id, sink) VALUES (?, ?)", (message.id, sink))
@@ -137,6 +139,7 @@ class Store:
 def opened_store(path: Path) -> Iterator[Store]:
     """The memory in a file, made where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # No isolation level: transactions begin and end where `transaction` says, not where the driver guesses.
     with closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as connection:
         connection.executescript(_TABLES)
         yield Store(connection)
