@@ -23,6 +23,8 @@ from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
 from lakehouse.records.history import JUDGE, DayRecord, judgements, latest_records
 
 NAMED = 3  # days in a sentence
+INPUTS_FRESH = "inputs_fresh"
+JUDGED_AFTER = (DEPTH_CHECK, CLOCKS_CHECK)  # publishing, which they never block
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dagster._core.storage.asset_check_execution_record import (
 )
 
 from lakehouse.build.result import BuildResult
-from lakehouse.build.verdicts import Verdict, by_check, sentence
+from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER, Verdict, by_check, sentence
 from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
@@ -35,8 +35,6 @@ from lakehouse.orchestration.report import asset_key, legible, quarantine_metada
 from lakehouse.records.failures import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
-INPUTS_FRESH = "inputs_fresh"
-JUDGED_AFTER = (DEPTH_CHECK, CLOCKS_CHECK)  # publishing, which they never block
 SUMS_UP = "days_checked"  # metadata of an evaluation that speaks of all days, whose failures are evaluations too
 FAILING = "days_failing"
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import Verdict, verdicts
@@ -15,7 +14,7 @@ from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_th
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.days import is_between
-from lakehouse.orchestration.outcomes import Outcomes, asked
+from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, DayRecord, all_records, judged_by
@@ -32,9 +31,6 @@ from lakehouse.report.figures import (
 from lakehouse.report.usual import business_series, cost_series, null_series, rows_series
 from lakehouse.report.verdicts import check_cells
 
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
-
 FIGURES = ("rows", "bytes", "seconds", "nulls", "figures")  # of a record; there is much more that is not shown
 MOST_NULL_RATES = 4  # columns of a table whose null rates are plotted
 
@@ -43,7 +39,7 @@ def collect(
     lake: Lake,
     names: Sequence[str],
     now: datetime,
-    instance: DagsterInstance | None,
+    of_runs: Mapping[str, Outcomes] | None,
     between: tuple[date | None, date | None] = (None, None),
 ) -> LakeReport:
     """The figures of some tables, upstream first.
@@ -52,17 +48,23 @@ def collect(
         lake: where the tables are; one that opens each log once.
         names: tables.
         now: the moment, with a time zone.
-        instance: Dagster's, which knows failed days; None: nothing was run yet.
+        of_runs: by table, how the newest runs of its days ended; None: nothing was run yet.
         between: first and last data day to show; None: all, as far as there are partitions.
     """
     # A window reaches days that nobody builds yet.
     between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
+    ended = of_runs or {}
     known = {name: known_days(lake, table) for name, table in lake.tables.items()}
     stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
     waits = all_waiting_days(lake, stale)
-    of_runs = asked(instance, names)[0] if instance else {name: Outcomes() for name in names}
     found = tuple(
-        _table(lake, lake.table(name), now, between, _days(known[name], stale[name], waits[name], of_runs[name]))
+        _table(
+            lake,
+            lake.table(name),
+            now,
+            between,
+            _days(known[name], stale[name], waits[name], ended.get(name, Outcomes())),
+        )
         for name in names
     )
     days = [day for each in found for day in each.days]

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
-from typing import TYPE_CHECKING
 
+from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.report.collect import collect
 from lakehouse.report.render import render
-
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
 
 
 def page(
     lake: Lake,
     names: Sequence[str],
     now: datetime,
-    instance: DagsterInstance | None,
+    of_runs: Mapping[str, Outcomes] | None,
     between: tuple[date | None, date | None] = (None, None),
 ) -> str:
     """The page as HTML. The arguments are those of `collect`."""
     with without_collector():
-        return render(collect(lake, names, now, instance, between))
+        return render(collect(lake, names, now, of_runs, between))
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER, by_check
 from lakehouse.build.verdicts import Verdict as Failing
-from lakehouse.build.verdicts import by_check
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
 from lakehouse.records.history import DayRecord
@@ -24,8 +24,6 @@ def check_cells(
         failing: the checks of single days that fail.
         waits: days that hold the last good data of what they read, and of what.
     """
-    from lakehouse.orchestration.checks import INPUTS_FRESH, JUDGED_AFTER
-
     cells: dict[str, tuple[str, dict[date, Cell]]] = {}
     passed = dict.fromkeys(sorted(kept), Cell(Verdict.PASSED))
     found = by_check(failing)

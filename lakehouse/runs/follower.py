@@ -9,8 +9,8 @@ from typing import Any
 
 from dagster import DagsterEvent, DagsterEventType, DagsterInstance
 
+from lakehouse.build.verdicts import JUDGED_AFTER
 from lakehouse.contracts import Table
-from lakehouse.orchestration.checks import JUDGED_AFTER
 from lakehouse.orchestration.instance import table_of_step
 from lakehouse.runs.reports import RunReport, TableOutcome
 

@@ -85,6 +85,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(root: Path, number: int, out: Path | None) -> dict[str, float]:
+    from lakehouse.orchestration.outcomes import asked
     from lakehouse.report.collect import collect
     from lakehouse.report.page import without_collector
     from lakehouse.report.render import render
@@ -102,7 +103,7 @@ def _measure(root: Path, number: int, out: Path | None) -> dict[str, float]:
             found[f"{name}_cpu_seconds"] = round(time.process_time() - cpu, 2)
             wall, cpu = time.perf_counter(), time.process_time()
 
-        figures = collect(LakeOfNow(settings, made), list(made), NOW, instance)
+        figures = collect(LakeOfNow(settings, made), list(made), NOW, asked(instance, list(made))[0])
         lap("collect")
         page = render(figures)
         lap("render")

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
+from lakehouse.build.verdicts import Verdict
 from lakehouse.catalog import tables
 from lakehouse.cli import app
+from lakehouse.commands.operate import alerts as alerts_command
 from lakehouse.errors import SettingsError
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, WARN, Message, sentence
 from lakehouse.orchestration.alerts.problems import Failure, Key, News, Observed, Problem, judge
@@ -262,3 +265,15 @@ def test_the_command_lists_what_was_told_and_what_fails(settings: Settings) -> N
     shown = CliRunner().invoke(app, ["alerts", "list"]).stdout
     assert "1970-01-01T00:00:01Z" in shown
     assert "log: waiting" in shown
+
+
+def test_what_the_sensor_has_not_looked_at_was_not_seen_zero_times(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, "seen 0" would stand beside what fails."""
+    told = [Verdict("row_count", date(2011, 3, 1), True, "no rows")]
+    monkeypatch.setattr(alerts_command, "verdicts", lambda _, table: told if table.id == "silver.orders" else [])
+    monkeypatch.setattr(alerts_command, "table_verdicts", lambda *_: [])
+    (row,) = json.loads(CliRunner().invoke(app, ["alerts", "list", "--failing", "--json"]).stdout)
+    assert (row["table"], row["found"], row["seen"]) == ("silver.orders", "no rows", None)
+    assert "not yet" in CliRunner().invoke(app, ["alerts", "list", "--failing"]).stdout

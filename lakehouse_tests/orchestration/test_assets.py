@@ -18,7 +18,7 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from pyspark.errors import PySparkException
 
 from lakehouse.build.result import PUBLISHED, UNCHANGED, BuildResult, DayResult
-from lakehouse.build.verdicts import Verdict, table_verdicts
+from lakehouse.build.verdicts import JUDGED_AFTER, Verdict, table_verdicts
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import audit_day, blocking_checks, check_names
 from lakehouse.checks.clocks import ProducerDay, judge_clocks
@@ -28,7 +28,7 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried, build_asset
-from lakehouse.orchestration.checks import JUDGED_AFTER, evaluations
+from lakehouse.orchestration.checks import evaluations
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.quarantine import observed

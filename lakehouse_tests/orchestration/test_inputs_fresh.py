@@ -16,10 +16,10 @@ from lakehouse import catalog
 from lakehouse.build.ready import MISSING, READY, STALE, readiness
 from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import waiting_days
+from lakehouse.build.verdicts import INPUTS_FRESH
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
-from lakehouse.orchestration.checks import INPUTS_FRESH
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result

@@ -15,6 +15,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetada
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import READY, readiness
 from lakehouse.build.result import BuildResult
+from lakehouse.build.verdicts import JUDGED_AFTER
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.commands.operate.alerts import _failing
@@ -23,7 +24,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.alerts.message import RECOVERED
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
-from lakehouse.orchestration.checks import FAILING, JUDGED_AFTER
+from lakehouse.orchestration.checks import FAILING
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import LakeOfNow
 from lakehouse.report.states import table_states

@@ -25,6 +25,7 @@ from lakehouse.contracts import Input, Landing, Sum, Table, Volume
 from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
+from lakehouse.orchestration.outcomes import asked
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import JUDGE, JUDGED, latest_records, project_history
 from lakehouse.report.bands import Usual, bands, usual_counts, usual_shares, usual_sums
@@ -100,7 +101,9 @@ def publish(shop: Lake, name: str, by_day: Mapping[date, int], warned: Mapping[s
 
 def seen(shop: Lake, instance: DagsterInstance | None = None, **given: Any) -> TableReport:
     fresh = LakeOfNow(shop.settings, shop.tables)
-    return collect(fresh, ["silver.raw", "gold.sales"], NOW, instance, **given).tables[1]
+    names = ["silver.raw", "gold.sales"]
+    of_runs = asked(instance, names)[0] if instance else None
+    return collect(fresh, names, NOW, of_runs, **given).tables[1]
 
 
 def test_every_figure_is_what_the_commit_says(shop: Lake) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +11,10 @@ from typing import Annotated
 import typer
 
 from lakehouse.catalog import lake_without_engine
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import FromDay, Selection, ToDay, say
 from lakehouse.errors import UsageError
+from lakehouse.orchestration.outcomes import outcomes
 from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import program
@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "report",
-        cls=Command,
+        cls=LookingCommand,
         epilog=examples("lakehouse report", "lakehouse report --select group:gold --from 2011-06-01 --out gold.html"),
     )(report)
 
@@ -53,13 +53,8 @@ def report(
     names = select_tables(selection)
     if out is None and not settings.root.is_dir():
         raise UsageError(f"There is no lakehouse in {settings.root}. Make one: {program()} demo; or say --out FILE.")
-    with ExitStack() as stack:
-        instance = None
-        if (settings.dagster_home / "dagster.yaml").exists():
-            from lakehouse.orchestration.instance import opened_instance
-
-            instance = stack.enter_context(opened_instance(settings))
-        made = page(lake_without_engine(settings), names, datetime.now(UTC), instance, (first, last))
+    of_runs = outcomes(settings, names)
+    made = page(lake_without_engine(settings), names, datetime.now(UTC), of_runs, (first, last))
     if out == STDOUT:
         sys.stdout.write(made)
         return

@@ -19,10 +19,11 @@ from dagster._core.events import RunFailureReason
 from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import PUBLISHED
+from lakehouse.build.verdicts import INPUTS_FRESH
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
-from lakehouse.orchestration.checks import INPUTS_FRESH, SUMS_UP
+from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run
 
