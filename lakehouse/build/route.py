@@ -40,8 +40,9 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
     if rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
         # compiles to Java, which higher-order array functions would not.
-        frame = frame.withColumn("_sound", reduce(and_, [rule.holds() for rule in rules]))
-        names = F.concat_ws(",", *[F.when(~rule.holds(), F.lit(rule.name)) for rule in rules])
+        held = {rule.name: rule.holds() for rule in rules}
+        frame = frame.withColumn("_sound", reduce(and_, held.values()))
+        names = F.concat_ws(",", *[F.when(~holds, F.lit(name)) for name, holds in held.items()])
         failed = F.when(~F.col("_sound"), F.split(names, ","))
         route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
