@@ -24,6 +24,7 @@ from lakehouse.query.kinds import (
     text,
     wider,
 )
+from lakehouse.query.precedence import check_order
 from lakehouse.query.scope import Scope
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.query.values import ASK, Value, brought, cast, compared, converted, named, written
@@ -39,6 +40,7 @@ def translated(node: exp.Expr, scope: Scope) -> Value:
     way = _NODES.get(type(node))
     if way is None:
         raise NotTranslatedError(written(node))
+    check_order(node)
     return way(node, scope)
 
 
@@ -70,6 +72,7 @@ def kept(node: exp.Expr, scope: Scope) -> str:
 
 def _among(node: exp.Expr, scope: Scope) -> str:
     """`IN (SELECT …)`."""
+    check_order(node)
     made = scope.query(node.args["query"])
     if len(made.columns) != 1:
         raise NotTranslatedError(written(node))

@@ -87,6 +87,11 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select max(name) over (order by x range between 1 preceding and current row) y from silver.o", "frame"),
         ("select name, amount from silver.o group by name", "must appear in the GROUP BY"),
         ("select * from silver.o timestamp as of '2030-01-01'", "TIMESTAMP AS OF"),
+        ("select flag = small between 1 and 2 x from silver.o", "no parentheses"),
+        ("select flag = small < 3 x from silver.o", "no parentheses"),
+        ("select name is null is true x from silver.o", "no parentheses"),
+        ("select id from silver.o where flag = name in (select name from silver.p)", "no parentheses"),
+        ("select id from silver.o where name is null in (select flag from silver.o)", "no parentheses"),
     ],
 )  # fmt: skip
 def test_what_is_not_shown_to_be_the_same_is_named_and_left_to_spark(settings: Settings, text: str, told: str) -> None:
