@@ -94,7 +94,7 @@ database: $(STAMPS)/database ## Find or install the PostgreSQL server that the t
 	@:
 
 .PHONY: archive
-archive: setup ## Make the archive of the engine's classes anew, with which engines start sooner (40 s, 200 MB)
+archive: setup ## Make the archive of the engine's classes anew, with which engines start sooner (half a minute, 230 MB)
 	@rm -f $(STAMPS)/archive
 	@$(MAKE) --no-print-directory $(STAMPS)/archive
 
