@@ -107,11 +107,11 @@ def _table(
 
     told = all_records(lake.settings.root, table.id, figures=(*FIGURES, *OF_JUDGEMENTS))
     everything = [each for each in told if each.operation != JUDGE]
-    standing = {each.day: each for each in everything}
-    kept = {day: record for day, record in standing.items() if within(day)}
+    newest = {each.day: each for each in everything}
+    kept = {day: record for day, record in newest.items() if within(day)}
     failing = verdicts(lake, table, kept=judged_by(told))
     broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
-    further = broken.union(standing, days.ended) - days.known
+    further = broken.union(newest, days.ended) - days.known
     known = {day for day in days.known | further if within(day)}
     stale = {*days.stale, *(stale_days(lake, table, further) if further else ())}
     waits = days.waits
@@ -124,33 +124,31 @@ def _table(
         owner=table.owner,
         about=table.description.split("\n\nGrain:")[0],
         grain=table.grain,
-        days=_states(known, standing, broken, stale.intersection(days.ended), waits, stale, late, failing),
+        days=_states(known, newest, broken, stale.intersection(days.ended), waits, stale, late, failing),
         rows=sum(each.rows for each in kept.values()),
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
-        figures=[
-            # What was usual, and who shares the cost of a build, is known from all days, also those that are not shown.
-            *_shown(business_series(table, standing), between),
-            *_shown([rows_series(table, standing)], between),
-            *_shown(null_series(table, standing, MOST_NULL_RATES), between),
-        ],
-        cost=_shown(cost_series(standing), between),
+        figures=_shown(_figures(table, newest), between),
+        cost=_shown(cost_series(newest), between),
         checks=cells,
         quarantine=_quarantine(table, [each for each in aside if within(each.day)]),
         quarantined=sum(1 for each in aside if within(each.day) and not each.discarded),
         discarded=sum(1 for each in aside if within(each.day) and each.discarded),
-        fresh=Punctuality(
-            fresh.met,
-            fresh.due,
-            fresh.newest,
-            fresh.missed,
-            len(fresh.judged),
-            fresh.budget_left,
-            table.freshness.within / timedelta(hours=1),
-        ),
+        fresh=_punctuality(table, fresh),
         columns=_columns(table, lake.tables),
         reads=_reads(table),
     )
+
+
+def _figures(table: Table, newest: Mapping[date, DayRecord]) -> list[Series]:
+    """Of all days, also those that are not shown: they tell what was usual, and who shares the cost of a build."""
+    nulls = null_series(table, newest, MOST_NULL_RATES)
+    return [*business_series(table, newest), rows_series(table, newest), *nulls]
+
+
+def _punctuality(table: Table, fresh: FreshnessState) -> Punctuality:
+    hours = table.freshness.within / timedelta(hours=1)
+    return Punctuality(fresh.met, fresh.due, fresh.newest, fresh.missed, len(fresh.judged), fresh.budget_left, hours)
 
 
 def _shown(several: Sequence[Series], between: tuple[date | None, date | None]) -> list[Series]:
@@ -166,7 +164,7 @@ def _judged(lake: Lake, table: Table, everything: Sequence[DayRecord], now: date
 
 def _states(
     known: Iterable[date],
-    standing: Mapping[date, DayRecord],
+    newest: Mapping[date, DayRecord],
     broken: Collection[date],
     ended: Collection[date],
     waits: Mapping[date, str],
@@ -182,9 +180,9 @@ def _states(
             states[day] = Cell(State.FAILED, "; ".join(told))
         elif day in ended:
             states[day] = plain[State.ENDED]
-        elif day in waits and (day in standing or day in broken):
+        elif day in waits and (day in newest or day in broken):
             states[day] = Cell(State.WAITING, waits[day])
-        elif day not in standing:
+        elif day not in newest:
             if day in stale:
                 states[day] = plain[State.NOT_BUILT]
         elif day in stale:
@@ -192,7 +190,7 @@ def _states(
         elif day in late:
             states[day] = plain[State.LATE]
         else:
-            states[day] = plain[State.PUBLISHED if standing[day].rows else State.EMPTY]
+            states[day] = plain[State.PUBLISHED if newest[day].rows else State.EMPTY]
     return states
 
 

@@ -55,6 +55,7 @@ def test_the_archive_is_told_to_engines_beside_what_the_user_asks(
     assert JAVA_OPTIONS not in spark_config(Settings(root=tmp_path, spark_url="sc://somewhere"))
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not archive_path().is_file(), reason="no archive here: make archive")
 def test_the_archive_of_this_environment_fits_its_java_and_jars() -> None:
     """Without it, every engine would quietly start without it."""
