@@ -37,8 +37,8 @@ _LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 @contextmanager
 def looking_only() -> Iterator[None]:
     """Meanwhile `tables` may be what was kept of the files, if they are as they were: for whoever only reads logs."""
-    token = _LOOKING.set(True)
     loaded = tables.cache_info().currsize
+    token = _LOOKING.set(True)
     try:
         yield
     finally:

@@ -117,7 +117,7 @@ def test_a_row_that_is_not_named_well_starts_no_engine(
     built: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
 ) -> None:
     """What is wrong with the question is said at once, and never by a guess at the row."""
-    monkeypatch.setattr("lakehouse.catalog.start", lambda _: pytest.fail("an engine was started"))
+    monkeypatch.setattr("lakehouse.spark.session.start", lambda _: pytest.fail("an engine was started"))
     said = built("explain-row", *arguments)
     assert said.code == 2
     assert told in said.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_days_before_the_first_are_not_waited_for(world: World) -> None:
 @pytest.fixture
 def ready(world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command on the played lake."""
-    monkeypatch.setattr(catalog, "tables", lambda: world.tables)
+    monkeypatch.setattr(catalog, "tables", cache(lambda: world.tables))
     monkeypatch.setenv("LAKEHOUSE_ROOT", str(world.root))
     from lakehouse.settings import get_settings
 
