@@ -56,7 +56,7 @@ class Settings(BaseSettings):
         0, ge=0, description="Most days in one run of a backfill that Dagster's daemon runs; 0: the whole range"
     )
     engine_minutes: float = Field(
-        0.0, ge=0, description="Minutes after its last use that a warm local engine ends; 0: an engine in each process"
+        15.0, ge=0, description="Minutes after its last use that a warm local engine ends; 0: an engine in each process"
     )
     engine_dir: Path | None = Field(
         None, description="Folder of warm engines, which lakehouses may share; empty: engine, under the root"

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ def start(settings: Settings) -> SparkSession:
         SettingsError: where the user's settings have such.
     """
     if is_wanted(settings) and not _has_own():
-        return join(settings)
+        # Who may only read under the root cannot share an engine there, and has one of their own.
+        with suppress(OSError):
+            return join(settings)
     config = spark_config(settings)
     builder: Any = SparkSession.builder
     try:

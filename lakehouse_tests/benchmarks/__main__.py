@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -25,6 +26,8 @@ def main() -> int:
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
     given, rest = parser.parse_known_args()
+    # Each side has an engine of its own, as the plain script has.
+    os.environ.setdefault("LAKEHOUSE_ENGINE_MINUTES", "0")
     if given.what == "publish":
         from lakehouse_tests.benchmarks.publish import main as publish
 

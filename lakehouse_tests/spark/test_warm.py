@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
+from lakehouse.spark import session
 from lakehouse.spark.place import Place
 from lakehouse.spark.warm import place_of, places
+from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.spark.user import SUM
 
 MOST_SECONDS = 240.0  # until something is given up that always comes
@@ -228,3 +231,14 @@ def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
     roots = (tmp_path / "one", tmp_path / "other")
     assert len({place_of(Settings(root=root, engine_dir=shared)).folder for root in roots}) == 1
     assert len({place_of(Settings(root=root)).folder for root in roots}) == 2
+
+
+def test_who_may_only_read_has_an_engine_of_their_own(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a root that is shared for reading could not be read by Spark any more."""
+    place = tmp_path / "no folder"
+    place.touch()
+    monkeypatch.setattr(session, "_has_own", lambda: False)
+    settings = engine_settings(tmp_path).model_copy(update={"engine_minutes": 5.0, "engine_dir": place})
+    assert session.start(settings) is spark
