@@ -32,6 +32,7 @@ from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import land, landing_files
+from lakehouse.spark.warm import begin_early
 from lakehouse.texts import counted, program
 
 DAYS = 14  # that end yesterday
@@ -66,6 +67,7 @@ def demo(
     The sample is made up: retail lines and web-shop events, with a believable share of faults.
     """
     settings = get_settings()
+    begin_early(settings)
     first, last = _land(settings, source, first, last)
     settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.errors import EngineError, EngineLostError
+from lakehouse.errors import EngineError, EngineLostError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.spark import keeper
 from lakehouse.spark.config import spark_config
@@ -152,6 +152,13 @@ def begin(settings: Settings, *, hold: bool = False) -> Place:
     return place
 
 
+def begin_early(settings: Settings) -> None:
+    """Let the engine start while a command prepares what will need it; what is wrong with it, the run will say."""
+    if is_wanted(settings):
+        with suppress(LakehouseError, OSError):
+            begin(settings)
+
+
 def wait(place: Place) -> Address:
     """The address of an engine that was begun, once it serves.
 
@@ -221,8 +228,9 @@ def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None
 
 
 def _environment() -> dict[str, str]:
-    found = os.environ.items()
-    return {name: value for name, value in found if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
+    # The engine is on this machine alone. pandera says the same to Spark, in those processes that import it.
+    found = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
+    return {name: value for name, value in found.items() if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
 
 
 def _failed(place: Place, why: str) -> EngineError:
@@ -250,7 +258,7 @@ def _fingerprint(config: Mapping[str, str]) -> str:
     settings = {name: value for name, value in config.items() if name != "spark.sql.warehouse.dir"}
     jars = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in _files(config.get("spark.jars", "").split(","))]
     handed = {
-        name: value for name, value in os.environ.items() if name in _HANDED_ON or name.startswith(_FAMILIES)
+        name: value for name, value in _environment().items() if name in _HANDED_ON or name.startswith(_FAMILIES)
     }  # fmt: skip
     conf = Path(os.environ.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     defaults = [(str(path), stat.st_mtime_ns) for path, stat in _files([str(conf)])]

@@ -242,3 +242,22 @@ def test_who_may_only_read_has_an_engine_of_their_own(
     monkeypatch.setattr(session, "_has_own", lambda: False)
     settings = engine_settings(tmp_path).model_copy(update={"engine_minutes": 5.0, "engine_dir": place})
     assert session.start(settings) is spark
+
+
+def test_what_a_process_imports_does_not_decide_its_engine(tmp_path: Path) -> None:
+    """Without it, a query would start a second engine beside that of the builds, which import pandera: it sets variables."""
+    code = (
+        "import os\n"
+        "from lakehouse.settings import Settings\n"
+        "from lakehouse.spark.warm import place_of\n"
+        f"settings = Settings(root={str(tmp_path)!r})\n"
+        "before = place_of(settings).folder\n"
+        "was = dict(os.environ)\n"
+        "import lakehouse.definitions\n"
+        "assert {**os.environ} != was, 'nothing to show'\n"
+        "assert place_of(settings).folder == before, {**os.environ}.items() ^ was.items()\n"
+    )
+    clean = {
+        name: value for name, value in os.environ.items() if name not in ("SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE")
+    }
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=clean, check=True)

@@ -39,6 +39,7 @@ from lakehouse.runs.reports import Report
 from lakehouse.runs.running import close_abandoned, run_pieces, run_stale
 from lakehouse.runs.selection import check_days, in_order, last_partition, select_tables
 from lakehouse.settings import Settings, get_settings
+from lakehouse.spark.warm import begin_early
 from lakehouse.texts import counted, days_text
 
 # Words of earlier releases: scripts go on working with them, and no help lists them.
@@ -235,6 +236,8 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
     else:
         # Planned from logs before the engine starts, so that a mistyped range is seen while it costs nothing.
         plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
+        if any(plan.build for plan in plans):
+            begin_early(settings)
         say(forecast(plans, len(chunks), way.at_once))
         _run(settings, chunks, way)
 
