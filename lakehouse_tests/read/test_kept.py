@@ -23,6 +23,8 @@ from lakehouse.read import kept as module
 from lakehouse.read.kept import keep_tables, kept_tables
 from lakehouse.settings import LAYERS
 
+pytestmark = pytest.mark.slow  # most of them import Spark anew, as a process does
+
 HOME = "kept_shop"
 FILE = '''"""A table."""
 from __future__ import annotations

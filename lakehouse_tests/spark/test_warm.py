@@ -244,6 +244,7 @@ def test_who_may_only_read_has_an_engine_of_their_own(
     assert session.start(settings) is spark
 
 
+@pytest.mark.slow
 def test_what_a_process_imports_does_not_decide_its_engine(tmp_path: Path) -> None:
     """Without it, a query would start a second engine beside that of the builds, which import pandera: it sets variables."""
     code = (
