@@ -28,6 +28,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark import keeper
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.keeper import TOKEN, Orders
+from lakehouse.spark.options import java_options
 from lakehouse.spark.place import Address, Place
 
 if TYPE_CHECKING:
@@ -254,8 +255,10 @@ def _prepared(settings: Settings, config: Mapping[str, str]) -> Place:
 
 def _fingerprint(config: Mapping[str, str]) -> str:
     """All that a JVM is started with, as 16 hex digits: of the machine, the user, the versions and the settings."""
-    # Tables are found by their paths: this folder is never written, and lakehouses may share an engine.
-    settings = {name: value for name, value in config.items() if name != "spark.sql.warehouse.dir"}
+    # Tables are found by their paths: this folder is never written, and lakehouses may share an engine. The archive of
+    # classes only makes it start sooner: an engine that is on goes on where one was made meanwhile.
+    settings = {name: value.removeprefix(java_options()).strip() for name, value in config.items()}
+    settings = {name: value for name, value in settings.items() if value and name != "spark.sql.warehouse.dir"}
     jars = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in _files(config.get("spark.jars", "").split(","))]
     handed = {
         name: value for name, value in _environment().items() if name in _HANDED_ON or name.startswith(_FAMILIES)

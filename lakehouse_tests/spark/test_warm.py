@@ -17,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
-from lakehouse.spark import session
+from lakehouse.spark import options, session
+from lakehouse.spark.config import spark_config
 from lakehouse.spark.place import Place
 from lakehouse.spark.warm import place_of, places
 from lakehouse_tests.conftest import engine_settings
@@ -223,6 +224,18 @@ def test_another_setting_is_another_engine(tmp_path: Path, monkeypatch: pytest.M
     java = place_of(usual).folder
     jar.write_text("another")
     assert len({here, java, place_of(usual).folder}) == 3
+
+
+def test_an_archive_that_is_made_meanwhile_makes_no_other_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the first web interface, which makes the archive, would start a second engine beside the demo's."""
+    archive, settings = tmp_path / "classes.jsa", Settings(root=tmp_path, spark_memory="1g")
+    monkeypatch.setattr(options, "archive_path", lambda: archive)
+    before = place_of(settings).folder
+    archive.touch()
+    assert "SharedArchiveFile" in spark_config(settings)["spark.driver.extraJavaOptions"]
+    assert place_of(settings).folder == before
 
 
 def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
