@@ -8,6 +8,7 @@ from datetime import date
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.why import LONGEST
 from lakehouse.read.lake import Lake
+from lakehouse.records.history import latest_records
 
 
 def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
@@ -25,17 +26,21 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
         if table.landing is not None:
             known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
             told[f"{'files changed' if known else 'files landed'} for {name}"] = None
+        built = latest_records(lake.settings.root, name, days, figures=()) if table.upstream else {}
         for each in table.upstream.values():
+            version = lake.snapshot(each.table).version
+            if all(day in built and built[day].inputs.get(each.table) == version for day in days):
+                continue  # these days were built from it as it is
             newest = _newest_late(lake, each.table, days)
             told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
     return "; ".join(told)[:LONGEST]
 
 
 def _newest_late(lake: Lake, name: str, days: Collection[date]) -> str:
-    """The newest other arrival day that brought rows of some event days; empty where none did."""
+    """The newest arrival day that brought rows of some earlier event days; empty where none did."""
     source = lake.table(name)
     if source.content_day_column == source.day_column:
         return ""
     by_day = lake.snapshot(name).by_day(source.content_day_column)
     arrivals = {(file.partition[0] or "", day) for day in days for file in by_day.get(day, ())}
-    return max((arrived for arrived, day in arrivals if arrived != str(day)), default="")
+    return max((arrived for arrived, day in arrivals if arrived > str(day)), default="")

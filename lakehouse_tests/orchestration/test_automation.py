@@ -25,6 +25,7 @@ from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
 from lakehouse.orchestration.instance import checks_of
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.orchestration.reasons import what_happened
 from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.runs.executing import asset_graph, create_run
@@ -110,6 +111,7 @@ class World:
         )
         files = stage_rows(target, [{"id": str(n), **each} for n, each in enumerate(rows)])
         facts = {"lakehouse.code_version": code or made.code_version, "lakehouse.metrics": {str(day): {"rows": 1}}}
+        facts |= {"lakehouse.run_id": "r", "lakehouse.inputs": plan.versions}
         commit = Commit({day_transaction(day): plan.fingerprints[day]}, facts)
         replace_days(target, ensure_table(target), files, [day], commit)
 
@@ -153,6 +155,16 @@ def test_a_landed_day_is_built_and_so_is_what_it_touches(world: World) -> None:
     assert world.look().reason == "Everything is built."
     assert world.look().reason == "Nothing has landed or changed."
     assert world.due() == {}
+
+
+def test_an_input_that_is_as_it_was_is_no_reason(world: World) -> None:
+    """Without it, a run's page would blame a table that nobody has touched."""
+    world.land(DAYS[0])
+    world.settle()
+    assert what_happened(world.lake(), {SILVER: [DAYS[0]]}) == ""
+    world.land(DAYS[1])
+    world.run(Piece((BRONZE,), DAYS[1], DAYS[1]))
+    assert what_happened(world.lake(), {SILVER: [DAYS[1]]}) == f"{BRONZE} has changed"
 
 
 def test_late_events_touch_their_own_days_only(world: World) -> None:
