@@ -26,7 +26,7 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
         if table.landing is not None:
             known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
             told[f"{'files changed' if known else 'files landed'} for {name}"] = None
-        built = latest_records(lake.settings.root, name, days, figures=()) if table.upstream else {}
+        built = latest_records(lake.settings.root, name, days, figures=("inputs",)) if table.upstream else {}
         for each in table.upstream.values():
             version = lake.snapshot(each.table).version
             if all(day in built and built[day].inputs.get(each.table) == version for day in days):
