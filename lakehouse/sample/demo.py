@@ -67,8 +67,8 @@ def demo(
     The sample is made up: retail lines and web-shop events, with a believable share of faults.
     """
     settings = get_settings()
-    begin_early(settings)
     first, last = _land(settings, source, first, last)
+    begin_early(settings)
     settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
     say(f"Building every table for {first} … {last} through Dagster (the engine needs some seconds to start).")
