@@ -108,6 +108,7 @@ def test_a_crowd_of_writers_of_other_days_all_land(pair: Racers, path: Path) -> 
     readable(path)
 
 
+@pytest.mark.slow
 def test_the_same_day_has_one_whole_winner_and_a_named_loser(pair: Racers, path: Path) -> None:
     """Without it, a day could be half of one run and half of another, or the loser believe it was published."""
     for n in range(ROUNDS):

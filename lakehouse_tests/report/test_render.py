@@ -257,6 +257,7 @@ def test_a_week_is_the_mean_of_its_days_and_its_worst_state() -> None:
     assert weeks.rows["t"][1].text == "week of 2026-03-09: failed 1, empty 1, published 5"
 
 
+@pytest.mark.slow
 def test_twenty_tables_of_two_thousand_days_make_a_small_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted, not timed: each plot is drawn from weeks, once, and all of them are asked for together."""
     drawn: list[int] = []
