@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from functools import partial
 from itertools import chain
 
 from lakehouse.build.late import accepted_through
@@ -68,29 +67,28 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     prints: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
+    has_input: set[date] = set()
     for day in days:
+        reads = _reads(table, day)
         # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
         # days would be built again that come out the same.
         parts = [table.code_version]
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
-        parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in _reads(table, day)]
-        if near := _near(table, states, day):
+        parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
+        if any(states[name].rows.get(read) for name, read in reads):
+            has_input.add(day)
+        if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
         prints[day] = fingerprint(parts)
     conserved = _rows_in(states, days) if table.conserves_rows else None
-    has_input = frozenset(filter(partial(_has_rows, table, states), days))
-    return Plan(table, inputs, {}, prints, conserved, has_input, accepted, frozenset(beside))
+    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside))
 
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
     return [(name, read) for name, each in table.upstream.items() for read in days_read(each, day)]
-
-
-def _has_rows(table: Table, states: Mapping[str, _DayStates], day: date) -> bool:
-    return any(states[name].rows.get(read) for name, read in _reads(table, day))
 
 
 def _rows_in(states: Mapping[str, _DayStates], days: Sequence[date]) -> dict[date, int]:
@@ -100,8 +98,6 @@ def _rows_in(states: Mapping[str, _DayStates], days: Sequence[date]) -> dict[dat
 
 def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str]:
     """What of the neighbours' inputs may come before rows of the day, and so decides which of these are repeats."""
-    if not table.unique_days or not _has_rows(table, states, day):
-        return []
     # Rows that arrive after all of the day's come after them, where arrival decides: they cannot make these repeats.
     through = _latest_arrival(table, states, day)
     return [

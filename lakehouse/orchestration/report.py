@@ -168,14 +168,14 @@ def quarantine_metadata(result: BuildResult) -> dict[str, Any]:
 def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
     """How wrong the clocks of the day's producers are, of those that are; numbers are plotted over time by the UI."""
     shown: dict[str, Any] = {}
-    for each in result.producers:
+    for each in (producer for producer in result.producers if producer.day == day):
         found = {
             "rows_ahead": each["ahead"] + each["far_ahead"],
             "minutes_ahead": round(max(each["ahead_p50"], each["far_ahead_p50"]) / 60, 1),
             "rows_impossible": sum(each.wrong.values()),
         }
         # Curves of nothing but zeros would be the first that people see of a table.
-        if each.day == day and any(found.values()):
+        if any(found.values()):
             shown |= {f"clock/{each.producer}/{name}": number for name, number in found.items()}
     return shown
 
