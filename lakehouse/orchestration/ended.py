@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from enum import Enum
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
+from lakehouse.days import is_between
 from lakehouse.orchestration.instance import attempts
 
 
@@ -24,22 +26,71 @@ class Ended:
     interrupted: Mapping[str, Collection[date]] = field(default_factory=dict)
 
 
+class End(Enum):
+    """How a run ended that was to build a day and did not."""
+
+    BY_ITSELF = 0
+    BY_SOMEBODY = 1
+    INTERRUPTED = 2
+
+
+def ends(instance: DagsterInstance, tables: Sequence[str]) -> dict[str, dict[date, End | None]]:
+    """By table, the days whose newest run has not built them, and how it ended; None where it is not over, or unknown.
+
+    Args:
+        instance: where the runs are kept.
+        tables: by `layer.name`.
+    """
+    by_run: dict[str, End | None] = {}  # a run is of many days and tables
+    found: dict[str, dict[date, End | None]] = {}
+    for table in tables:
+        tried = attempts(instance, table)
+        by_run |= {run_id: _end_of(instance, run_id) for run_id in set(tried.values()) - by_run.keys()}
+        found[table] = {day: by_run[run_id] for day, run_id in tried.items()}
+    return found
+
+
+def _end_of(instance: DagsterInstance, run_id: str) -> End | None:
+    run = instance.get_run_by_id(run_id)
+    if run is None or not run.is_finished:
+        return None
+    if run.status != DagsterRunStatus.CANCELED:
+        return End.BY_ITSELF
+    return End.BY_SOMEBODY if ended_by_somebody(instance, run_id) else End.INTERRUPTED
+
+
+def unfinished_days(
+    instance: DagsterInstance, tables: Sequence[str], *, first: date | None = None, last: date | None = None
+) -> dict[str, set[date]]:
+    """By table, the days whose newest run was to materialize them, did not, and is over.
+
+    That is: days that failed, days that were left alone because an input failed, and the rest of a broken or
+    cancelled run.
+
+    Args:
+        instance: where the runs are kept.
+        tables: by `layer.name`.
+        first: first day looked at; None: the first there is.
+        last: last day looked at, inclusive; None: the last there is.
+    """
+    found = {
+        table: {day for day, end in days.items() if end is not None and is_between(day, first, last)}
+        for table, days in ends(instance, tables).items()
+    }
+    return {table: days for table, days in found.items() if days}
+
+
 def ended_days(instance: DagsterInstance, tables: Sequence[str]) -> Ended:
     """The days of some tables whose newest run was cancelled before it built them."""
     if not instance.get_run_ids(RunsFilter(statuses=[DagsterRunStatus.CANCELED]), limit=1):
         return Ended()
-    people: dict[str, set[date]] = {}
-    others: dict[str, set[date]] = {}
-    by: dict[str, bool | None] = {}
-    for table in tables:
-        for day, run_id in attempts(instance, table).items():
-            if run_id not in by:
-                run = instance.get_run_by_id(run_id)
-                cancelled = run is not None and run.status == DagsterRunStatus.CANCELED
-                by[run_id] = ended_by_somebody(instance, run_id) if cancelled else None
-            if (person := by[run_id]) is not None:
-                (people if person else others).setdefault(table, set()).add(day)
-    return Ended(people, others)
+    found = ends(instance, tables)
+    return Ended(_with(found, End.BY_SOMEBODY), _with(found, End.INTERRUPTED))
+
+
+def _with(found: Mapping[str, Mapping[date, End | None]], wanted: End) -> dict[str, set[date]]:
+    chosen = {table: {day for day, end in days.items() if end is wanted} for table, days in found.items()}
+    return {table: days for table, days in chosen.items() if days}
 
 
 def ended_by_somebody(instance: DagsterInstance, run_id: str) -> bool:

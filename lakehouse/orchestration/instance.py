@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -112,34 +112,6 @@ def days_of_run(tags: Mapping[str, str]) -> list[date]:
     first = _day(one or tags.get("dagster/asset_partition_range_start"))
     last = _day(one or tags.get("dagster/asset_partition_range_end"))
     return days_between(first, last) if first and last else []
-
-
-def unfinished_days(
-    instance: DagsterInstance, tables: Sequence[str], *, first: date | None = None, last: date | None = None
-) -> dict[str, set[date]]:
-    """By table, the days whose newest run was to materialize them, did not, and is over.
-
-    That is: days that failed, days that were left alone because an input failed, and the rest of a broken or
-    cancelled run.
-
-    Args:
-        instance: where the runs are kept.
-        tables: by `layer.name`.
-        first: first day looked at; None: the first there is.
-        last: last day looked at, inclusive; None: the last there is.
-    """
-    over: dict[str, bool] = {}
-    found: dict[str, set[date]] = {}
-    for table in tables:
-        for day, run_id in attempts(instance, table).items():
-            if (first and day < first) or (last and day > last):
-                continue
-            if run_id not in over:
-                run = instance.get_run_by_id(run_id)
-                over[run_id] = run is not None and run.is_finished
-            if over[run_id]:
-                found.setdefault(table, set()).add(day)
-    return found
 
 
 def attempts(instance: DagsterInstance, table: str) -> dict[date, str]:

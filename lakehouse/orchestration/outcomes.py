@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,42 +75,19 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
 
 def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, Outcomes], bool]:
     """What Dagster's instance says, and whether every run that was to build a day and has not built it is over."""
-    from lakehouse.orchestration.instance import attempts
+    from lakehouse.orchestration.ended import End, ends
     from lakehouse.orchestration.report import asset_key
 
-    ends: dict[str, _End] = {}
     found = {}
-    for table in tables:
-        unfinished, by_somebody = set(), set()
-        for day, run_id in attempts(instance, table).items():
-            if run_id not in ends:
-                ends[run_id] = _end_of(instance, run_id)
-            if ends[run_id] is not _End.NONE:
-                unfinished.add(day)
-            if ends[run_id] is _End.BY_SOMEBODY:
-                by_somebody.add(day)
+    tried = ends(instance, tables)
+    for table, days in tried.items():
         event = instance.get_latest_materialization_event(asset_key(table))
-        at = datetime.fromtimestamp(event.timestamp, UTC) if event else None
-        found[table] = Outcomes(frozenset(unfinished), frozenset(by_somebody), at)
-    return found, _End.NONE not in ends.values()
-
-
-class _End(Enum):
-    NONE = 0
-    BY_ITSELF = 1
-    BY_SOMEBODY = 2
-
-
-def _end_of(instance: DagsterInstance, run_id: str) -> _End:
-    from dagster import DagsterRunStatus
-
-    from lakehouse.orchestration.ended import ended_by_somebody
-
-    run = instance.get_run_by_id(run_id)
-    if run is None or not run.is_finished:
-        return _End.NONE
-    cancelled = run.status == DagsterRunStatus.CANCELED and ended_by_somebody(instance, run_id)
-    return _End.BY_SOMEBODY if cancelled else _End.BY_ITSELF
+        found[table] = Outcomes(
+            frozenset(day for day, end in days.items() if end is not None),
+            frozenset(day for day, end in days.items() if end is End.BY_SOMEBODY),
+            datetime.fromtimestamp(event.timestamp, UTC) if event else None,
+        )
+    return found, not any(end is None for days in tried.values() for end in days.values())
 
 
 def _state(home: Path) -> State:

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from lakehouse.commands.command import Command
 from lakehouse.orchestration import instance as module
+from lakehouse.orchestration.ended import unfinished_days
 from lakehouse.orchestration.instance import (
     OWNER_TAG,
     claim_run,
     close_abandoned_runs,
     opened_instance,
     prepare_dagster_home,
-    unfinished_days,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.why import because, why_now

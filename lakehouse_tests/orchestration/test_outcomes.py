@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from lakehouse.days import days_between
 from lakehouse.orchestration import instance as module
-from lakehouse.orchestration.ended import ended_days
-from lakehouse.orchestration.instance import opened_instance, unfinished_days
+from lakehouse.orchestration.ended import ended_days, unfinished_days
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.outcomes import Outcomes, asked, outcomes
 from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings

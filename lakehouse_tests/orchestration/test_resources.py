@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 from dagster import DagsterEventType, DagsterInstance
 
-from lakehouse.orchestration.instance import unfinished_days
+from lakehouse.orchestration.ended import unfinished_days
 from lakehouse.orchestration.report import asset_key
 from lakehouse.runs.executing import create_run, execute
 

@@ -30,7 +30,8 @@ from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
-from lakehouse.orchestration.instance import opened_instance, unfinished_days
+from lakehouse.orchestration.ended import unfinished_days
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.runs.at_once import run_chunks
 from lakehouse.runs.executing import Asked
