@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -40,6 +41,10 @@ USUAL = dict(zip(TINY, ("4", "true", "true", "FALLBACK"), strict=True))
 # Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
 # has so little room for compiled code that it throws some away all the time.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn300m"
+
+# Dagster, pandera and Spark leave a million objects that stay: to look through them for garbage again and again is a tenth
+# of the time of the tests that need no engine.
+gc.set_threshold(100_000, 50, 50)
 
 LakeFactory = Callable[..., Lake]
 
@@ -154,6 +159,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("few" if config.option.few else "untimed")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
