@@ -161,12 +161,12 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
     base = batch.base
     try:
-        write_routed(base.table, rows, folder)
+        written = write_routed(base.table, rows, folder)
     except Exception as error:
         if "org.postgresql" in str(error):  # the rows are read only now
             raise batch.database.failed(error) from error
         raise
-    files = read_staged(folder, base.table.partition_by)
+    files = read_staged(folder, base.table.partition_by, written)
     # After staging, since only the rows say who is in them; before the commit, since what is committed is read.
     people = forgotten_in(base.lake.settings, base.table, [file.path for file in files])
     if not any(people.values()):

@@ -7,11 +7,11 @@ from functools import reduce
 from operator import and_, or_
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Rule, Table
-from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, QUARANTINED, REPEATED, ROUTE, VALID
+from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, IN_TWO_STEPS, QUARANTINED, REPEATED, ROUTE, VALID
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
@@ -101,8 +101,11 @@ def needed(table: Table) -> list[str]:
     return [c for c in table.key if c in table.required or len(table.key) == 1]
 
 
-def write_routed(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> None:
+def write_routed(table: Table, frame: DataFrame, folder: Path, rules: Sequence[Rule] | None = None) -> int:
     """Write the routed rows once, partitioned by route and by the table's partition columns.
+
+    Returns how many rows the writing tasks were given, each task counted once however often it was tried. Executors on
+    other machines may write elsewhere than where this process reads, and some die: `read_staged` compares.
 
     Args:
         table: the contract.
@@ -113,8 +116,12 @@ def write_routed(table: Table, frame: DataFrame, folder: Path, rules: Sequence[R
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
     """
+    given = Observation()
     # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
-    routed(table, frame, rules).write.mode("overwrite").partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+    rows = routed(table, frame, rules).observe(given, F.count(F.lit(1)).alias("rows"))
+    writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
+    writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+    return int(given.get["rows"])
 
 
 def _conformed(table: Table, frame: DataFrame) -> DataFrame:

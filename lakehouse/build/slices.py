@@ -143,8 +143,8 @@ class Slices:
         folder = self._path / "staged" / uuid.uuid4().hex
         self._folders.append(folder)  # first: whatever happens from here on, it is known for clearing away
         failpoint(self._table.id, "before-slice")
-        write_routed(self._table, self._fan_out.frame(number), folder, rules)
-        files = read_staged(folder, self._table.partition_by)
+        rows = write_routed(self._table, self._fan_out.frame(number), folder, rules)
+        files = read_staged(folder, self._table.partition_by, rows)
         failpoint(self._table.id, "before-slice-noted")
         # Killed before the note: the slice is staged again, elsewhere. After it: the next attempt takes these files.
         self._note(number, folder, files)

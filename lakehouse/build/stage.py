@@ -76,8 +76,8 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
-        write_routed(base.table, work.frame, folder, rules)
-        yield read_staged(folder, base.table.partition_by), {}
+        rows = write_routed(base.table, work.frame, folder, rules)
+        yield read_staged(folder, base.table.partition_by, rows), {}
     finally:
         clear(folder)
 

@@ -26,6 +26,9 @@ COPIES = "_copies"
 CONTENT = "_content"
 BESIDE = (COPIES, CONTENT)  # of staged files, not of tables
 FAILED_RULES = "_failed_rules"
+# Attempts of tasks write aside, and the driver moves what it takes from them. By version 2, which an engine may have
+# been told, they write where they are read: of a task that died and one that took its place, both would be.
+IN_TWO_STEPS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_STATISTIC = 64  # characters; a longer bound would be cut, and a cut maximum is wrong
 
@@ -45,16 +48,33 @@ class StagedFile:
     types: Mapping[str, str]
 
 
-def read_staged(folder: Path, partition_by: Sequence[str]) -> list[StagedFile]:
-    """Every Parquet file below a stage folder, sorted by path.
+def read_staged(folder: Path, partition_by: Sequence[str], expected: int | None = None) -> list[StagedFile]:
+    """Every Parquet file below a stage folder that the driver has put there, sorted by path.
+
+    Attempts of tasks write below `_temporary`, one that is taken for dead perhaps still: those files are nobody's.
 
     Args:
         folder: the stage folder, partitioned by route and then by the table's partition columns.
         partition_by: the table's partition columns.
+        expected: how many rows were written there; None: not known.
+
+    Raises:
+        StagedFileError: the files hold another number of rows than were written, or one is no whole Parquet file.
+        OSError: a folder cannot be listed, or there is none; it must not pass for an empty one.
     """
-    paths = sorted(p for p in store.walk(folder) if p.suffix == ".parquet" and not p.name.startswith((".", "_")))
+    if not store.is_folder(folder):
+        raise FileNotFoundError(f"{folder} is not there.")
+    routes = store.listed(folder, f"{ROUTE}=*")
+    found = (path for route in routes for path in store.walk(route))
+    paths = sorted(p for p in found if p.suffix == ".parquet" and not p.name.startswith((".", "_")))
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-        return list(pool.map(lambda path: _read(path, folder, partition_by), paths))
+        files = list(pool.map(lambda path: _read(path, folder, partition_by), paths))
+    if expected is not None and (found_rows := sum(file.rows for file in files)) != expected:
+        raise StagedFileError(
+            f"The engine wrote {expected} row(s) to {folder}, but the files there hold {found_rows}. Nothing was "
+            "published. Every executor must see the lakehouse's folder, by the same path: `lakehouse doctor` looks."
+        )
+    return files
 
 
 def clear(folder: Path) -> None:

@@ -23,6 +23,7 @@ from lakehouse import store
 from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.table import Table
 from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
+from lakehouse.delta.staged import IN_TWO_STEPS
 from lakehouse.read.lake import Lake
 from lakehouse.spark.session import literal_path
 
@@ -131,7 +132,7 @@ def _schema(table: Table) -> T.StructType:
 def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) -> None:
     """Add an entry; killed anywhere, it is not there, and after a power cut it is not empty."""
     draft = folder / f".{uuid.uuid4()}"
-    frame.coalesce(1 + rows // ROWS_A_FILE).write.parquet(str(draft))
+    frame.coalesce(1 + rows // ROWS_A_FILE).write.options(**IN_TWO_STEPS).parquet(str(draft))
     store.write(draft / _ABOUT, json.dumps(sorted(about)))
     # Whole and on the disk before it has the name that readers look for.
     store.fsync(store.listed(draft), draft)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lakehouse.settings import Settings
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
@@ -31,6 +32,7 @@ RUNTIME_CONFIG = {
     # write); below the limit, Spark splits it into methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -43,7 +45,6 @@ def spark_config(settings: Settings) -> dict[str, str]:
     check_settings(settings.spark_config)
     if settings.uses_connect:
         return {"spark.remote": settings.spark_url, **RUNTIME_CONFIG, **settings.spark_config}
-    cores = _cores(settings.spark_url)
     config = {
         "spark.master": settings.spark_url,
         "spark.app.name": "lakehouse",
@@ -56,20 +57,21 @@ def spark_config(settings: Settings) -> dict[str, str]:
         # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": str(max(cores * 2, 4)),
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
+        # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        # Hadoop sets the mode of each file itself, whatever the umask of the process is: of executors, too.
+        "spark.hadoop.fs.permissions.umask-mode": f"{private_umask(settings.root):03o}",
         **RUNTIME_CONFIG,
     }
     if settings.spark_url.startswith("local"):
         config["spark.driver.memory"] = settings.spark_memory or _memory()
-        # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
-        config["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
-        # Hadoop sets the mode of each file itself, whatever the process's umask is.
-        config["spark.hadoop.fs.permissions.umask-mode"] = f"{private_umask(settings.root):03o}"
+        config["spark.sql.shuffle.partitions"] = str(max(_cores(settings.spark_url) * 2, 4))
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
+    if is_here(settings.spark_url):
+        # Executors of other machines must reach the driver; nobody else's business is one that has none.
+        config |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     config |= settings.spark_config
     given = config.get(_JAVA_OPTIONS, "")
     return config | ({_JAVA_OPTIONS: f"{ours} {given}".strip()} if (ours := java_options()) else {})
@@ -78,6 +80,12 @@ def spark_config(settings: Settings) -> dict[str, str]:
 def jars_dir(settings: Settings) -> Path:
     """The folder of the engine's jars."""
     return settings.jars_dir or default_jars_dir()
+
+
+def is_here(url: str) -> bool:
+    """Whether all of an engine is on this machine: a master on loopback has no workers elsewhere."""
+    host = urlsplit(url.partition(",")[0]).hostname or ""
+    return url.startswith("local") or (url.startswith("spark://") and host in _LOOPBACK)
 
 
 def _cores(url: str) -> int:

@@ -36,7 +36,7 @@ OUT_OF_MEMORY = 3  # how a JVM ends that was told to exit when it has no memory 
 _POOLS = """<allocations><pool name="default">
   <schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare>
 </pool></allocations>"""
-_SERVING = {
+SERVING = {
     # The keeper closes the sessions of processes that are gone, and none of one that only thinks for long.
     "spark.connect.session.manager.defaultSessionTimeout": "7d",
     "spark.connect.execute.manager.detachedTimeout": "2m",
@@ -47,9 +47,10 @@ _SERVING = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.python.worker.reuse": "false",  # a function of Python runs with the code of now
 }
+"""What an engine is told that serves many."""
 _PLUGINS, _PLUGIN = "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
 # Out of memory, a JVM can go on in a state that nobody has thought of: this one does not go on.
-_JAVA_OPTIONS, _EXIT = "spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError"
+JAVA_OPTIONS, EXIT = "spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError"
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
 
     pools = folder / "pools.xml"
     pools.write_text(_POOLS)
-    given = {**_SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **settings}
+    given = {**SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **settings}
     config = {
         **given,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -182,7 +183,7 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",
         _PLUGINS: ",".join(filter(None, (_PLUGIN, given.get(_PLUGINS)))),
-        _JAVA_OPTIONS: f"{_EXIT} {given.get(_JAVA_OPTIONS, '')}".strip(),
+        JAVA_OPTIONS: f"{EXIT} {given.get(JAVA_OPTIONS, '')}".strip(),
     }
     builder: Any = SparkSession.builder
     for key, value in config.items():

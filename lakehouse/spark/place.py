@@ -103,10 +103,15 @@ class Place:
         finally:
             os.close(descriptor)
 
-    def be_alive(self) -> bool:
-        """As the keeper: be the only one, until this process ends. False where there is one."""
+    def be_alive(self, *, with_children: bool = False) -> bool:
+        """As the keeper: be the only one, until this process ends. False where there is one.
+
+        Args:
+            with_children: until also those processes have ended that it starts with its descriptors.
+        """
         for _ in range(20):
-            if _locked(self._alive) is not None:
+            if (descriptor := _locked(self._alive)) is not None:
+                os.set_inheritable(descriptor, with_children)
                 return True
             time.sleep(0.02)  # somebody who only looks holds it for a moment
         return False
@@ -117,7 +122,7 @@ class Place:
 
     def publish(self, address: Address) -> None:
         """As the keeper: let others find the engine."""
-        _write(self._address, asdict(address))
+        write_private(self._address, json.dumps(asdict(address)))
 
     def withdraw(self) -> None:
         """As the keeper: let nobody find it any more."""
@@ -125,7 +130,7 @@ class Place:
 
     def address(self) -> Address | None:
         """How to reach the engine; None where none serves."""
-        found = _read(self._address)
+        found = read_record(self._address)
         if found is None or not self.is_alive():
             return None
         with suppress(TypeError):  # of another version of this program
@@ -163,7 +168,7 @@ class Place:
         found = []
         for path in sorted(self.leases.glob("*")) if self.leases.is_dir() else []:
             with suppress(TypeError):
-                found.append((path, Lease(**(_read(path) or {}))))
+                found.append((path, Lease(**(read_record(path) or {}))))
         return found
 
     def end(self, seconds: float = GENTLY) -> bool:
@@ -172,7 +177,7 @@ class Place:
         Raises:
             PermissionError: it is somebody else's.
         """
-        pid = (_read(self._alive) or {}).get("pid")
+        pid = (read_record(self._alive) or {}).get("pid")
         if not self.is_alive() or not self.is_here() or not isinstance(pid, int):
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -193,7 +198,7 @@ class Place:
 
     def is_here(self) -> bool:
         """Whether the keeper is one of this machine, or container: a folder may be shared, process ids are not."""
-        return (_read(self._alive) or {}).get("host") == socket.gethostname()
+        return (read_record(self._alive) or {}).get("host") == socket.gethostname()
 
 
 def _locked(path: Path, *, wait: bool = False) -> int | None:
@@ -225,7 +230,8 @@ def _is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A JSON object that was kept in a file; None where there is none."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -233,9 +239,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write_private(path: Path, content: str) -> None:
+    """Make a text that of a file which only its owner reads, in one step."""
     draft = path.with_name(f".{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
+        file.write(content)
     draft.replace(path)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
+from lakehouse.spark.cluster import introduced
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.rows import check_session
 from lakehouse.spark.warm import is_wanted, join
@@ -36,7 +37,7 @@ def start(settings: Settings) -> SparkSession:
     try:
         for key, value in config.items():
             builder = builder.config(key, value)
-        with _interrupts_later():
+        with introduced(settings), _interrupts_later():
             session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise EngineError(

@@ -222,13 +222,14 @@ def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None
         started = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", keeper.__name__],
             input=json.dumps(asdict(orders)).encode(), stdout=output, stderr=output, check=False,
-            cwd=place.folder, env=_environment(),
+            cwd=place.folder, env=handed_on(),
         )  # fmt: skip
     if started.returncode:
         raise _failed(place, f"its keeper ended with {started.returncode}")
 
 
-def _environment() -> dict[str, str]:
+def handed_on() -> dict[str, str]:
+    """The environment of an engine: this process's, without what is this process's, or user's, alone."""
     # The engine is on this machine alone. pandera says the same to Spark, in those processes that import it.
     found = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
     return {name: value for name, value in found.items() if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
@@ -261,7 +262,7 @@ def _fingerprint(config: Mapping[str, str]) -> str:
     settings = {name: value for name, value in settings.items() if value and name != "spark.sql.warehouse.dir"}
     jars = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in _files(config.get("spark.jars", "").split(","))]
     handed = {
-        name: value for name, value in _environment().items() if name in _HANDED_ON or name.startswith(_FAMILIES)
+        name: value for name, value in handed_on().items() if name in _HANDED_ON or name.startswith(_FAMILIES)
     }  # fmt: skip
     conf = Path(os.environ.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     defaults = [(str(path), stat.st_mtime_ns) for path, stat in _files([str(conf)])]

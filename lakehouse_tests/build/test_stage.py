@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import date
@@ -20,7 +21,7 @@ from lakehouse.build.route import routed, write_routed
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
-from lakehouse.errors import SchemaMismatchError
+from lakehouse.errors import SchemaMismatchError, StagedFileError
 from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.fixtures.making import model, table
 
@@ -85,8 +86,7 @@ def staged(
     made: Table, frame: DataFrame, folder: Path
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[date, DayMetrics]]:
     """Staged rows by route, and figures by day."""
-    write_routed(made, frame, folder)
-    files = read_staged(folder, made.partition_by)
+    files = read_staged(folder, made.partition_by, write_routed(made, frame, folder))
     rows: dict[str, list[dict[str, Any]]] = {VALID: [], QUARANTINED: []}
     for file in files:
         day = date.fromisoformat(str(file.partition["day"]))
@@ -217,3 +217,46 @@ def test_technical_columns_of_a_transform_are_dropped(spark: SparkSession) -> No
     """Without it, an order or hash column that a transform needs for itself would fail the contract."""
     frame = frame_of(spark, AWKWARD).withColumn("_mine", F.lit(1))
     assert set(routed(sales(), frame).columns) & {"_mine", "_sound", "_first"} == set()
+
+
+def test_what_a_task_leaves_that_died_is_staged_by_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, of a task that died and of the one that took its place both could be published.
+
+    Also on an engine that was told to let tasks write where they are read.
+    """
+    unkeyed = sales(key=(), keep_first_by=())
+    rows = spark.range(0, 6_000_000, numPartitions=2).where("id = 0 OR id > 5900000").drop("note")
+    # One task is done with its row long before the other dies.
+    dies = F.when(F.col("id") == 5_999_999, F.raise_error(F.lit("a task died"))).otherwise(F.lit("x"))
+    given = {"id": F.col("id").cast("string"), "day": F.lit(MONDAY), "kind": F.lit("sale"), "amount": F.lit(ONE)}
+    frame = rows.select(*[each.cast(SALES[name][0]).alias(name) for name, each in {**given, "note": dies}.items()])
+    spark.conf.set("mapreduce.fileoutputcommitter.algorithm.version", "2")
+    try:
+        with pytest.raises(Exception, match="a task died"):
+            write_routed(unkeyed, frame, tmp_path / "stage")
+    finally:
+        spark.conf.unset("mapreduce.fileoutputcommitter.algorithm.version")
+    assert read_staged(tmp_path / "stage", ["day"]) == []
+
+
+def test_an_attempt_that_goes_on_after_the_job_is_nobodys(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, an executor that was taken for dead, and was not, would add its rows once more, or end the run."""
+    folder = tmp_path / "stage"
+    given = write_routed(sales(), frame_of(spark, AWKWARD), folder)
+    files = read_staged(folder, ["day"], given)
+    late = folder / "_temporary" / "0" / "_temporary" / "attempt_1" / files[0].path.relative_to(folder)
+    late.parent.mkdir(parents=True)
+    shutil.copyfile(files[0].path, late)
+    assert read_staged(folder, ["day"], given) == files
+    files[0].path.unlink()  # as where an executor wrote into a folder of its own machine
+    with pytest.raises(StagedFileError, match=rf"wrote {given} row\(s\) .* Nothing was published"):
+        read_staged(folder, ["day"], given)
+    with pytest.raises(FileNotFoundError):
+        read_staged(tmp_path / "not there", ["day"])
+
+
+def test_an_empty_frame_is_staged(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, a day on which nothing came would fail for having no rows to count."""
+    folder = tmp_path / "stage"
+    assert write_routed(sales(), frame_of(spark, []), folder) == 0
+    assert read_staged(folder, ["day"], 0) == []

@@ -15,9 +15,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.dev import HOST, is_free
+from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, workers
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
@@ -27,14 +29,6 @@ from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
-
-
-class ProblemError(Exception):
-    """What is wrong, and how to mend it."""
-
-    def __init__(self, found: str, mend: str) -> None:
-        super().__init__(found)
-        self.found, self.mend = found, mend
 
 
 @dataclass(frozen=True)
@@ -88,6 +82,10 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     if not settings.uses_connect:
         needed += [_finding("java", _java), _finding("jars", lambda: _jars(settings))]
     needed.append(_finding("folders", lambda: _folders(settings)))
+    if engine and settings.spark_url.startswith(("sc://", "spark://")):
+        needed.append(_finding("server" if settings.uses_connect else "master", lambda: answers(settings)))
+    if engine and settings.spark_url.startswith("spark://") and needed[-1].ok:
+        needed.append(_finding("workers", lambda: workers(settings)))
     yield from needed
     yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
@@ -287,18 +285,19 @@ def _warm(settings: Settings) -> str:
 def _engine(settings: Settings) -> str:
     """Start the engine, publish one tiny day through the real door, and read it back with Spark."""
     try:
-        with tempfile.TemporaryDirectory(prefix="lakehouse-doctor-") as folder:
+        # Executors must see it, which may be elsewhere: then it is in the folder that all are to share.
+        shared = None if settings.spark_url.startswith("local") else settings.root
+        if shared is not None:
+            store.make_folder(shared, private=True)
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
             # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
             alone = settings.model_copy(update={"root": Path(folder), "engine_minutes": 0.0})
             return _write_and_read(alone)
-    except LakehouseError as error:
-        raise ProblemError(
-            str(error), f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
-        ) from error
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
-        where = settings.root / "logs" / "engine.log"
-        raise ProblemError(f"{type(error).__name__}: {first}", f"The engine's own messages are in {where}") from error
+        said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"
+        where = f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
+        raise ProblemError(said, f"{mend(str(error), settings)} {where}".strip()) from error
 
 
 def _write_and_read(settings: Settings) -> str:

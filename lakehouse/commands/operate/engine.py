@@ -11,6 +11,7 @@ import typer
 
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, print_json, say
+from lakehouse.commands.operate import cluster
 from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.place import Place
@@ -26,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
     family.command("status", cls=Command, epilog=examples("lakehouse engine status", "lakehouse engine status --json"))(
         status
     )
+    cluster.add_to(family)
     app.add_typer(family, name="engine")
 
 

@@ -1,0 +1,117 @@
+"""What `lakehouse doctor` looks at where Spark runs in other processes: who answers, who works, and what they see."""
+
+from __future__ import annotations
+
+import re
+import socket
+from urllib.parse import urlsplit
+
+import pyspark
+
+from lakehouse.settings import Settings
+from lakehouse.spark.cluster import cluster_of, state_of
+from lakehouse.spark.config import is_here
+from lakehouse.texts import counted
+
+CONNECT_PORT = 15002  # of a Spark Connect server, where its address names none
+PAGE_PORT = 8080  # of a master's page, where nobody has moved it
+SECONDS = 5.0  # that somebody has for an answer
+
+# What executors say, and what to do.
+_MENDS = {
+    r"the files there hold|FileNotFound|PATH_NOT_FOUND|[Nn]o such file|does not exist|Mkdirs failed": (
+        "Executors do not see {root}: mount the same folder on every worker, under this path."
+    ),
+    r"[Pp]ermission denied|AccessControlException": (
+        "Executors may not read and write {root}: run the workers as the user whose it is."
+    ),
+    r"ClassNotFound|NoClassDefFound|DATA_SOURCE_NOT_FOUND|Failed to find data source": (
+        "The engine has no Delta: start it with `--jars` of what `python -m lakehouse.spark.jars DIR` fetches, and "
+        "with spark.sql.extensions and spark.sql.catalog.spark_catalog as the guide to clusters has them."
+    ),
+    r"UnsupportedClassVersion|InvalidClassException|class incompatible|would give other rows": (
+        "All processes need one Spark, {spark}, and one Java."
+    ),
+    r"UNAUTHENTICATED|[Aa]uthenticat|Sasl|All masters are unresponsive": (
+        "The secret is another, or missing: spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or "
+        "token=… in an sc:// address."
+    ),
+}
+
+
+class ProblemError(Exception):
+    """What is wrong, and how to mend it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        super().__init__(found)
+        self.found, self.mend = found, mend
+
+
+def answers(settings: Settings) -> str:
+    """Whether the master, or the Spark Connect server, listens.
+
+    Raises:
+        ProblemError: none of the addresses answers.
+    """
+    failed = []
+    for host, port in _addresses(settings):
+        try:
+            with socket.create_connection((host, port), timeout=SECONDS):
+                return f"{host}:{port} answers"
+        except OSError as error:
+            failed.append(f"{host}:{port} does not answer ({error.strerror or error})")
+    start = "start a cluster (lakehouse engine cluster start)" if is_here(settings.spark_url) else "start it there"
+    raise ProblemError(
+        "; ".join(failed), f"Correct LAKEHOUSE_SPARK_URL, or {start}; a firewall may be between you and it."
+    )
+
+
+def workers(settings: Settings) -> str:
+    """Whether a standalone master has workers with free cores, as its page says.
+
+    Raises:
+        ProblemError: it has none.
+    """
+    own = cluster_of(settings)
+    host, _ = _addresses(settings)[0]
+    page = own.page if own is not None and own.url == settings.spark_url else f"http://{host}:{PAGE_PORT}/"
+    try:
+        state = state_of(page, SECONDS)
+    except (OSError, ValueError) as error:
+        return f"not known: {page} does not tell ({error})"
+    alive = [each for each in state["workers"] if each.get("state") == "ALIVE"]
+    free = sum(each["cores"] - each["coresused"] for each in alive)
+    said = f"{counted(len(alive), 'worker')} alive, {free} of {counted(sum(e['cores'] for e in alive), 'core')} free"
+    if not alive:
+        raise ProblemError(
+            said,
+            f"Start workers (spark-class org.apache.spark.deploy.worker.Worker {settings.engine_name}): see {page}",
+        )
+    if not free:
+        users = ", ".join(each["name"] for each in state["activeapps"])
+        raise ProblemError(
+            f"{said}: {users} has them",
+            "Wait for its end, or let runs share one application: a Spark Connect server (lakehouse engine cluster "
+            "start --connect), and LAKEHOUSE_SPARK_URL=sc://…",
+        )
+    return said
+
+
+def mend(said: str, settings: Settings) -> str:
+    """How a failure on executors is mended, by what was said of it; empty where nobody knows.
+
+    Args:
+        said: the whole message.
+        settings: where the engine and the lakehouse are.
+    """
+    for pattern, advice in _MENDS.items():
+        if re.search(pattern, said):
+            return advice.format(root=settings.root, spark=pyspark.__version__)
+    return ""
+
+
+def _addresses(settings: Settings) -> list[tuple[str, int]]:
+    """Host and port of each master, or of the server."""
+    kind, _, rest = settings.spark_url.partition("://")
+    parts = (urlsplit(f"//{each}") for each in rest.partition("/")[0].split(","))
+    return [(each.hostname or "", each.port or (CONNECT_PORT if kind == "sc" else 7077)) for each in parts]

@@ -1,0 +1,364 @@
+"""A Spark cluster on this machine: a master, workers and, where asked for, a Spark Connect server, each a process.
+
+    engine/cluster/standalone/   mode 0700
+        alive           locked by the process that started the others, and by them: until the last has ended
+        cluster.json    what is on
+        *.conf, token   mode 0600: what the processes, and drivers, are told; the cluster's secret is in them
+        work/ scratch/  of executors, emptied at each start
+
+All listen on loopback and know a secret, without which nobody computes here: it is on no command line. They are one
+process group, so that no executor outlives the cluster. A worker that dies is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import EngineError
+from lakehouse.settings import Settings
+from lakehouse.spark.config import spark_config
+from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING, TOKEN, free_port
+from lakehouse.spark.options import java_options
+from lakehouse.spark.place import Place, read_record, write_private
+from lakehouse.spark.warm import engines, handed_on
+from lakehouse.store.disk import private_umask
+
+START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
+_HOST = "127.0.0.1"
+# They do little, and that soon after their start: code that was compiled quickly is good enough.
+_DAEMON = {
+    "SPARK_LOCAL_IP": _HOST,
+    "SPARK_DAEMON_MEMORY": "512m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+_MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a cluster is.
+
+    Attributes:
+        workers: how many; each runs one executor.
+        cores: of each worker.
+        memory: of each worker's executor, such as 1g.
+        connect: with a Spark Connect server, which is one application on the cluster.
+    """
+
+    workers: int = 2
+    cores: int = 1
+    memory: str = "1g"
+    connect: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is on.
+
+    Attributes:
+        url: of its master, for `LAKEHOUSE_SPARK_URL`.
+        page: of its master's page, and with `json/` of what it says of its workers.
+        size: how large it is.
+        pids: its processes by name, as they were started first.
+        connect_port: of its Spark Connect server; 0: it has none.
+        folder: of its files.
+        log: of what its processes print.
+    """
+
+    url: str
+    page: str
+    size: Size
+    pids: Mapping[str, int]
+    connect_port: int
+    folder: str
+    log: str
+
+    @property
+    def token_file(self) -> Path:
+        """The token of its Spark Connect server."""
+        return Path(self.folder, "token")
+
+    @property
+    def export(self) -> str:
+        """What to type, so that a shell's commands run on it: a token is read from its file."""
+        if not self.connect_port:
+            return f"export LAKEHOUSE_SPARK_URL={self.url}"
+        # The server has all cores: another application would wait for ever.
+        token = f"$(cat {shlex.quote(str(self.token_file))})"
+        return f'export LAKEHOUSE_SPARK_URL="sc://localhost:{self.connect_port}/;token={token}"'
+
+
+def place_of(settings: Settings) -> Place:
+    """Where the cluster of this lakehouse is, or would be."""
+    logs = (settings.engine_dir or settings.root) / "logs"
+    return Place(engines(settings) / "cluster" / "standalone", logs / "cluster.log")
+
+
+def cluster_of(settings: Settings) -> Cluster | None:
+    """The cluster of this lakehouse; None where none is on."""
+    place = place_of(settings)
+    found = read_record(place.folder / "cluster.json")
+    if found is None or not place.is_alive():
+        return None
+    with suppress(TypeError, KeyError):  # of another version of this program
+        return Cluster(**{**found, "size": Size(**found["size"])})
+    return None
+
+
+def start(settings: Settings, size: Size) -> Cluster:
+    """Start a cluster and wait until all of it is there; one that is on is left as it is.
+
+    Args:
+        settings: which lakehouse it is for.
+        size: how large it is.
+
+    Raises:
+        EngineError: it does not come up, with its log.
+    """
+    place = place_of(settings)
+    place.prepare()
+    with place.door():
+        if (found := cluster_of(settings)) is not None:
+            return found
+        if not place.is_alive():
+            _launch(settings, size, place)
+        deadline = time.monotonic() + START_SECONDS
+        while (found := cluster_of(settings)) is None:
+            if not place.is_alive() or time.monotonic() > deadline:
+                place.end()
+                raise EngineError(
+                    f"The cluster did not start: see {place.log}. `lakehouse doctor` checks Java and jars."
+                )
+            time.sleep(0.1)
+    return found
+
+
+@contextmanager
+def introduced(settings: Settings) -> Iterator[None]:
+    """While a driver starts on this lakehouse's cluster, it is told the secret: by a file, not by its command line."""
+    found, name = cluster_of(settings), "PYSPARK_SUBMIT_ARGS"
+    if found is None or found.url != settings.spark_url:
+        yield
+        return
+    before = os.environ.get(name)
+    told = shlex.quote(str(Path(found.folder, "driver.conf")))
+    os.environ[name] = f"--properties-file {told} {before or 'pyspark-shell'}"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def _launch(settings: Settings, size: Size, place: Place) -> None:
+    for each in ("work", "scratch"):
+        shutil.rmtree(place.folder / each, ignore_errors=True)
+        (place.folder / each).mkdir(mode=0o700)
+    place.log.parent.mkdir(parents=True, exist_ok=True)
+    (place.folder / "cluster.json").unlink(missing_ok=True)
+    port, connect_port = free_port(), free_port() if size.connect else 0
+    url = f"spark://{_HOST}:{port}"
+    secret = {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_urlsafe(32)}
+    driver = {
+        **secret,
+        "spark.executor.memory": size.memory,
+        "spark.executor.cores": str(size.cores),
+        "spark.sql.shuffle.partitions": str(max(2 * size.cores * size.workers, 4)),
+        **({"spark.executor.extraJavaOptions": told} if (told := java_options()) else {}),
+    }
+    _properties(place.folder / "daemon.conf", {**secret, "spark.ui.killEnabled": "false"})
+    _properties(place.folder / "driver.conf", driver)
+    if size.connect:
+        token = secrets.token_urlsafe(32)
+        write_private(place.folder / "token", token)
+        config = spark_config(settings.model_copy(update={"spark_url": url}))
+        serving = {
+            "spark.connect.grpc.binding.address": _HOST,
+            "spark.connect.grpc.binding.port": str(connect_port),
+            "spark.connect.grpc.port.maxRetries": "0",
+            "spark.driver.memory": "1g",
+        }
+        config[JAVA_OPTIONS] = f"{EXIT} {config.get(JAVA_OPTIONS, '')}".strip()
+        _properties(place.folder / "server.conf", {**driver, **SERVING, **serving, **config})
+    orders = {
+        "folder": str(place.folder), "log": str(place.log), "url": url, "connect_port": connect_port,
+        "size": asdict(size), "umask": private_umask(settings.root),
+    }  # fmt: skip
+    with place.log.open("ab") as output:
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", __name__],
+            input=json.dumps(orders).encode(), stdout=output, stderr=output, check=True, cwd=place.folder,
+            env={**handed_on(), **_DAEMON, "SPARK_LOCAL_DIRS": str(place.folder / "scratch")},
+        )  # fmt: skip
+
+
+def _properties(path: Path, config: Mapping[str, str]) -> None:
+    """Settings as Java reads them from a file, for its owner alone."""
+    lines = (f"{name}={value}".replace("\\", "\\\\").replace("\n", "\\n") for name, value in config.items())
+    write_private(path, "\n".join([*lines, ""]))
+
+
+class _Supervisor:
+    """Starts the processes, sees to it that workers stay, and ends them all."""
+
+    def __init__(self, orders: Mapping[str, Any]) -> None:
+        self._folder, self._log, self._url = Path(orders["folder"]), orders["log"], orders["url"]
+        self._size, self._connect_port = Size(**orders["size"]), orders["connect_port"]
+        self._ended = threading.Event()
+        spec = find_spec("pyspark")
+        assert spec is not None
+        assert spec.submodule_search_locations
+        self._home = Path(spec.submodule_search_locations[0])
+        self._page_port = free_port()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._ended.set())
+        names = ["master", *(f"worker-{n + 1}" for n in range(self._size.workers))]
+        self._start("master")
+        self._until_listening(int(self._url.rpartition(":")[2]))
+        for name in names[1:]:
+            self._start(name)
+        if self._connect_port:
+            self._start("connect")
+            self._until_listening(self._connect_port)
+        self._until_workers_are_there()
+        if not self._ended.is_set():
+            pids = {name: each.pid for name, each in self._running.items()}
+            page = f"http://{_HOST}:{self._page_port}/"
+            found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
+            write_private(self._folder / "cluster.json", json.dumps(asdict(found)))
+            _say(f"is on: {found.url}, {self._size}")
+        while not self._ended.wait(0.5):
+            self._look_after()
+        _say("ends")
+        (self._folder / "cluster.json").unlink(missing_ok=True)
+        for each in reversed(self._running.values()):
+            each.terminate()
+        for each in self._running.values():
+            each.wait()  # who asked for the end kills the group if this takes too long
+
+    def _look_after(self) -> None:
+        for name, process in self._running.items():
+            if process.poll() is None:
+                continue
+            _say(f"lost its {name}, which ended with {process.returncode}")
+            if name == "master":  # workers have nobody to be found by
+                self._ended.set()
+            else:
+                self._ended.wait(1.0)
+                self._start(name)
+            return
+
+    def _start(self, name: str) -> None:
+        told = str(self._folder / "daemon.conf")
+        environment = {**os.environ, "SPARK_HOME": str(self._home)}
+        script = [str(self._home / "bin" / "spark-class")]
+        port = self._url.rpartition(":")[2]
+        if name == "master":
+            what = [_MASTER, "--host", _HOST, "--port", port, "--webui-port", str(self._page_port)]
+            command = [*script, *what, "--properties-file", told]
+        elif name == "connect":
+            environment[TOKEN] = (self._folder / "token").read_text()
+            script = [str(self._home / "bin" / "spark-submit")]
+            command = [*script, "--properties-file", str(self._folder / "server.conf"), "--class", _SERVER]
+            command.append("spark-internal")
+        else:
+            what = [_WORKER, "--host", _HOST, "--webui-port", "0", "--cores", str(self._size.cores)]
+            what += ["--memory", self._size.memory, "--work-dir", str(self._folder / "work" / name)]
+            command = [*script, *what, "--properties-file", told, self._url]
+        # They inherit what holds `alive`: whoever of them is left is still found, and ended.
+        self._running[name] = subprocess.Popen(command, env=environment, close_fds=False)
+
+    def _until_listening(self, port: int) -> None:
+        while not self._ended.wait(0.1):
+            with socket.socket() as probe:
+                if probe.connect_ex((_HOST, port)) == 0:
+                    return
+            if self._lost():
+                return
+
+    def _until_workers_are_there(self) -> None:
+        while not self._ended.wait(0.1) and not self._lost():
+            with suppress(OSError, ValueError):
+                if len(workers_of(f"http://{_HOST}:{self._page_port}/")) >= self._size.workers:
+                    return
+
+    def _lost(self) -> bool:
+        """Whether one has ended before all were there, which ends all."""
+        if any(each.poll() is not None for each in self._running.values()):
+            self._ended.set()
+        return self._ended.is_set()
+
+
+def state_of(page: str, seconds: float = 5.0) -> dict[str, Any]:
+    """What a master says of itself.
+
+    Args:
+        page: its address.
+        seconds: that it has for an answer.
+
+    Raises:
+        OSError, ValueError: it does not answer, or nothing that a master would.
+    """
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
+    with opener.open(f"{page.rstrip('/')}/json/", timeout=seconds) as answer:
+        found = json.load(answer)
+    if not isinstance(found, dict) or "workers" not in found:
+        raise ValueError("it is no page of a Spark master")
+    return found
+
+
+def workers_of(page: str) -> list[dict[str, Any]]:
+    """The workers that a master takes for alive. Raises as `state_of`."""
+    return [each for each in state_of(page)["workers"] if each.get("state") == "ALIVE"]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The cluster {text}.\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Take the orders from standard input, leave who started this behind, and keep the cluster."""
+    orders = json.load(sys.stdin)
+    place = Place(Path(orders["folder"]), Path(orders["log"]))
+    if not place.be_alive(with_children=True):
+        _say("is kept by another process already")
+        return
+    if os.fork():
+        os._exit(0)  # who started it need not wait for its end
+    os.setsid()
+    place.tell_pid()
+    os.umask(orders["umask"])
+    try:
+        _Supervisor(orders).run()
+    except BaseException as error:
+        _say(f"did not start: {error}")
+        os.killpg(0, signal.SIGKILL)
+        raise
+
+
+if __name__ == "__main__":
+    main()
