@@ -1,0 +1,266 @@
+"""A real cluster: a master, workers and executors in processes of their own, some of which are killed in a build."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, workers
+from lakehouse.settings import Settings
+from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
+from lakehouse.spark.config import spark_config
+from lakehouse_tests.faults.crashing import DAYS, expected, land, tables
+from lakehouse_tests.faults.test_crashes import assert_state, assert_swept
+from lakehouse_tests.spark.test_warm import is_gone
+
+EXECUTOR = b"CoarseGrainedExecutorBackend"
+PUBLISHED = {name: ["published"] * len(DAYS) for name in tables()}
+
+
+@dataclass
+class Shared:
+    """One folder that all processes share: of the lake, and of the cluster."""
+
+    root: Path
+    url: str = ""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of who uses the cluster."""
+        return Settings(root=self.root, spark_url=self.url or "local[2]")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same, for processes."""
+        return os.environ | {"LAKEHOUSE_ROOT": str(self.root), "LAKEHOUSE_SPARK_URL": self.url or "local[2]"}
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`lakehouse …`."""
+        command = [sys.executable, "-m", "lakehouse.cli", *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+
+    def start(self, *options: str) -> Cluster:
+        """Start the cluster by its command, and run on it from now on."""
+        started = self.command("engine", "cluster", "start", "--memory", "700m", *options)
+        assert started.returncode == 0, started.stderr
+        found = cluster_of(self.settings)
+        assert found is not None
+        self.url = found.url
+        if found.connect_port:
+            self.url = f"sc://localhost:{found.connect_port}/;token={found.token_file.read_text()}"
+        assert "token=$(cat " in started.stderr if found.connect_port else self.url in started.stderr
+        return found
+
+    def executors(self) -> list[int]:
+        """Process ids of the executors, which are in the cluster's process group."""
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            try:
+                if EXECUTOR in (each / "cmdline").read_bytes() and os.getpgid(int(each.name)) == self.group():
+                    found.append(int(each.name))
+            except (OSError, ProcessLookupError):  # it has just ended
+                continue
+        return found
+
+    def group(self) -> int:
+        """The cluster's process group."""
+        found = cluster_of(self.settings)
+        assert found is not None
+        return os.getpgid(found.pids["master"])
+
+
+class Builder:
+    """A process that builds the lake on the cluster."""
+
+    def __init__(self, shared: Shared) -> None:
+        command = [sys.executable, "-W", "ignore", "-m", "lakehouse_tests.spark.builder", str(shared.root)]
+        self.shared = shared
+        self.process = subprocess.Popen(
+            command, env=shared.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.line()
+
+    def line(self) -> str:
+        """What it says next."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the builder has ended"
+        return line
+
+    def build(self, generation: int) -> Any:
+        """Land a generation of the lake and build it; returns how the days of each table ended."""
+        land(self.shared.root, generation)
+        assert self.process.stdin is not None
+        self.process.stdin.write("build\n")
+        self.process.stdin.flush()
+        return json.loads(self.line())
+
+
+@contextmanager
+def building(shared: Shared) -> Iterator[Builder]:
+    """A builder for a block."""
+    builder = Builder(shared)
+    try:
+        yield builder
+    finally:
+        assert builder.process.stdin is not None
+        assert builder.process.stdout is not None
+        builder.process.stdin.close()
+        builder.process.wait()
+        builder.process.stdout.close()
+
+
+class Killer(threading.Thread):
+    """Kills all executors with -9, once for each of some tables, when tasks have begun files that nobody may read yet."""
+
+    def __init__(self, shared: Shared, names: tuple[str, ...]) -> None:
+        super().__init__(daemon=True)
+        self.shared, self.kills, self.over = shared, 0, threading.Event()
+        self.waiting = [shared.root.joinpath("tables", *name.split(".")) for name in names]
+
+    def run(self) -> None:
+        """Look until all is done."""
+        while self.waiting and not self.over.wait(0.005):
+            for table in self.waiting:
+                if any(table.glob("staged/*/_temporary/0/_temporary/*/route=*")):
+                    for pid in self.shared.executors():
+                        os.kill(pid, signal.SIGKILL)
+                        self.kills += 1
+                    self.waiting.remove(table)
+                    break
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.join()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A root whose cluster ends with the module."""
+    made = Shared(tmp_path_factory.mktemp("shared") / "root")
+    yield made
+    place_of(made.settings).end()
+
+
+def assert_private(root: Path, cluster: Cluster) -> None:
+    """Nobody else reads what was made, and no secret is on a command line."""
+    opened = [path for path in root.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o077]
+    inside = {root / "tables", root / "engine" / "cluster" / "standalone"}
+    assert not [path for path in opened if inside & {path, *path.parents}]
+    conf = (Path(cluster.folder) / "driver.conf").read_text()
+    secrets = [line.partition("=")[2] for line in conf.splitlines() if line.startswith("spark.authenticate.secret=")]
+    secrets += [cluster.token_file.read_text()] if cluster.connect_port else []
+    assert all(secrets)
+    lines = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(each.read_bytes())
+        except OSError:
+            continue
+    assert any(str(root).encode() in line for line in lines), "nothing of the cluster was seen"
+    assert not [line for line in lines for secret in secrets if secret.encode() in line]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_cluster_builds_what_a_laptop_builds_whoever_is_killed(shared: Shared) -> None:
+    """Without it, the first cluster would show what local mode hides: other processes write, and some of them die."""
+    cluster = shared.start()
+    with building(shared) as builder:
+        assert builder.build(1) == PUBLISHED
+        assert_state(shared.root, expected(1))
+        # What it has, it has: somebody else would wait for ever, and is told so.
+        with pytest.raises(ProblemError, match=r"2 workers alive, 0 of 2 cores free: lakehouse has them"):
+            workers(shared.settings)
+        with Killer(shared, ("bronze.readings", "gold.recent")) as killer:
+            assert builder.build(2) == PUBLISHED
+        assert killer.kills >= 2, "nothing was killed"
+        assert_state(shared.root, expected(2))
+        assert_private(shared.root, cluster)
+    assert_swept(shared.root)
+    group = shared.group()
+    assert shared.command("engine", "cluster", "stop").returncode == 0
+    assert is_gone(group)
+    with pytest.raises(ProblemError, match="does not answer") as none:
+        answers(shared.settings)
+    assert "lakehouse engine cluster start" in none.value.mend
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_server_on_a_cluster_serves_several(shared: Shared) -> None:
+    """Without it, two runs could not be on one cluster: the second would wait for the first one's cores."""
+    cluster = shared.start("--connect")
+    assert cluster.token_file.stat().st_mode & 0o777 == 0o600
+    with building(shared) as builder:
+        with Killer(shared, ("silver.readings",)) as killer:
+            assert builder.build(3) == PUBLISHED
+        assert killer.kills, "nothing was killed"
+        assert_state(shared.root, expected(3))
+        found = {each["check"]: each for each in json.loads(shared.command("doctor", "--json").stdout)}
+        assert (found["server"]["ok"], found["engine"]["ok"]) == (True, True), found
+        assert "published 50 rows and read them back" in found["engine"]["found"]
+        assert "token" not in json.dumps(found)
+        assert_private(shared.root, cluster)
+
+
+def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
+    """Without it, who runs a cluster would be shown the last line of a Java trace."""
+    settings = Settings(root=tmp_path, spark_url="spark://127.0.0.1:1")
+    for said, todo in {
+        "The engine wrote 3 row(s) to /x, but the files there hold 0.": f"do not see {tmp_path}",
+        "java.io.FileNotFoundException: File file:/x does not exist": f"do not see {tmp_path}",
+        "java.io.IOException: Permission denied": "the user whose it is",
+        "[DATA_SOURCE_NOT_FOUND] Failed to find data source: delta": "python -m lakehouse.spark.jars",
+        "java.io.InvalidClassException: local class incompatible": "one Spark",
+        "<_InactiveRpcError: UNAUTHENTICATED>": "token=",
+    }.items():
+        assert todo in mend(said, settings)
+    assert mend("something else", settings) == ""
+
+
+def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, another cluster, or every reader of command lines, would be told it."""
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    place = place_of(Settings(root=tmp_path))
+    place.prepare()
+    assert place.be_alive()
+    told = {
+        "url": "spark://127.0.0.1:7077", "page": "", "size": {}, "pids": {}, "connect_port": 0,
+        "folder": str(place.folder), "log": "",
+    }  # fmt: skip
+    (place.folder / "cluster.json").write_text(json.dumps(told))
+    with introduced(Settings(root=tmp_path, spark_url="spark://127.0.0.1:7077")):
+        assert str(place.folder / "driver.conf") in os.environ["PYSPARK_SUBMIT_ARGS"]
+    with introduced(Settings(root=tmp_path, spark_url="spark://elsewhere:7077")):
+        assert "PYSPARK_SUBMIT_ARGS" not in os.environ
+    assert "PYSPARK_SUBMIT_ARGS" not in os.environ
+
+
+def test_executors_write_as_the_driver_does(tmp_path: Path) -> None:
+    """Without it, what executors write would be for everybody to read, or have a second file beside each."""
+    local, near, far = (
+        spark_config(Settings(root=tmp_path, spark_url=url))
+        for url in ("local[2]", "spark://127.0.0.1:7077", "spark://elsewhere:7077")
+    )
+    for name in ("spark.hadoop.fs.permissions.umask-mode", "spark.hadoop.fs.file.impl"):
+        assert local[name] == near[name] == far[name]
+    assert local["spark.hadoop.fs.permissions.umask-mode"] == "077"
+    # Executors of other machines could not reach a driver on loopback, and nobody else is to.
+    assert near["spark.driver.host"] == local["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in far
