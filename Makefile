@@ -102,6 +102,8 @@ archive: setup ## Make the archive of the engine's classes anew, with which engi
 lock: $(STAMPS)/created ## Renew requirements.lock and jars.lock; newest versions: ARGS=--upgrade
 	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev \
 		--custom-compile-command "make lock" $(ARGS) pyproject.toml -o requirements.lock
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra kubernetes \
+		--constraint requirements.lock --custom-compile-command "make lock" pyproject.toml -o docs/deploy/requirements.lock
 	@$(MAKE) --no-print-directory $(STAMPS)/installed
 	@$(BIN)/python -m lakehouse.spark.jars --relock
 

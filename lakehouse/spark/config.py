@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -69,9 +70,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
         config["spark.sql.shuffle.partitions"] = str(max(_cores(settings.spark_url) * 2, 4))
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
-    if is_here(settings.spark_url):
-        # Executors of other machines must reach the driver; nobody else's business is one that has none.
-        config |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    host = "127.0.0.1" if is_here(settings.spark_url) else _address_towards(settings.spark_url)
+    config |= {"spark.driver.host": host, "spark.driver.bindAddress": host} if host else {}
     config |= settings.spark_config
     given = config.get(_JAVA_OPTIONS, "")
     return config | ({_JAVA_OPTIONS: f"{ours} {given}".strip()} if (ours := java_options()) else {})
@@ -86,6 +86,20 @@ def is_here(url: str) -> bool:
     """Whether all of an engine is on this machine: a master on loopback has no workers elsewhere."""
     host = urlsplit(url.partition(",")[0]).hostname or ""
     return url.startswith("local") or (url.startswith("spark://") and host in _LOOPBACK)
+
+
+def _address_towards(url: str) -> str:
+    """This machine's address on the way to a master, by which its executors reach the driver; empty: Spark finds one.
+
+    Left to itself, Spark would take loopback, which pandera sets (`SPARK_LOCAL_IP`) in whatever process imports it.
+    """
+    found = urlsplit(url.partition(",")[0].removeprefix("k8s://"))
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((found.hostname or socket.gethostname(), found.port or 1))  # nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
 
 
 def _cores(url: str) -> int:

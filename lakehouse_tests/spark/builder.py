@@ -8,11 +8,13 @@ from pathlib import Path
 
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
+from lakehouse.store.disk import keep_private
 from lakehouse_tests.faults.crashing import run
 
 
 def main(root: Path) -> None:
     """Start, or join, the engine, and build when told to."""
+    keep_private(root)  # as every command does
     engine = start(get_settings())
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -252,15 +252,14 @@ def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, mo
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
-def test_executors_write_as_the_driver_does(tmp_path: Path) -> None:
-    """Without it, what executors write would be for everybody to read, or have a second file beside each."""
-    local, near, far = (
-        spark_config(Settings(root=tmp_path, spark_url=url))
-        for url in ("local[2]", "spark://127.0.0.1:7077", "spark://elsewhere:7077")
-    )
-    for name in ("spark.hadoop.fs.permissions.umask-mode", "spark.hadoop.fs.file.impl"):
-        assert local[name] == near[name] == far[name]
-    assert local["spark.hadoop.fs.permissions.umask-mode"] == "077"
-    # Executors of other machines could not reach a driver on loopback, and nobody else is to.
-    assert near["spark.driver.host"] == local["spark.driver.host"] == "127.0.0.1"
-    assert "spark.driver.host" not in far
+def test_executors_write_as_the_driver_does_and_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, what they write would be for everybody to read, or they would look for the driver on their own machine."""
+    urls = ("local[2]", "spark://127.0.0.1:7077", "k8s://https://127.0.0.1:6443", "spark://no.such.host.invalid:7077")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "192.0.2.1")  # as pandera sets one
+    found = [spark_config(Settings(root=tmp_path, spark_url=url)) for url in urls]
+    for name, wanted in {
+        "spark.hadoop.fs.permissions.umask-mode": "077",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    }.items():
+        assert {each[name] for each in found} == {wanted}
+    assert [each.get("spark.driver.host") for each in found] == ["127.0.0.1"] * 3 + [None]
