@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakehouse_tests.fixtures.postgres import Server
 
 PII_KEY = "a key of the tests"
-_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA"}
+_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL"}
 
 # A query over a few rows costs its plan and its tasks: to compile it, and to plan it again after every stage, is a third
 # of the time.
@@ -69,8 +69,8 @@ def engine_settings(root: Path) -> Settings:
     """Settings of a small engine for tests on a root."""
     return Settings(
         root=root,
-        spark_url="local[2]",
-        spark_memory="1500m",
+        spark_url=os.environ.get("LAKEHOUSE_TEST_SPARK_URL", "local[2]"),
+        spark_memory="" if "LAKEHOUSE_TEST_SPARK_URL" in os.environ else "1500m",
         engine_minutes=0,
         spark_config={
             "spark.ui.showConsoleProgress": "false",

@@ -16,7 +16,7 @@ from lakehouse.settings import Settings
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_LINES = 200  # of the README: five minutes
-OF_TESTS = {"LAKEHOUSE_TEST_DATA"}
+OF_TESTS = {"LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL"}
 # Names that stand for something of the reader's.
 STANDS_FOR = {
     "TABLE": "silver.transactions",
