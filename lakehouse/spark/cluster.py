@@ -17,38 +17,33 @@ import os
 import secrets
 import shlex
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.config import spark_config
-from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING, TOKEN, free_port
+from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING, free_port
 from lakehouse.spark.options import java_options
 from lakehouse.spark.place import Place, read_record, write_private
 from lakehouse.spark.warm import engines, handed_on
 from lakehouse.store.disk import private_umask
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
+_KEEPER = "lakehouse.spark.cluster_keeper"  # it imports this
 # They do little, and that soon after their start: code that was compiled quickly is good enough.
 _DAEMON = {
-    "SPARK_LOCAL_IP": _HOST,
+    "SPARK_LOCAL_IP": HOST,
     "SPARK_DAEMON_MEMORY": "512m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-_MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @dataclass(frozen=True)
@@ -175,7 +170,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
     place.log.parent.mkdir(parents=True, exist_ok=True)
     (place.folder / "cluster.json").unlink(missing_ok=True)
     port, connect_port = free_port(), free_port() if size.connect else 0
-    url = f"spark://{_HOST}:{port}"
+    url = f"spark://{HOST}:{port}"
     secret = {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_urlsafe(32)}
     driver = {
         **secret,
@@ -191,7 +186,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         write_private(place.folder / "token", token)
         config = spark_config(settings.model_copy(update={"spark_url": url}))
         serving = {
-            "spark.connect.grpc.binding.address": _HOST,
+            "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": str(connect_port),
             "spark.connect.grpc.port.maxRetries": "0",
             "spark.driver.memory": "1g",
@@ -204,7 +199,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
     }  # fmt: skip
     with place.log.open("ab") as output:
         subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", __name__],
+            [sys.executable, "-W", "ignore", "-m", _KEEPER],
             input=json.dumps(orders).encode(), stdout=output, stderr=output, check=True, cwd=place.folder,
             env={**handed_on(), **_DAEMON, "SPARK_LOCAL_DIRS": str(place.folder / "scratch")},
         )  # fmt: skip
@@ -214,100 +209,6 @@ def _properties(path: Path, config: Mapping[str, str]) -> None:
     """Settings as Java reads them from a file, for its owner alone."""
     lines = (f"{name}={value}".replace("\\", "\\\\").replace("\n", "\\n") for name, value in config.items())
     write_private(path, "\n".join([*lines, ""]))
-
-
-class _Supervisor:
-    """Starts the processes, sees to it that workers stay, and ends them all."""
-
-    def __init__(self, orders: Mapping[str, Any]) -> None:
-        self._folder, self._log, self._url = Path(orders["folder"]), orders["log"], orders["url"]
-        self._size, self._connect_port = Size(**orders["size"]), orders["connect_port"]
-        self._ended = threading.Event()
-        spec = find_spec("pyspark")
-        assert spec is not None
-        assert spec.submodule_search_locations
-        self._home = Path(spec.submodule_search_locations[0])
-        self._page_port = free_port()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self._ended.set())
-        names = ["master", *(f"worker-{n + 1}" for n in range(self._size.workers))]
-        self._start("master")
-        self._until_listening(int(self._url.rpartition(":")[2]))
-        for name in names[1:]:
-            self._start(name)
-        if self._connect_port:
-            self._start("connect")
-            self._until_listening(self._connect_port)
-        self._until_workers_are_there()
-        if not self._ended.is_set():
-            pids = {name: each.pid for name, each in self._running.items()}
-            page = f"http://{_HOST}:{self._page_port}/"
-            found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
-            write_private(self._folder / "cluster.json", json.dumps(asdict(found)))
-            _say(f"is on: {found.url}, {self._size}")
-        while not self._ended.wait(0.5):
-            self._look_after()
-        _say("ends")
-        (self._folder / "cluster.json").unlink(missing_ok=True)
-        for each in reversed(self._running.values()):
-            each.terminate()
-        for each in self._running.values():
-            each.wait()  # who asked for the end kills the group if this takes too long
-
-    def _look_after(self) -> None:
-        for name, process in self._running.items():
-            if process.poll() is None:
-                continue
-            _say(f"lost its {name}, which ended with {process.returncode}")
-            if name == "master":  # workers have nobody to be found by
-                self._ended.set()
-            else:
-                self._ended.wait(1.0)
-                self._start(name)
-            return
-
-    def _start(self, name: str) -> None:
-        told = str(self._folder / "daemon.conf")
-        environment = {**os.environ, "SPARK_HOME": str(self._home)}
-        script = [str(self._home / "bin" / "spark-class")]
-        port = self._url.rpartition(":")[2]
-        if name == "master":
-            what = [_MASTER, "--host", _HOST, "--port", port, "--webui-port", str(self._page_port)]
-            command = [*script, *what, "--properties-file", told]
-        elif name == "connect":
-            environment[TOKEN] = (self._folder / "token").read_text()
-            script = [str(self._home / "bin" / "spark-submit")]
-            command = [*script, "--properties-file", str(self._folder / "server.conf"), "--class", _SERVER]
-            command.append("spark-internal")
-        else:
-            what = [_WORKER, "--host", _HOST, "--webui-port", "0", "--cores", str(self._size.cores)]
-            what += ["--memory", self._size.memory, "--work-dir", str(self._folder / "work" / name)]
-            command = [*script, *what, "--properties-file", told, self._url]
-        # They inherit what holds `alive`: whoever of them is left is still found, and ended.
-        self._running[name] = subprocess.Popen(command, env=environment, close_fds=False)
-
-    def _until_listening(self, port: int) -> None:
-        while not self._ended.wait(0.1):
-            with socket.socket() as probe:
-                if probe.connect_ex((_HOST, port)) == 0:
-                    return
-            if self._lost():
-                return
-
-    def _until_workers_are_there(self) -> None:
-        while not self._ended.wait(0.1) and not self._lost():
-            with suppress(OSError, ValueError):
-                if len(workers_of(f"http://{_HOST}:{self._page_port}/")) >= self._size.workers:
-                    return
-
-    def _lost(self) -> bool:
-        """Whether one has ended before all were there, which ends all."""
-        if any(each.poll() is not None for each in self._running.values()):
-            self._ended.set()
-        return self._ended.is_set()
 
 
 def state_of(page: str, seconds: float = 5.0) -> dict[str, Any]:
@@ -333,32 +234,3 @@ def state_of(page: str, seconds: float = 5.0) -> dict[str, Any]:
 def workers_of(page: str) -> list[dict[str, Any]]:
     """The workers that a master takes for alive. Raises as `state_of`."""
     return [each for each in state_of(page)["workers"] if each.get("state") == "ALIVE"]
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The cluster {text}.\n")
-    sys.stderr.flush()
-
-
-def main() -> None:
-    """Take the orders from standard input, leave who started this behind, and keep the cluster."""
-    orders = json.load(sys.stdin)
-    place = Place(Path(orders["folder"]), Path(orders["log"]))
-    if not place.be_alive(with_children=True):
-        _say("is kept by another process already")
-        return
-    if os.fork():
-        os._exit(0)  # who started it need not wait for its end
-    os.setsid()
-    place.tell_pid()
-    os.umask(orders["umask"])
-    try:
-        _Supervisor(orders).run()
-    except BaseException as error:
-        _say(f"did not start: {error}")
-        os.killpg(0, signal.SIGKILL)
-        raise
-
-
-if __name__ == "__main__":
-    main()
