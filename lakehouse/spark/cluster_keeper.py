@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,6 +66,8 @@ class _Supervisor:
             each.terminate()
         for each in self._running.values():
             each.wait()  # who asked for the end kills the group if this takes too long
+        for name in ("work", "scratch"):  # rows may be in there
+            shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _look_after(self) -> None:
         for name, process in self._running.items():

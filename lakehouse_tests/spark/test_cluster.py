@@ -187,6 +187,10 @@ def test_a_cluster_builds_what_a_laptop_builds_whoever_is_killed(shared: Shared)
         # What it has, it has: somebody else would wait for ever, and is told so.
         with pytest.raises(ProblemError, match=r"2 workers alive, 0 of 2 cores free: lakehouse has them"):
             workers(shared.settings)
+        with pytest.raises(
+            ProblemError, match="asks for 9216 MB for each executor, but no worker has more than 700 MB"
+        ):
+            workers(shared.settings.model_copy(update={"spark_memory": "9g"}))
         with Killer(shared, ("bronze.readings", "gold.recent")) as killer:
             assert builder.build(2) == PUBLISHED
         assert killer.kills >= 2, "nothing was killed"

@@ -87,6 +87,12 @@ def workers(settings: Settings) -> str:
             said,
             f"Start workers (spark-class org.apache.spark.deploy.worker.Worker {settings.engine_name}): see {page}",
         )
+    asked, most = _megabytes(settings.spark_memory), max(each["memory"] for each in alive)
+    if asked > most:
+        raise ProblemError(
+            f"LAKEHOUSE_SPARK_MEMORY asks for {asked} MB for each executor, but no worker has more than {most} MB",
+            "Lower LAKEHOUSE_SPARK_MEMORY, or start workers with more memory.",
+        )
     if not free:
         users = ", ".join(each["name"] for each in state["activeapps"])
         raise ProblemError(
@@ -108,6 +114,11 @@ def mend(said: str, settings: Settings) -> str:
         if re.search(pattern, said):
             return advice.format(root=settings.root, spark=pyspark.__version__)
     return ""
+
+
+def _megabytes(size: str) -> int:
+    """Of a size such as 1500m or 2g; 0 where none is set."""
+    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]] if size else 0
 
 
 def _addresses(settings: Settings) -> list[tuple[str, int]]:
