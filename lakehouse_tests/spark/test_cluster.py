@@ -22,7 +22,7 @@ from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config
 from lakehouse_tests.faults.crashing import DAYS, expected, land, tables
 from lakehouse_tests.faults.test_crashes import assert_state, assert_swept
-from lakehouse_tests.spark.test_warm import is_gone
+from lakehouse_tests.spark.test_warm import is_gone, until
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 PUBLISHED = {name: ["published"] * len(DAYS) for name in tables()}
@@ -196,10 +196,9 @@ def test_a_cluster_builds_what_a_laptop_builds_whoever_is_killed(shared: Shared)
         assert killer.kills >= 2, "nothing was killed"
         assert_state(shared.root, expected(2))
         assert_private(shared.root, cluster)
-    assert_swept(shared.root)
     group = shared.group()
     assert shared.command("engine", "cluster", "stop").returncode == 0
-    assert is_gone(group)
+    until(lambda: is_gone(group))
     with pytest.raises(ProblemError, match="does not answer") as none:
         answers(shared.settings)
     assert "lakehouse engine cluster start" in none.value.mend
@@ -221,6 +220,7 @@ def test_a_server_on_a_cluster_serves_several(shared: Shared) -> None:
         assert "published 50 rows and read them back" in found["engine"]["found"]
         assert "token" not in json.dumps(found)
         assert_private(shared.root, cluster)
+    assert_swept(shared.root)
 
 
 def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
