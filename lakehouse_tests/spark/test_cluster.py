@@ -216,7 +216,7 @@ def test_a_server_on_a_cluster_serves_several(shared: Shared) -> None:
         found = {each["check"]: each for each in json.loads(shared.command("doctor", "--json").stdout)}
         assert (found["server"]["ok"], found["engine"]["ok"]) == (True, True), found
         assert "published 50 rows and read them back" in found["engine"]["found"]
-        assert "token" not in json.dumps(found)
+        assert cluster.token_file.read_text() not in json.dumps(found)
         assert_private(shared.root, cluster)
     assert_swept(shared.root)
 
