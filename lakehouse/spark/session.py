@@ -20,6 +20,8 @@ from lakehouse.spark.config import spark_config
 from lakehouse.spark.rows import check_session
 from lakehouse.spark.warm import is_wanted, join
 
+_CALLING = "An error occurred while calling"  # what Py4J puts before the line that tells
+
 
 def start(settings: Settings) -> SparkSession:
     """The session, started or joined; a process that has an engine of its own stays with it.
@@ -72,8 +74,9 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _without_token(error: Exception, settings: Settings) -> str:
-    """The first line of what an engine said; it may repeat the address that it was called by."""
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    """The first line of what an engine said that says something; it may repeat the address that it was called by."""
+    lines = (line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith(_CALLING))
+    said = next(lines, type(error).__name__)
     secret = settings.spark_url.partition(";")[2]
     for part in filter(None, (secret, *(each.partition("=")[2] for each in secret.split(";")))):
         said = said.replace(part, "…")

@@ -176,11 +176,20 @@ def assert_private(root: Path, cluster: Cluster) -> None:
     assert not [line for line in lines for secret in secrets if secret.encode() in line]
 
 
+def assert_doctor_is_content(shared: Shared, *checks: str) -> Any:
+    """Executors read and write the root, as doctor says; returns its findings by their names."""
+    found = {each["check"]: each for each in json.loads(shared.command("doctor", "--json").stdout)}
+    assert all(found[each]["ok"] for each in (*checks, "engine")), found
+    assert "published 50 rows and read them back" in found["engine"]["found"]
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_cluster_builds_what_a_laptop_builds_whoever_is_killed(shared: Shared) -> None:
     """Without it, the first cluster would show what local mode hides: other processes write, and some of them die."""
     cluster = shared.start()
+    assert_doctor_is_content(shared, "master", "workers")
     with building(shared) as builder:
         # What it has, it has: somebody else would wait for ever, and is told so.
         with pytest.raises(ProblemError, match=r"2 workers alive, 0 of 2 cores free: lakehouse has them"):
@@ -213,9 +222,7 @@ def test_a_server_on_a_cluster_serves_several(shared: Shared) -> None:
             assert builder.build(2) == PUBLISHED
         assert killer.kills, "nothing was killed"
         assert_state(shared.root, expected(2))
-        found = {each["check"]: each for each in json.loads(shared.command("doctor", "--json").stdout)}
-        assert (found["server"]["ok"], found["engine"]["ok"]) == (True, True), found
-        assert "published 50 rows and read them back" in found["engine"]["found"]
+        found = assert_doctor_is_content(shared, "server")
         assert cluster.token_file.read_text() not in json.dumps(found)
         assert_private(shared.root, cluster)
     assert_swept(shared.root)
@@ -231,6 +238,7 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
         "[DATA_SOURCE_NOT_FOUND] Failed to find data source: delta": "python -m lakehouse.spark.jars",
         "java.io.InvalidClassException: local class incompatible": "one Spark",
         "<_InactiveRpcError: UNAUTHENTICATED>": "token=",
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.": "secret",
     }.items():
         assert todo in mend(said, settings)
     assert mend("something else", settings) == ""

@@ -284,6 +284,8 @@ def _warm(settings: Settings) -> str:
 
 def _engine(settings: Settings) -> str:
     """Start the engine, publish one tiny day through the real door, and read it back with Spark."""
+    from lakehouse.spark.warm import engines
+
     try:
         # Executors must see it, which may be elsewhere: then it is in the folder that all are to share.
         shared = None if settings.spark_url.startswith("local") else settings.root
@@ -291,13 +293,15 @@ def _engine(settings: Settings) -> str:
             store.make_folder(shared, private=True)
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
             # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
-            alone = settings.model_copy(update={"root": Path(folder), "engine_minutes": 0.0})
+            own = {"root": Path(folder), "engine_minutes": 0.0, "engine_dir": engines(settings)}
+            alone = settings.model_copy(update=own)
             return _write_and_read(alone)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"
         where = f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
-        raise ProblemError(said, f"{mend(str(error), settings)} {where}".strip()) from error
+        known = mend(f"{error} {error.__cause__ or ''}", settings)
+        raise ProblemError(said, f"{known} {where}".strip()) from error
 
 
 def _write_and_read(settings: Settings) -> str:

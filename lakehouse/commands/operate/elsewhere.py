@@ -32,8 +32,8 @@ _MENDS = {
     r"UnsupportedClassVersion|InvalidClassException|class incompatible|would give other rows": (
         "All processes need one Spark, {spark}, and one Java."
     ),
-    r"UNAUTHENTICATED|[Aa]uthenticat|Sasl|All masters are unresponsive": (
-        "The secret is another, or missing: spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or "
+    r"UNAUTHENTICATED|[Aa]uthenticat|Sasl|All masters are unresponsive|stopped SparkContext": (
+        "The master, or the server, does not take you: the secret is another, or missing: spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or "
         "token=… in an sc:// address."
     ),
 }
