@@ -33,8 +33,8 @@ _MENDS = {
         "All processes need one Spark, {spark}, and one Java."
     ),
     r"UNAUTHENTICATED|[Aa]uthenticat|Sasl|All masters are unresponsive|stopped SparkContext": (
-        "The master, or the server, does not take you: the secret is another, or missing: spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or "
-        "token=… in an sc:// address."
+        "The master, or the server, does not take you: the secret is another, or missing. It is "
+        "spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or token=… in an sc:// address."
     ),
 }
 
