@@ -40,6 +40,7 @@ class Address:
         idle_seconds: after so many without a user it ends.
         versions: of what it runs, for people.
         log: file of what it prints.
+        ui: where its owner sees Spark's own pages; empty: it shows none.
     """
 
     port: int
@@ -50,6 +51,7 @@ class Address:
     idle_seconds: float
     versions: str
     log: str
+    ui: str = ""
 
     @property
     def url(self) -> str:

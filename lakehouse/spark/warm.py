@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import EngineError, EngineLostError, LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.spark import keeper
+from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.keeper import TOKEN, Orders
 from lakehouse.spark.options import java_options
@@ -55,19 +55,19 @@ class _Joined:
     """This process's use of an engine."""
 
     def __init__(self, place: Place, address: Address, session: str, lease: int) -> None:
-        self.place, self._address, self._lease = place, address, lease
+        self.place, self.address, self._lease = place, address, lease
         from lakehouse.spark.wire import open_session
 
         self.spark: Any = open_session(address.port, address.token, session, self.check)
 
     def is_there(self) -> bool:
-        return not self.spark.is_stopped and self.place.address() == self._address
+        return not self.spark.is_stopped and self.place.address() == self.address
 
     def check(self) -> None:
         """Raise where the engine is gone."""
-        if self.place.address() != self._address:
+        if self.place.address() != self.address:
             raise EngineLostError(
-                f"The warm engine (process {self._address.pid}) ended while it was used: see {self._address.log}. Do "
+                f"The warm engine (process {self.address.pid}) ended while it was used: see {self.address.log}. Do "
                 "it again, and another one starts. LAKEHOUSE_SPARK_MEMORY gives it more memory; with "
                 "LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
             )
@@ -113,6 +113,11 @@ def join(settings: Settings) -> SparkSession:
             else:
                 break
         return joined.spark  # type: ignore[no-any-return]
+
+
+def pages() -> str:
+    """Where the pages of the warm engine are that this process has joined; empty: nowhere."""
+    return next((here.address.ui for here in _joined.values() if here.is_there()), "")
 
 
 def is_lost(session: Any) -> bool:
@@ -265,7 +270,7 @@ def _fingerprint(config: Mapping[str, str]) -> str:
     }  # fmt: skip
     conf = Path(os.environ.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     defaults = [(str(path), stat.st_mtime_ns) for path, stat in _files([str(conf)])]
-    keeping = Path(keeper.__file__).read_text()
+    keeping = [Path(each.__file__ or "").read_text() for each in (keeper, ui)]
     told = [socket.gethostname(), os.getuid(), sys.prefix, _versions(), settings, jars, handed, defaults, keeping]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ class Engines:
     def environment(self, minutes: float = 10) -> dict[str, str]:
         """The settings of a user of the engine."""
         given = {"ROOT": str(self.root), "SPARK_URL": "local[3]", "SPARK_MEMORY": "1g", "ENGINE_MINUTES": str(minutes)}
+        given |= {"SPARK_UI": "true"}
         return os.environ | {f"LAKEHOUSE_{name}": value for name, value in given.items()}
 
     def use(self, what: str, minutes: float = 10) -> subprocess.Popen[str]:
@@ -102,6 +105,32 @@ def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
     return sum(1 for user in users for _ in (engines.root / f"rows-{user.pid}").rglob("*.parquet"))
 
 
+def check_pages(address: str, keeper: int) -> None:
+    """The owner sees what runs, through the door alone, and no process tells the key by its command line."""
+    apps = "/api/v1/applications"
+    with urllib.request.urlopen(address + apps) as answer:  # noqa: S310  # of this machine
+        [app] = json.load(answer)
+    with urllib.request.urlopen(f"{address}{apps}/{app['id']}/environment") as answer:  # noqa: S310  # of this machine
+        settings = dict(json.load(answer)["sparkProperties"])
+    secret = next(value for name, value in settings.items() if name.endswith("secretKey"))
+    assert "redacted" in secret
+    with urllib.request.urlopen(f"{address}/jobs/") as answer:  # noqa: S310  # of this machine
+        assert "Spark Jobs" in answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="40[13]"):
+        urllib.request.urlopen(f"http://127.0.0.1:{settings['spark.ui.port']}{apps}")
+    lines = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if group_of(path.parent) == keeper]
+    assert any("spark.ui.filters" in line for line in lines), "the JVM's"
+    assert not any("secretKey" in line for line in lines)
+
+
+def group_of(process: Path) -> int:
+    """The process group of one in `/proc`; -1: it is gone."""
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[2])
+    except OSError:
+        return -1
+
+
 def sums(engines: Engines) -> tuple[str, int]:
     """What a new user computes, and its keeper."""
     user = engines.use("sum")
@@ -128,6 +157,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert address.token not in json.dumps(state)
     assert (place.folder / "engine.json").stat().st_mode & 0o777 == 0o600
     assert place.folder.stat().st_mode & 0o777 == 0o700
+    check_pages(state["ui"], address.pid)
     refused = engines.command("stop")
     assert refused.returncode == 2
     assert str(first.pid) in refused.stderr

@@ -38,6 +38,8 @@ def start() -> None:
 
     address = wait(begin(settings))
     say(f"The engine serves on {address.url} (process {address.pid}, {address.memory}); log: {address.log}")
+    if address.ui:
+        say(f"Spark's own pages: {address.ui}")
 
 
 def stop(
@@ -93,7 +95,7 @@ def _state(place: Place) -> dict[str, Any]:
     if address is not None:
         state |= {"url": address.url, "pid": address.pid, "seconds": round(time.time() - address.started)}
         state |= {"memory": address.memory, "resident_mb": _resident_mb(address.pid), "versions": address.versions}
-        state["ends_after_idle_seconds"] = address.idle_seconds
+        state |= {"ends_after_idle_seconds": address.idle_seconds, "ui": address.ui}
     return state
 
 
@@ -107,6 +109,7 @@ def _told(state: dict[str, Any]) -> list[str]:
         f"The engine serves on {state['url']} (process {state['pid']}) since {state['seconds'] / 60:.0f} min, {users}.",
         f"Heap: {state['memory']}{resident}. It ends {state['ends_after_idle_seconds'] / 60:g} min after its last use.",
         f"{state['versions']}. Log: {state['log']}",
+        f"Spark's own pages: {state['ui'] or 'none; LAKEHOUSE_SPARK_UI=true shows them, where the system is Linux'}",
     ]
 
 
