@@ -18,6 +18,8 @@ from lakehouse.spark.progress import QUERIES, Progress
 
 _STATES = {"start": "running", "retry": "trying again", "failed": "[red]failed[/red]", "end": "done"}
 
+_WIDE = 120  # columns of a terminal that leave room for a bar beside all that is told of a query
+
 
 class NoBars:
     """Where standard error is no terminal: nothing is shown."""
@@ -60,6 +62,7 @@ class Bars(NoBars):
             console=console,
             transient=True,
         )
+        self._wide = console.width >= _WIDE
         self._running = ""  # runs of this process build one table after the other
         self._tasks: dict[str, TaskID] = {
             name: self._progress.add_task("", total=total, start=False, table=name, state="waiting")
@@ -101,8 +104,8 @@ class Bars(NoBars):
             progress: how far it is; None: it is over.
         """
         if (task := self._tasks.get(self._running)) is not None:
-            told = f"{_STATES['start']}: {progress}" if progress else _STATES["start"]
-            self._progress.update(task, state=told)
+            text = _STATES["start"] if progress is None else str(progress) if self._wide else progress.brief
+            self._progress.update(task, state=text)
 
 
 class Terminal(Listener):

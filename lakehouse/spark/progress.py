@@ -39,9 +39,17 @@ class Progress:
 
     def __str__(self) -> str:
         """For people: `stage 2 of 3, 120 of 200 tasks, 1.2 GB read`."""
-        stage = min(self.stages_done + 1, self.stages)
         read = f", {_size(self.bytes_read)} read" if self.bytes_read else ""
-        return f"stage {stage} of {self.stages}, {self.tasks_done:,} of {self.tasks:,} tasks{read}"
+        return f"stage {self._stage} of {self.stages}, {self.tasks_done:,} of {self.tasks:,} tasks{read}"
+
+    @property
+    def brief(self) -> str:
+        """For a narrow place: `stage 2/3, task 120/200`."""
+        return f"stage {self._stage}/{self.stages}, task {self.tasks_done}/{self.tasks}"
+
+    @property
+    def _stage(self) -> int:
+        return min(self.stages_done + 1, self.stages)
 
 
 Watcher = Callable[[Progress | None], None]

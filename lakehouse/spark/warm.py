@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -55,7 +55,8 @@ class _Joined:
     """This process's use of an engine."""
 
     def __init__(self, place: Place, address: Address, session: str, lease: int) -> None:
-        self.place, self.address, self._lease = place, address, lease
+        self.place, self.address, self._session, self._lease = place, address, session, lease
+        self.tell()
         from lakehouse.spark.wire import open_session
 
         self.spark: Any = open_session(address.port, address.token, session, self.check)
@@ -72,6 +73,11 @@ class _Joined:
                 "LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
             )
 
+    def tell(self) -> None:
+        """Tell who looks at the engine what this process does."""
+        with suppress(OSError):  # it goes on without
+            self.place.tell_doing(self._session, {"command": _command(), **_doing})
+
     def leave(self) -> None:
         """Close the session; the engine stays."""
         with suppress(Exception):  # the keeper does it, too
@@ -81,6 +87,7 @@ class _Joined:
 
 
 _joined: dict[str, _Joined] = {}
+_doing: dict[str, str] = {}
 
 
 def is_wanted(settings: Settings) -> bool:
@@ -118,6 +125,35 @@ def join(settings: Settings) -> SparkSession:
 def pages() -> str:
     """Where the pages of the warm engine are that this process has joined; empty: nowhere."""
     return next((here.address.ui for here in _joined.values() if here.is_there()), "")
+
+
+@contextmanager
+def working_on(**what: str) -> Iterator[None]:
+    """Tell who looks at this process's engine what it is used for, for as long as this is held.
+
+    Args:
+        **what: by a word for people, such as the table; no values of rows.
+    """
+    _tell(what)
+    try:
+        yield
+    finally:
+        _tell({})
+
+
+def _tell(what: Mapping[str, str]) -> None:
+    _doing.clear()
+    _doing.update(what)
+    for here in [*_joined.values()]:
+        here.tell()
+
+
+def _command() -> str:
+    """What this process is, by its program and the first word after it; what follows may be a person's name."""
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    if before[-2:-1] == ["-m"]:
+        return before[-1]
+    return " ".join([Path(sys.argv[0]).name, *(each for each in sys.argv[1:2] if each.isalpha())])
 
 
 def is_lost(session: Any) -> bool:

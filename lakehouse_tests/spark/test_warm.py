@@ -131,6 +131,23 @@ def group_of(process: Path) -> int:
         return -1
 
 
+def check_work(engines: Engines, *users: subprocess.Popen[str]) -> None:
+    """Each writer is told how far its own query is, and whoever asks sees both, with what they are for."""
+    for user in users:
+        seen = engines.root / f"progress-{user.pid}"
+        until(seen.exists)
+        done, tasks = seen.read_text().split()
+        assert 0 <= int(done) < int(tasks) == 40_000
+    [state] = engines.status()
+    told = {"command": "lakehouse_tests.spark.user", "table": "silver.orders", "days": "2026-03-01"}
+    pids = sorted(user.pid for user in users)
+    assert sorted(state["work"], key=lambda work: work["pid"]) == [{"pid": pid, **told} for pid in pids]
+    assert sorted((each["pid"], each["tasks"]) for each in state["running"]) == [(pid, 40_000) for pid in pids]
+    said = engines.command("status").stderr
+    assert f"Process {pids[0]} (lakehouse_tests.spark.user): silver.orders, 2026-03-01." in said
+    assert "Running for " in said
+
+
 def sums(engines: Engines) -> tuple[str, int]:
     """What a new user computes, and its keeper."""
     user = engines.use("sum")
@@ -149,6 +166,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     until(lambda: written(engines, first) and written(engines, second))
 
     [state] = engines.status()
+    check_work(engines, first, second)
     assert state["users"] == sorted((first.pid, second.pid))
     assert (state["pid"], state["memory"]) == (keeper, "1g")
     [place] = engines.on()
@@ -234,10 +252,13 @@ def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
     with holder, holder.stdout:
         assert holder.stdout.readline() == "held\n"
         assert [lease.pid for lease in place.users()] == [holder.pid]
+        place.tell_doing("a session", {"table": "silver.orders"})
+        assert place.doing("a session") == {"table": "silver.orders"}
         assert not place.ended()
         holder.kill()
     assert not place.users()
     assert [lease.session for lease in place.ended()] == ["a session"]
+    assert place.doing("a session") == {}
     assert not place.ended()
 
 
