@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_PATIENCE = 5.0  # seconds for a page; who asks for the state of an engine does not wait for one that hangs
+_PATIENCE = 10.0  # seconds for a page: the first one takes some; of an engine that hangs, the first is the last
 _LATE, _SLOWEST = 50, 3  # the last queries, and how many of them are shown
 _SESSION = re.compile(r"_Session_([0-9a-f-]{36})_")
 _NO_PROXY = urllib.request.ProxyHandler({})  # one of the environment is not for this machine

@@ -138,6 +138,7 @@ def check_work(engines: Engines, *users: subprocess.Popen[str]) -> None:
         until(seen.exists)
         done, tasks = seen.read_text().split()
         assert 0 <= int(done) < int(tasks) == 40_000
+    until(lambda: len(engines.status()[0]["running"]) == len(users))  # the first pages take their time
     [state] = engines.status()
     told = {"command": "lakehouse_tests.spark.user", "table": "silver.orders", "days": "2026-03-01"}
     pids = sorted(user.pid for user in users)

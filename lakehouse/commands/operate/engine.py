@@ -108,8 +108,8 @@ def _activity(pages: str, pids: Mapping[str, int]) -> dict[str, Any]:
     from lakehouse.spark.activity import activity
 
     if not pages or (found := activity(pages)) is None:
-        return {"heap_most_mb": None, "running": [], "slowest": []}
-    told = asdict(found)
+        return {"ui_answers": False, "heap_most_mb": None, "running": [], "slowest": []}
+    told = {"ui_answers": True, **asdict(found)}
     for query in (*told["running"], *told["slowest"]):
         query["pid"] = pids.get(query.pop("session"))
     return told
@@ -127,6 +127,7 @@ def _told(state: dict[str, Any]) -> list[str]:
         f"Heap: {state['memory']}{memory}. It ends {state['ends_after_idle_seconds'] / 60:g} min after its last use.",
         f"{state['versions']}. Log: {state['log']}",
         f"Spark's own pages: {state['ui'] or 'none; LAKEHOUSE_SPARK_UI=true shows them, where the system is Linux'}",
+        *(["They do not answer now, so its queries are not told."] if state["ui"] and not state["ui_answers"] else []),
         *(_work_text(each) for each in state["work"]),
         *(f"Running for {_query_text(each)}" for each in state["running"]),
         *(f"Slow of late: {_query_text(each)}" for each in state["slowest"]),
