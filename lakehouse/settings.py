@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     engine_dir: Path | None = Field(
         None, description="Folder of warm engines, which lakehouses may share; empty: engine, under the root"
     )
+    spark_ui: bool = Field(True, description="Whether a local engine shows Spark's own pages, to its owner alone")
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     last_day: date | None = Field(

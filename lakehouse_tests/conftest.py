@@ -58,6 +58,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
         patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")  # a process of pytest has an engine of its own
+        patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
         patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
         get_settings.cache_clear()

@@ -211,6 +211,7 @@ NOT_AT_REST = {
     "spark": "the engine's jars and its archive of classes, which are no data",
     "orchestration.state": "Dagster's home",
     "orchestration.instance": "what the system says of processes",
+    "orchestration.starter": "the standard input of a process, which it closes",
     "orchestration.alerts": "the alerts' store and log in Dagster's home",
     "report": "a page in the folder that its reader names",
     "commands.console": "the log of the command line, which is written line by line",

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
+from rich import progress as shown
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from lakehouse.commands.console import engine_output_aside, say
 from lakehouse.runs.listener import Listener
 from lakehouse.settings import Settings
+from lakehouse.spark.progress import QUERIES, Progress
 
 _STATES = {"start": "running", "retry": "trying again", "failed": "[red]failed[/red]", "end": "done"}
+
+_WIDE = 120  # columns of a terminal that leave room for a bar beside all that is told of a query
 
 
 class NoBars:
@@ -35,12 +39,19 @@ class NoBars:
             days: that were published since the last call.
         """
 
+    def query(self, progress: Progress | None) -> None:
+        """Do nothing, where `Bars` shows how far a query is.
+
+        Args:
+            progress: of a query of this process; None: it is over.
+        """
+
 
 class Bars(NoBars):
     """A bar a table: days done of days asked for, and the table's elapsed time."""
 
     def __init__(self, console: Console, totals: Mapping[str, int]) -> None:
-        self._progress = Progress(
+        self._progress = shown.Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[table]}"),
             BarColumn(),
@@ -51,6 +62,8 @@ class Bars(NoBars):
             console=console,
             transient=True,
         )
+        self._wide = console.width >= _WIDE
+        self._running = ""  # runs of this process build one table after the other
         self._tasks: dict[str, TaskID] = {
             name: self._progress.add_task("", total=total, start=False, table=name, state="waiting")
             for name, total in totals.items()
@@ -78,10 +91,21 @@ class Bars(NoBars):
             self._progress.start_task(task)
         if state in _STATES:
             self._progress.update(task, state=_STATES[state])
+            self._running = table if state == "start" else ""
         if state in ("failed", "end"):
             self._progress.stop_task(task)
         if days:
             self._progress.advance(task, days)
+
+    def query(self, progress: Progress | None) -> None:
+        """A query of the running table is on for a while, or over.
+
+        Args:
+            progress: how far it is; None: it is over.
+        """
+        if (task := self._tasks.get(self._running)) is not None:
+            text = _STATES["start"] if progress is None else str(progress) if self._wide else progress.brief
+            self._progress.update(task, state=text)
 
 
 class Terminal(Listener):
@@ -103,6 +127,7 @@ class Terminal(Listener):
         with (
             engine_output_aside(self._settings, verbose=self.verbose) as terminal,
             self._shown(Bars(terminal.progress, days) if terminal.progress else NoBars()),
+            QUERIES.watched(self._bars.query),
         ):
             yield
 

@@ -54,6 +54,9 @@ from lakehouse.orchestration.slices import slicing_of
 from lakehouse.read.lake import LakeOfNow
 from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
+from lakehouse.spark.progress import QUERIES, Seldom
+from lakehouse.spark.warm import working_on
+from lakehouse.texts import days_text
 from lakehouse.transforms.addresses import without_addresses
 
 WAITS = "waits for "  # begins the reason of a day whose input was not published
@@ -136,7 +139,8 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
     held = dict(bad)
-    with _retried(context):
+    doing = working_on(table=table.id, days=days_text(asked), run=context.run.run_id)
+    with _retried(context), QUERIES.watched(Seldom(context.log.info)), doing:
         result = _built(context, lakehouse, table, asked)
     failed = {day: result.days[day].reason for day in result.with_status(FAILED)}
     good = [day for day in asked if day not in failed]

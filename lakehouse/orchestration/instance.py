@@ -57,15 +57,12 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     A process that was killed says nothing: its run would stay "started", and the tables' pools, which let one run at a
     time build a table, would stay taken for ever.
     """
-    here = socket.gethostname()
     closed: list[str] = []
     unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
     for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
-        host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
-        # Of another machine nobody here can tell; a run that was started again has inherited a tag of somebody else.
-        if host != here or owned != run.run_id or _is_alive(process):
+        if not is_gone(run):
             continue
-        close_run(instance, run, f"The process of this run ({process}) is gone; the run was not finished.")
+        close_run(instance, run, f"The process of this run ({_owner(run)}) is gone; the run was not finished.")
         closed.append(run.run_id)
     return closed
 
@@ -91,7 +88,7 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
 
     A run that Dagster made is also told over which days it is, and why.
     """
-    tags = {OWNER_TAG: f"{this_process()}/{run.run_id}"}
+    tags = {OWNER_TAG: owner_tag(os.getpid(), run.run_id)}
     if (days := days_of_run(run.tags)) and DAYS_TAG not in run.tags:
         tags[DAYS_TAG] = span_text(days[0], days[-1])
     if WHY_TAG not in run.tags:
@@ -141,9 +138,28 @@ def partition_tags(first: date, last: date) -> Mapping[str, str]:
     }
 
 
-def this_process() -> str:
-    """This machine and process, as runs name their owner."""
-    return f"{socket.gethostname()}/{_identity(os.getpid())}"
+def owner_tag(process: int, run_id: str) -> str:
+    """How a run says which process of this machine executes it."""
+    # A run that is executed again inherits its tags: the run's own id says whose process this is.
+    return f"{socket.gethostname()}/{_identity(process)}/{run_id}"
+
+
+def process_of(run: DagsterRun) -> int | None:
+    """The process of this machine that executes a run; None where nobody here can tell."""
+    number = _owner(run).partition(".")[0]
+    return int(number) if number.isdigit() else None
+
+
+def is_gone(run: DagsterRun) -> bool:
+    """Whether the process that executes a run was one of this machine, and is no longer there."""
+    owner = _owner(run)
+    return bool(owner) and not _is_alive(owner)
+
+
+def _owner(run: DagsterRun) -> str:
+    host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
+    # Of another machine nobody here can tell; a run that was started again has inherited a tag of somebody else.
+    return process if host == socket.gethostname() and owned == run.run_id else ""
 
 
 def _identity(process: int) -> str:

@@ -3,7 +3,10 @@
 from datetime import date
 from typing import Any
 
-from dagster import ConfigurableResource, InitResourceContext, ResourceDependency
+from dagster import ConfigurableResource, InitResourceContext, MetadataValue, ResourceDependency
+
+# Public `context.log_event` (dagster 1.13) takes no link without saying that an asset was seen or built.
+from dagster._core.events import EngineEventData
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
@@ -11,7 +14,7 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.instance import is_backfill
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
-from lakehouse.spark.session import start
+from lakehouse.spark.session import pages, start
 from lakehouse.spark.warm import is_lost
 from lakehouse.store.disk import keep_private
 
@@ -24,10 +27,12 @@ class SparkEngine(LazyPySparkResource):
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Further Spark settings of this run")
     _of_backfill: bool = PrivateAttr(default=False)
+    _context: InitResourceContext | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
         """Take note of what kind of run this is; what it writes is for its owner, however Dagster was started."""
         keep_private(get_settings().root)
+        self._context = context
         self._of_backfill = context.run is not None and is_backfill(context.run.tags)
 
     def _init_session(self) -> None:
@@ -35,6 +40,14 @@ class SparkEngine(LazyPySparkResource):
             settings = get_settings().for_backfill() if self._of_backfill else get_settings()
             extra = {**settings.spark_config, **{k: str(v) for k, v in self.spark_config.items()}}
             self._spark_session = start(settings.model_copy(update={"spark_config": extra}))
+            self._link()
+
+    def _link(self) -> None:
+        """Link the run to Spark's own pages: of what a run's log holds, Dagster makes only metadata a link."""
+        context, address = self._context, pages()
+        if address and context is not None and context.instance is not None and context.run is not None:
+            link = EngineEventData({"spark_ui": MetadataValue.url(address)})
+            context.instance.report_engine_event("Spark shows the queries of this run.", context.run, link)
 
 
 class LakehouseResource(ConfigurableResource):  # type: ignore[type-arg]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from dagster._core.execution.api import create_execution_plan, execute_run_itera
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap import snapshot_from_execution_plan
 
-from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, partition_tags, this_process
+from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, owner_tag, partition_tags
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.slices import tags_for
 from lakehouse.orchestration.why import DAYS_TAG, span_text, why_now
@@ -115,8 +116,7 @@ def create_run(
 
 
 def _tags(run_id: str, first: date, last: date, asked: Asked) -> dict[str, str]:
-    # A run that is executed again inherits its tags: the run's own id says whose process this is.
-    tags = {**partition_tags(first, last), OWNER_TAG: f"{this_process()}/{run_id}"}
+    tags = {**partition_tags(first, last), OWNER_TAG: owner_tag(os.getpid(), run_id)}
     tags |= {BACKFILL_TAG: "true"} if asked.backfill else {}
     return tags | tags_for(asked.slices) | {DAYS_TAG: span_text(first, last)} | why_now()
 

@@ -154,7 +154,7 @@ def introduced(settings: Settings) -> Iterator[None]:
         return
     before = os.environ.get(name)
     told = shlex.quote(str(Path(found.folder, "driver.conf")))
-    os.environ[name] = f"--properties-file {told} {before or 'pyspark-shell'}"
+    os.environ[name] = f"--load-spark-defaults --properties-file {told} {before or 'pyspark-shell'}"
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.jars import default_jars_dir, ensure_jars
 from lakehouse.spark.options import java_options
 from lakehouse.spark.rows import check_settings
+from lakehouse.spark.ui import ENABLED, is_guarded
 from lakehouse.store.disk import private_umask
 
 # Settings a running engine accepts, so they hold through Spark Connect too.
@@ -52,7 +53,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in ensure_jars(jars_dir(settings))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.ui.enabled": "false",
+        ENABLED: str(settings.spark_ui and settings.spark_url.startswith("local") and is_guarded()).lower(),
         # The plan of every stage is written out even where no page shows it; "formatted", the default, takes longest.
         "spark.sql.ui.explainMode": "simple",
         # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.

@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.spark.place import GENTLY, Address, Place
+from lakehouse.spark.ui import RETAINED, free_port, shown
 
 LOOK = 0.5  # seconds between two looks at who uses it
 ASK = 20.0  # seconds between two questions whether it still answers
@@ -41,10 +41,7 @@ SERVING = {
     "spark.connect.session.manager.defaultSessionTimeout": "7d",
     "spark.connect.execute.manager.detachedTimeout": "2m",
     "spark.scheduler.mode": "FAIR",
-    "spark.ui.retainedJobs": "50",
-    "spark.ui.retainedStages": "50",
-    "spark.ui.retainedTasks": "2000",
-    "spark.sql.ui.retainedExecutions": "20",
+    **RETAINED,
     "spark.python.worker.reuse": "false",  # a function of Python runs with the code of now
 }
 """What an engine is told that serves many."""
@@ -86,7 +83,7 @@ class _Keeper:
         self._place.ended()  # what was left of the engine before this one
         os.environ[TOKEN] = token = secrets.token_urlsafe(32)
         port = free_port()
-        session = served(self._orders.config, Path(self._orders.folder), port)
+        session, ui = served(self._orders.config, Path(self._orders.folder), port)
         from lakehouse.spark.wire import Wire
 
         self._wire = Wire(port, token)
@@ -94,8 +91,8 @@ class _Keeper:
         started = time.time()
         memory = self._orders.config.get("spark.driver.memory", "")
         address = Address(
-            port, token, os.getpid(), started, memory, self._idle_seconds, self._orders.versions, self._orders.log
-        )
+            port, token, os.getpid(), started, memory, self._idle_seconds, self._orders.versions, self._orders.log, ui
+        )  # fmt: skip
         self._place.publish(address)
         _say(f"serves on {address.url}, {memory} of memory, process {os.getpid()}")
         try:
@@ -161,13 +158,16 @@ class _Keeper:
         return self._unanswered < 3  # noqa: PLR2004
 
 
-def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
-    """Start an engine with a server in this process: its first session; those of users are made by the server.
+def served(settings: Mapping[str, str], folder: Path, port: int) -> tuple[Any, str]:
+    """Start an engine with a server in this process.
 
     Args:
         settings: of the engine.
         folder: of its files.
         port: of the server.
+
+    Returns:
+        Its first session, for those of users are made by the server, and the address of its pages; empty: it has none.
     """
     from pyspark.sql import SparkSession
 
@@ -186,11 +186,12 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> Any:
         JAVA_OPTIONS: f"{EXIT} {given.get(JAVA_OPTIONS, '')}".strip(),
     }
     builder: Any = SparkSession.builder
-    for key, value in config.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with shown(config) as (config, ui):
+        for key, value in config.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
     check_session(session, "this machine")
-    return session
+    return session, ui
 
 
 def _child() -> int | None:
@@ -200,12 +201,6 @@ def _child() -> int | None:
     except ChildProcessError:
         return 0
     return os.waitstatus_to_exitcode(status) if pid else None
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _say(text: str) -> None:

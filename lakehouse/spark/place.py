@@ -4,6 +4,7 @@
     engine/<id>/alive         locked by the keeper for as long as it lives
     engine/<id>/door          locked for the moment in which somebody joins, starts or ends it
     engine/<id>/leases/       a file for each process that uses it, locked for as long as that process lives
+    engine/<id>/doing/        for people, what those processes do: a file each, by the name of the lease
 
 A process id says nothing here unless `alive` is locked: so an id that was given to another process is never mistaken
 for the engine's.
@@ -18,7 +19,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class Address:
         idle_seconds: after so many without a user it ends.
         versions: of what it runs, for people.
         log: file of what it prints.
+        ui: where its owner sees Spark's own pages; empty: it shows none.
     """
 
     port: int
@@ -50,6 +52,7 @@ class Address:
     idle_seconds: float
     versions: str
     log: str
+    ui: str = ""
 
     @property
     def url(self) -> str:
@@ -85,11 +88,11 @@ class Place:
     def __init__(self, folder: Path, log: Path) -> None:
         self.folder, self.log = folder, log
         self._address, self._alive, self._door = folder / "engine.json", folder / "alive", folder / "door"
-        self.leases = folder / "leases"
+        self.leases, self._doing = folder / "leases", folder / "doing"
 
     def prepare(self) -> None:
         """Make the folder, readable by its owner alone."""
-        for each in (self.folder, self.leases):
+        for each in (self.folder, self.leases, self._doing):
             each.mkdir(parents=True, exist_ok=True)
             each.chmod(0o700)
 
@@ -160,9 +163,18 @@ class Place:
     def ended(self) -> list[Lease]:
         """As the keeper: the leases whose process is gone; they are not told of again."""
         over = [(path, lease) for path, lease in self._all() if not _is_locked(path)]
-        for path, _ in over:
+        for path, lease in over:
+            (self._doing / lease.session).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
         return [lease for _, lease in over]
+
+    def tell_doing(self, session: str, doing: Mapping[str, str]) -> None:
+        """As the holder of a lease: what its process does, for people; not in the lease, which keeps its lock."""
+        write_private(self._doing / session, json.dumps(dict(doing)))
+
+    def doing(self, session: str) -> dict[str, str]:
+        """What the process of a lease does; empty where it does not tell."""
+        return read_record(self._doing / session) or {}
 
     def _all(self) -> list[tuple[Path, Lease]]:
         found = []

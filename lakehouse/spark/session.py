@@ -17,8 +17,13 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import introduced
 from lakehouse.spark.config import spark_config
+from lakehouse.spark.progress import QUERIES
 from lakehouse.spark.rows import check_session
+from lakehouse.spark.ui import shown
 from lakehouse.spark.warm import is_wanted, join
+from lakehouse.spark.warm import pages as pages_of_warm
+
+_own = {"pages": ""}  # of an engine in this process
 
 _CALLING = "An error occurred while calling"  # what Py4J puts before the line that tells
 
@@ -33,21 +38,37 @@ def start(settings: Settings) -> SparkSession:
     if is_wanted(settings) and not _has_own():
         # Who may only read under the root cannot share an engine there, and has one of their own.
         with suppress(OSError):
-            return join(settings)
+            return _heard(join(settings))
     config = spark_config(settings)
     builder: Any = SparkSession.builder
     try:
-        for key, value in config.items():
-            builder = builder.config(key, value)
-        with introduced(settings), _interrupts_later():
-            session: SparkSession = builder.getOrCreate()
+        # An engine that is there already shows its pages, or none.
+        with shown({} if _has_own() else config) as (added, address):
+            for key, value in (config | added).items():
+                builder = builder.config(key, value)
+            with introduced(settings), _interrupts_later():
+                session: SparkSession = builder.getOrCreate()
+        if address:
+            _own["pages"] = address
     except Exception as error:
         raise EngineError(
             f"The Spark engine at {settings.engine_name} did not start: {_without_token(error, settings)}. "
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
     check_session(session, settings.engine_name)
+    return _heard(session)
+
+
+def _heard(session: SparkSession) -> SparkSession:
+    """The same, which from now on tells how far its queries are; one of this process's own JVM does not."""
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        session.registerProgressHandler(QUERIES.handle)  # type: ignore[arg-type]  # the same one twice counts once
     return session
+
+
+def pages() -> str:
+    """Where the owner of this process's engine sees Spark's own pages; empty where it shows none, or none is there."""
+    return _own["pages"] if _has_own() else pages_of_warm()
 
 
 def _has_own() -> bool:

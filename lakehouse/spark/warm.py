@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import EngineError, EngineLostError, LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.spark import keeper
+from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.keeper import TOKEN, Orders
 from lakehouse.spark.options import java_options
@@ -55,22 +55,28 @@ class _Joined:
     """This process's use of an engine."""
 
     def __init__(self, place: Place, address: Address, session: str, lease: int) -> None:
-        self.place, self._address, self._lease = place, address, lease
+        self.place, self.address, self._session, self._lease = place, address, session, lease
+        self.tell()
         from lakehouse.spark.wire import open_session
 
         self.spark: Any = open_session(address.port, address.token, session, self.check)
 
     def is_there(self) -> bool:
-        return not self.spark.is_stopped and self.place.address() == self._address
+        return not self.spark.is_stopped and self.place.address() == self.address
 
     def check(self) -> None:
         """Raise where the engine is gone."""
-        if self.place.address() != self._address:
+        if self.place.address() != self.address:
             raise EngineLostError(
-                f"The warm engine (process {self._address.pid}) ended while it was used: see {self._address.log}. Do "
+                f"The warm engine (process {self.address.pid}) ended while it was used: see {self.address.log}. Do "
                 "it again, and another one starts. LAKEHOUSE_SPARK_MEMORY gives it more memory; with "
                 "LAKEHOUSE_ENGINE_MINUTES=0 every process has an engine of its own."
             )
+
+    def tell(self) -> None:
+        """Tell who looks at the engine what this process does."""
+        with suppress(OSError):  # it goes on without
+            self.place.tell_doing(self._session, {"command": _command(), **_doing})
 
     def leave(self) -> None:
         """Close the session; the engine stays."""
@@ -81,6 +87,7 @@ class _Joined:
 
 
 _joined: dict[str, _Joined] = {}
+_doing: dict[str, str] = {}
 
 
 def is_wanted(settings: Settings) -> bool:
@@ -113,6 +120,40 @@ def join(settings: Settings) -> SparkSession:
             else:
                 break
         return joined.spark  # type: ignore[no-any-return]
+
+
+def pages() -> str:
+    """Where the pages of the warm engine are that this process has joined; empty: nowhere."""
+    return next((here.address.ui for here in _joined.values() if here.is_there()), "")
+
+
+@contextmanager
+def working_on(**what: str) -> Iterator[None]:
+    """Tell who looks at this process's engine what it is used for, for as long as this is held.
+
+    Args:
+        **what: by a word for people, such as the table; no values of rows.
+    """
+    _tell(what)
+    try:
+        yield
+    finally:
+        _tell({})
+
+
+def _tell(what: Mapping[str, str]) -> None:
+    _doing.clear()
+    _doing.update(what)
+    for here in [*_joined.values()]:
+        here.tell()
+
+
+def _command() -> str:
+    """What this process is, by its program and the first word after it; what follows may be a person's name."""
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    if before[-2:-1] == ["-m"]:
+        return before[-1]
+    return " ".join([Path(sys.argv[0]).name, *(each for each in sys.argv[1:2] if each.isalpha())])
 
 
 def is_lost(session: Any) -> bool:
@@ -266,7 +307,7 @@ def _fingerprint(config: Mapping[str, str]) -> str:
     }  # fmt: skip
     conf = Path(os.environ.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     defaults = [(str(path), stat.st_mtime_ns) for path, stat in _files([str(conf)])]
-    keeping = Path(keeper.__file__).read_text()
+    keeping = [Path(each.__file__ or "").read_text() for each in (keeper, ui)]
     told = [socket.gethostname(), os.getuid(), sys.prefix, _versions(), settings, jars, handed, defaults, keeping]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 

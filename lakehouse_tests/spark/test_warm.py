@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ class Engines:
     def environment(self, minutes: float = 10) -> dict[str, str]:
         """The settings of a user of the engine."""
         given = {"ROOT": str(self.root), "SPARK_URL": "local[3]", "SPARK_MEMORY": "1g", "ENGINE_MINUTES": str(minutes)}
+        given |= {"SPARK_UI": "true"}
         return os.environ | {f"LAKEHOUSE_{name}": value for name, value in given.items()}
 
     def use(self, what: str, minutes: float = 10) -> subprocess.Popen[str]:
@@ -102,6 +105,50 @@ def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
     return sum(1 for user in users for _ in (engines.root / f"rows-{user.pid}").rglob("*.parquet"))
 
 
+def check_pages(address: str, keeper: int) -> None:
+    """The owner sees what runs, through the door alone, and no process tells the key by its command line."""
+    apps = "/api/v1/applications"
+    with urllib.request.urlopen(address + apps) as answer:  # noqa: S310  # of this machine
+        [app] = json.load(answer)
+    with urllib.request.urlopen(f"{address}{apps}/{app['id']}/environment") as answer:  # noqa: S310  # of this machine
+        settings = dict(json.load(answer)["sparkProperties"])
+    secret = next(value for name, value in settings.items() if name.endswith("secretKey"))
+    assert "redacted" in secret
+    with urllib.request.urlopen(f"{address}/jobs/") as answer:  # noqa: S310  # of this machine
+        assert "Spark Jobs" in answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="40[13]"):
+        urllib.request.urlopen(f"http://127.0.0.1:{settings['spark.ui.port']}{apps}")
+    lines = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if group_of(path.parent) == keeper]
+    assert any("spark.ui.filters" in line for line in lines), "the JVM's"
+    assert not any("secretKey" in line for line in lines)
+
+
+def group_of(process: Path) -> int:
+    """The process group of one in `/proc`; -1: it is gone."""
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[2])
+    except OSError:
+        return -1
+
+
+def check_work(engines: Engines, *users: subprocess.Popen[str]) -> None:
+    """Each writer is told how far its own query is, and whoever asks sees both, with what they are for."""
+    for user in users:
+        seen = engines.root / f"progress-{user.pid}"
+        until(seen.exists)
+        done, tasks = seen.read_text().split()
+        assert 0 <= int(done) < int(tasks) == 40_000
+    until(lambda: len(engines.status()[0]["running"]) == len(users))  # the first pages take their time
+    [state] = engines.status()
+    told = {"command": "lakehouse_tests.spark.user", "table": "silver.orders", "days": "2026-03-01"}
+    pids = sorted(user.pid for user in users)
+    assert sorted(state["work"], key=lambda work: work["pid"]) == [{"pid": pid, **told} for pid in pids]
+    assert sorted((each["pid"], each["tasks"]) for each in state["running"]) == [(pid, 40_000) for pid in pids]
+    said = engines.command("status").stderr
+    assert f"Process {pids[0]} (lakehouse_tests.spark.user): silver.orders, 2026-03-01." in said
+    assert "Running for " in said
+
+
 def sums(engines: Engines) -> tuple[str, int]:
     """What a new user computes, and its keeper."""
     user = engines.use("sum")
@@ -120,6 +167,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     until(lambda: written(engines, first) and written(engines, second))
 
     [state] = engines.status()
+    check_work(engines, first, second)
     assert state["users"] == sorted((first.pid, second.pid))
     assert (state["pid"], state["memory"]) == (keeper, "1g")
     [place] = engines.on()
@@ -128,6 +176,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert address.token not in json.dumps(state)
     assert (place.folder / "engine.json").stat().st_mode & 0o777 == 0o600
     assert place.folder.stat().st_mode & 0o777 == 0o700
+    check_pages(state["ui"], address.pid)
     refused = engines.command("stop")
     assert refused.returncode == 2
     assert str(first.pid) in refused.stderr
@@ -204,10 +253,13 @@ def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
     with holder, holder.stdout:
         assert holder.stdout.readline() == "held\n"
         assert [lease.pid for lease in place.users()] == [holder.pid]
+        place.tell_doing("a session", {"table": "silver.orders"})
+        assert place.doing("a session") == {"table": "silver.orders"}
         assert not place.ended()
         holder.kill()
     assert not place.users()
     assert [lease.session for lease in place.ended()] == ["a session"]
+    assert place.doing("a session") == {}
     assert not place.ended()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lakehouse.errors import EngineLostError
 from lakehouse.settings import get_settings
+from lakehouse.spark.progress import QUERIES, Progress
 from lakehouse.spark.session import start
-from lakehouse.spark.warm import begin, place_of
+from lakehouse.spark.warm import begin, place_of, working_on
 
 SUM, ROWS = 499_500, 1000
 
@@ -32,10 +33,17 @@ def main(what: str, folder: Path) -> None:
         sys.stdout.write(f"{total} {kept[0]} {kept[1]}\n")
     elif what == "write":  # many small tasks: minutes, unless it is ended
         try:
-            spark.range(0, 40_000, 1, 40_000).write.parquet(str(folder / f"rows-{os.getpid()}"))
+            with working_on(table="silver.orders", days="2026-03-01"), QUERIES.watched(lambda seen: note(folder, seen)):
+                spark.range(0, 40_000, 1, 40_000).write.parquet(str(folder / f"rows-{os.getpid()}"))
         except EngineLostError as error:
             sys.stdout.write(f"{error}\n")
             sys.exit(3)
+
+
+def note(folder: Path, seen: Progress | None) -> None:
+    """Keep how far the query is."""
+    if seen is not None:
+        (folder / f"progress-{os.getpid()}").write_text(f"{seen.tasks_done} {seen.tasks}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +42,8 @@ def start() -> None:
 
     address = wait(begin(settings))
     say(f"The engine serves on {address.url} (process {address.pid}, {address.memory}); log: {address.log}")
+    if address.ui:
+        say(f"Spark's own pages: {address.ui}")
 
 
 def stop(
@@ -62,7 +66,7 @@ def stop(
 
 
 def status(*, as_json: AsJson = False) -> None:
-    """Show which engines are on, since when, who uses them, their memory and their log."""
+    """Show which engines are on, since when, who uses them for what, their memory, queries, pages and log."""
     from lakehouse.spark.warm import places
 
     settings = get_settings()
@@ -95,8 +99,22 @@ def _state(place: Place) -> dict[str, Any]:
     if address is not None:
         state |= {"url": address.url, "pid": address.pid, "seconds": round(time.time() - address.started)}
         state |= {"memory": address.memory, "resident_mb": _resident_mb(address.pid), "versions": address.versions}
-        state["ends_after_idle_seconds"] = address.idle_seconds
+        state |= {"ends_after_idle_seconds": address.idle_seconds, "ui": address.ui}
+        state["work"] = [{"pid": each.pid, **place.doing(each.session)} for each in users if each.works]
+        state |= _activity(address.ui, {each.session: each.pid for each in users})
     return state
+
+
+def _activity(pages: str, pids: Mapping[str, int]) -> dict[str, Any]:
+    """Memory and queries of an engine, as its pages tell; a query is told by process and not by session."""
+    from lakehouse.spark.activity import activity
+
+    if not pages or (found := activity(pages)) is None:
+        return {"ui_answers": False, "heap_most_mb": None, "running": [], "slowest": []}
+    told = {"ui_answers": True, **asdict(found)}
+    for query in (*told["running"], *told["slowest"]):
+        query["pid"] = pids.get(query.pop("session"))
+    return told
 
 
 def _told(state: dict[str, Any]) -> list[str]:
@@ -104,12 +122,31 @@ def _told(state: dict[str, Any]) -> list[str]:
         return [f"An engine is starting or ending; log: {state['log']}"]
     users = f"used by {', '.join(map(str, state['users']))}" if state["users"] else "used by nobody"
     users += f", kept by {', '.join(map(str, state['held_by']))}" if state["held_by"] else ""
-    resident = f", {state['resident_mb']:,} MB resident" if state["resident_mb"] else ""
+    memory = f", at most {state['heap_most_mb']:,} MB in use since it began" if state["heap_most_mb"] else ""
+    memory += f"; {state['resident_mb']:,} MB resident" if state["resident_mb"] else ""
     return [
         f"The engine serves on {state['url']} (process {state['pid']}) since {state['seconds'] / 60:.0f} min, {users}.",
-        f"Heap: {state['memory']}{resident}. It ends {state['ends_after_idle_seconds'] / 60:g} min after its last use.",
+        f"Heap: {state['memory']}{memory}. It ends {state['ends_after_idle_seconds'] / 60:g} min after its last use.",
         f"{state['versions']}. Log: {state['log']}",
+        f"Spark's own pages: {state['ui'] or 'none; LAKEHOUSE_SPARK_UI=true shows them, where the system is Linux'}",
+        *(["They do not answer now, so its queries are not told."] if state["ui"] and not state["ui_answers"] else []),
+        *(_work_text(each) for each in state["work"]),
+        *(f"Running for {_query_text(each)}" for each in state["running"]),
+        *(f"Slow of late: {_query_text(each)}" for each in state["slowest"]),
     ]
+
+
+def _work_text(work: Mapping[str, Any]) -> str:
+    told = [work[name] for name in ("table", "days") if name in work]
+    told += [f"run {work['run']}"] if "run" in work else []
+    return f"Process {work['pid']} ({work.get('command', 'of another version')}): {', '.join(told) or 'no table now'}."
+
+
+def _query_text(query: Mapping[str, Any]) -> str:
+    process = f", process {query['pid']}" if query["pid"] else ""
+    failed = ", failed" if query["failed"] else ""
+    tasks = f"{query['tasks_done']:,} of {query['tasks']:,} tasks"
+    return f"{query['seconds']:.1f} s: {tasks}{process}{failed}; {query['url']}"
 
 
 def _resident_mb(group: int) -> int | None:
