@@ -64,8 +64,10 @@ def read_staged(folder: Path, partition_by: Sequence[str], expected: int | None 
     """
     if not store.is_folder(folder):
         raise FileNotFoundError(f"{folder} is not there.")
-    routes = store.listed(folder, f"{ROUTE}=*")
-    found = (path for route in routes for path in store.walk(route))
+    entries = [each for each in store.listed(folder) if not each.name.startswith((".", "_"))]
+    if strange := [each for each in entries if not each.name.startswith(f"{ROUTE}=")]:
+        raise StagedFileError(f"{folder} is no stage folder: {strange[0].name} is in it. Run the partition again.")
+    found = (path for route in entries for path in store.walk(route))
     paths = sorted(p for p in found if p.suffix == ".parquet" and not p.name.startswith((".", "_")))
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         files = list(pool.map(lambda path: _read(path, folder, partition_by), paths))
