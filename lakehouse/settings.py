@@ -231,6 +231,11 @@ class Settings(BaseSettings):
         _draft(self.own_file, "\n".join(lines) + "\n").replace(self.own_file)
 
     @property
+    def is_local(self) -> bool:
+        """True where Spark is on this machine, in one process: this lakehouse's warm engine, or an own one."""
+        return self.spark_url.startswith("local")
+
+    @property
     def uses_connect(self) -> bool:
         """True where Spark is reached through Spark Connect."""
         return self.spark_url.startswith("sc://")

@@ -161,7 +161,7 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
     base = batch.base
     try:
-        written = write_routed(base.table, rows, folder)
+        written = write_routed(base.table, rows, folder, counted=not base.lake.settings.is_local)
     except Exception as error:
         if "org.postgresql" in str(error):  # the rows are read only now
             raise batch.database.failed(error) from error

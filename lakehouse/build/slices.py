@@ -53,12 +53,14 @@ class FanOut:
         frame: the rows of a slice by its number, from 0.
         identity: names all that decides the rows.
         anew: what earlier attempts staged must not be taken.
+        counted: the rows of each slice are counted as they are written.
     """
 
     slicing: Slicing
     frame: Callable[[int], DataFrame]
     identity: str
     anew: bool = False
+    counted: bool = True
 
 
 class Slices:
@@ -143,7 +145,7 @@ class Slices:
         folder = self._path / "staged" / uuid.uuid4().hex
         self._folders.append(folder)  # first: whatever happens from here on, it is known for clearing away
         failpoint(self._table.id, "before-slice")
-        rows = write_routed(self._table, self._fan_out.frame(number), folder, rules)
+        rows = write_routed(self._table, self._fan_out.frame(number), folder, rules, self._fan_out.counted)
         files = read_staged(folder, self._table.partition_by, rows)
         failpoint(self._table.id, "before-slice-noted")
         # Killed before the note: the slice is staged again, elsewhere. After it: the next attempt takes these files.

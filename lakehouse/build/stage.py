@@ -76,7 +76,7 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
-        rows = write_routed(base.table, work.frame, folder, rules)
+        rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local)
         yield read_staged(folder, base.table.partition_by, rows), {}
     finally:
         clear(folder)

@@ -156,7 +156,8 @@ def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work
         return Work(base, plan, days, run.run_id, _rows(plan.table, frames, days, beside))
     # Slices of an earlier attempt are taken only under this name: any other input, code or number has other slices.
     identity = _identity(base.lake, plan, days, run.slicing.number)
-    fan_out = FanOut(run.slicing, _slices(plan, days, run.slicing, frames, beside), identity, run.force)
+    slices = _slices(plan, days, run.slicing, frames, beside)
+    fan_out = FanOut(run.slicing, slices, identity, run.force, counted=not base.lake.settings.is_local)
     return Work(base, plan, days, run.run_id, fan_out=fan_out)
 
 

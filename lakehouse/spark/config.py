@@ -53,7 +53,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in ensure_jars(jars_dir(settings))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        ENABLED: str(settings.spark_ui and settings.spark_url.startswith("local") and is_guarded()).lower(),
+        ENABLED: str(settings.spark_ui and settings.is_local and is_guarded()).lower(),
         # The plan of every stage is written out even where no page shows it; "formatted", the default, takes longest.
         "spark.sql.ui.explainMode": "simple",
         # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
@@ -66,7 +66,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.hadoop.fs.permissions.umask-mode": f"{private_umask(settings.root):03o}",
         **RUNTIME_CONFIG,
     }
-    if settings.spark_url.startswith("local"):
+    if settings.is_local:
         config["spark.driver.memory"] = settings.spark_memory or _memory()
         config["spark.sql.shuffle.partitions"] = str(max(_cores(settings.spark_url) * 2, 4))
     elif settings.spark_memory:

@@ -92,7 +92,7 @@ _doing: dict[str, str] = {}
 
 def is_wanted(settings: Settings) -> bool:
     """Whether the settings ask for a warm engine."""
-    return settings.engine_minutes > 0 and settings.spark_url.startswith("local")
+    return settings.engine_minutes > 0 and settings.is_local
 
 
 def join(settings: Settings) -> SparkSession:

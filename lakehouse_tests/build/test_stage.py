@@ -259,4 +259,5 @@ def test_an_empty_frame_is_staged(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, a day on which nothing came would fail for having no rows to count."""
     folder = tmp_path / "stage"
     assert write_routed(sales(), frame_of(spark, []), folder) == 0
+    assert write_routed(sales(), frame_of(spark, []), folder, counted=False) is None
     assert read_staged(folder, ["day"], 0) == []

@@ -288,7 +288,7 @@ def _engine(settings: Settings) -> str:
 
     try:
         # Executors must see it, which may be elsewhere: then it is in the folder that all are to share.
-        shared = None if settings.spark_url.startswith("local") else settings.root
+        shared = None if settings.is_local else settings.root
         if shared is not None:
             store.make_folder(shared, private=True)
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:

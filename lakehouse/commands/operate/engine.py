@@ -84,7 +84,7 @@ def status(*, as_json: AsJson = False) -> None:
 
 def _why_none(settings: Settings) -> str:
     """Why there is no engine that could be shared on this machine; empty where there may be one."""
-    if not settings.spark_url.startswith("local"):
+    if not settings.is_local:
         return f"Spark runs at {settings.engine_name}: there is no engine to start on this machine."
     if not settings.engine_minutes:
         return "LAKEHOUSE_ENGINE_MINUTES is 0: each process has an engine of its own. Set it to 15, say."
