@@ -10,6 +10,7 @@ import secrets
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -159,20 +160,14 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is neither off nor five fields such as {UPKEEP_CRON!r}")
         return value
 
-    @field_validator("alert_webhook", "alert_routes")
+    @field_validator("alert_webhook", "alert_routes", "report_url")
     @classmethod
-    def _web_address(cls, value: SecretStr | dict[str, SecretStr] | None) -> SecretStr | dict[str, SecretStr] | None:
+    def _web_address(cls, value: Any) -> Any:
         for each in value.values() if isinstance(value, dict) else [value]:
+            text = each.get_secret_value() if isinstance(each, SecretStr) else each
             # The value is not repeated: the path of a webhook is its password.
-            if each is not None and not re.fullmatch(r"https?://[^\s/]+\S*", each.get_secret_value()):
+            if text and not re.fullmatch(r"https?://[^\s/]+\S*", text):
                 raise ValueError("is not an address such as https://host/path")
-        return value
-
-    @field_validator("report_url")
-    @classmethod
-    def _address_of_a_page(cls, value: str) -> str:
-        if value and not re.fullmatch(r"https?://[^\s/]+\S*", value):
-            raise ValueError(f"{value!r} is not an address such as https://host/report.html")
         return value
 
     def for_backfill(self) -> Settings:
