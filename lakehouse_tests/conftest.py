@@ -150,6 +150,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["LAKEHOUSE_TABLES"] = SHOP  # here, since tests ask for tables while they are collected
+    # Definitions are made while tests are collected: by the usual settings, not by those of the developer's own lake.
+    os.environ["LAKEHOUSE_ROOT"] = str(config.rootpath / "no lake here")
     # Wherever a process that a test starts stands, it finds them.
     paths = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))

@@ -109,7 +109,7 @@ class Bars(NoBars):
 
 
 class Terminal(Listener):
-    """Shows runs on standard error: bars where it is a terminal, else a line where one of several runs is over.
+    """Shows runs on standard error: bars, where it is a terminal.
 
     Args:
         settings: where the engine's log is.
@@ -160,8 +160,3 @@ class Terminal(Listener):
     def say(self, text: str) -> None:
         """Say it on standard error."""
         say(text)
-
-    def run_over(self, text: str) -> None:
-        """Say it where no bar shows it."""
-        if not isinstance(self._bars, Bars):
-            say(text)

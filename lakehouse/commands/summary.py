@@ -42,8 +42,6 @@ def _alarm(number: int) -> Text:
 
 def _outcome(report: Report) -> str:
     shares = f"{report.seconds:.1f} s, of which Dagster's own bookkeeping {report.dagster_seconds:.1f} s"
-    if report.at_once > 1:
-        shares = f"{report.seconds:.1f} s, up to {report.at_once} at once"
     runs = counted(len(report.runs), "run")
     published = sum(len(each.published) for each in report.tables.values())
     open_days = sum(len(each.failed) + len(each.skipped) for each in report.tables.values())

@@ -52,21 +52,18 @@ def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table
 
 
 def asked_for(
-    wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table], days_per_run: int | None, at_once: int
+    wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table], days_per_run: int | None
 ) -> list[Chunk]:
-    """As few runs as possible, unless there is a limit to their days or several shall be on at once.
+    """As few runs as possible, unless there is a limit to their days.
 
     Args:
         wanted: days by table.
         tables: contracts, upstream first, of the wanted tables and more.
-        days_per_run: most days of one run; None: as many as give every one of those at once its share.
-        at_once: how many runs will be on at the same time.
+        days_per_run: most days of one run; None: any number.
     """
-    if days_per_run is None and at_once == 1:
+    if days_per_run is None:
         return [Chunk(piece) for piece in pieces_of(wanted, [name for name in tables if name in wanted])]
-    days = [day for each in wanted.values() for day in each]
-    length = (max(days) - min(days)).days + 1 if days else 1
-    return chunks_of(wanted, tables, days_per_run or -(-length // at_once))
+    return chunks_of(wanted, tables, days_per_run)
 
 
 def next_of(chunks: Sequence[Chunk], started: Collection[int], over: Collection[int]) -> int | None:

@@ -45,8 +45,5 @@ class Listener:
     def say(self, text: str) -> None:
         """Something people should know."""
 
-    def run_over(self, text: str) -> None:
-        """One of several runs is over; a bar shows this too."""
-
 
 QUIET = Listener()

@@ -89,16 +89,14 @@ def _cost(kept: Sequence[DayRecord], builds: Sequence[Collection[date]]) -> Esti
     )
 
 
-def forecast(plans: Sequence[DayPlan], runs: int, at_once: int) -> str:
+def forecast(plans: Sequence[DayPlan], runs: int) -> str:
     """What a backfill is about to build and will take, in one line.
 
     Args:
         plans: by table.
         runs: how many there will be.
-        at_once: how many of them are on at the same time.
     """
     told = [f"{counted(sum(len(each.build) for each in plans), 'partition')} to build in {counted(runs, 'run')}"]
-    told += [f"{at_once} at once"] if at_once > 1 else []
     building = [each for each in plans if each.build]
     # A table that was never built has no figures: it is counted apart, and not taken to be quick.
     known = [each for each in building if each.estimate.seconds is not None]

@@ -66,7 +66,6 @@ class Report:
     tables: dict[str, TableOutcome] = field(default_factory=dict)
     runs: list[RunReport] = field(default_factory=list)
     interrupted: bool = False
-    at_once: int = 1
     elapsed: float | None = None  # where runs overlap
 
     @property
@@ -122,7 +121,6 @@ class Report:
             "exit_code": self.exit_code,
             "seconds": round(self.seconds, 3),
             "dagster_seconds": round(self.dagster_seconds, 3),
-            "at_once": self.at_once,
             "runs": [
                 {
                     "run_id": run.run_id,

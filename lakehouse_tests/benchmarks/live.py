@@ -37,8 +37,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=300, help="lines a day")
     parser.add_argument("--live", type=int, default=5, help="live days alone, and as many meanwhile, in each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=2, help="runs of the backfill at the same time")
-    parser.add_argument("--days-per-run", type=int, help="of the backfill; default: the range in equal parts")
+    parser.add_argument("--days-per-run", type=int, help="of the backfill; default: the whole range in one run")
     given = parser.parse_args(argv)
     singles = WARM_UP + 2 * given.live * given.rounds
     with tempfile.TemporaryDirectory(prefix="lakehouse-live-") as folder:
@@ -91,7 +90,6 @@ def measure(root: Path, given: argparse.Namespace) -> dict[str, Any]:
     return {
         "days": given.days,
         "rows_a_day": given.rows,
-        "at_once": given.at_once,
         "ratio": round(statistics.median(b / a for a, b in pairs), 3),
         "alone": _figures(alone),
         "meanwhile": _figures(meanwhile),
@@ -141,7 +139,7 @@ def engine_on(root: Path) -> Iterator[Callable[[date, date], tuple[float, int]]]
 @contextmanager
 def backfill(root: Path, last: date, given: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
     """A backfill of the whole history, from the moment at which it computes."""
-    span = ["--from", str(FIRST), "--to", str(last), "--force", "--at-once", str(given.at_once)]
+    span = ["--from", str(FIRST), "--to", str(last), "--force"]
     span += ["--days-per-run", str(given.days_per_run)] if given.days_per_run else []
     with (root.parent / "backfill.log").open("ab") as log:
         command = [sys.executable, "-W", "ignore", "-m", "lakehouse.cli", "backfill", *span]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterRun
 
-from lakehouse.orchestration.instance import OWNER_TAG, days_of_run, opened_instance
+from lakehouse.orchestration.instance import opened_instance
 from lakehouse.settings import Settings
 
 Answer = TypeVar("Answer")
@@ -42,22 +40,6 @@ class Backfill:
         with self._log:
             return self.process.returncode, json.loads(out) if out.strip() else None, self._log.read()
 
-    def stopped_in_a_run(self, instance: DagsterInstance) -> tuple[DagsterRun, int]:
-        """A run in the hands of a worker, and the worker's process id, which is stopped in the middle of it."""
-
-        def found() -> tuple[DagsterRun, int] | None:
-            for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.STARTED])):
-                worker = int(run.tags[OWNER_TAG].split("/")[1].split(".")[0])
-                if worker != self.process.pid:
-                    os.kill(worker, signal.SIGSTOP)
-                    if status(instance, run) == DagsterRunStatus.STARTED:
-                        return run, worker
-                    os.kill(worker, signal.SIGCONT)
-            assert self.process.poll() is None, "the backfill is over"
-            return None
-
-        return until(found)
-
 
 def until(found: Callable[[], Answer | None], what: str = "what the test waits for", every: float = 0.1) -> Answer:
     """The first answer that is not nothing; looked for `every` so many seconds."""
@@ -67,13 +49,6 @@ def until(found: Callable[[], Answer | None], what: str = "what the test waits f
             return answer
         time.sleep(every)
     raise AssertionError(f"{what} did not come in {PATIENCE:.0f} s")
-
-
-def status(instance: DagsterInstance, run: DagsterRun) -> DagsterRunStatus:
-    """The run's status now."""
-    stored = instance.get_run_by_id(run.run_id)
-    assert stored is not None
-    return stored.status
 
 
 def left_behind(root: Path) -> list[str]:
@@ -103,16 +78,6 @@ def open_runs(root: Path) -> list[DagsterRun]:
         return [run for run in instance.get_runs() if not run.is_finished]
 
 
-def days_of(run: DagsterRun) -> list[str]:
-    """The days of a run, as JSON has them."""
-    return [day.isoformat() for day in days_of_run(run.tags)]
-
-
 def published(report: Mapping[str, Any]) -> dict[str, list[str]]:
     """By table, the days that are published, by this command or before."""
     return {each["table"]: sorted(each["published"] + each["unchanged"]) for each in report["tables"]}
-
-
-def texts(days: list[date]) -> list[str]:
-    """Days as JSON has them."""
-    return [day.isoformat() for day in days]

@@ -50,13 +50,12 @@ def test_a_dry_run_lists_the_runs(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("chosen", ["--stale", "--older-code"])
-@pytest.mark.parametrize("limit", [("--at-once", "2"), ("--days-per-run", "5")])
-def test_what_is_decided_table_by_table_has_no_such_limits(cli: Cli, chosen: str, limit: tuple[str, str]) -> None:
+def test_what_is_decided_table_by_table_has_no_such_limit(cli: Cli, chosen: str) -> None:
     """Without it, the option would be taken and do nothing."""
-    said = cli("backfill", chosen, *limit)
+    said = cli("backfill", chosen, "--days-per-run", "5")
     assert said.code == 2
-    assert "no --days-per-run and no --at-once" in said.err
-    assert cli("backfill", *BRONZE, limit[0], "0").code == 2
+    assert "no --days-per-run" in said.err
+    assert cli("backfill", *BRONZE, "--days-per-run", "0").code == 2
 
 
 def test_former_names_of_options_work_and_are_not_listed(cli: Cli) -> None:
@@ -78,8 +77,8 @@ def test_the_forecast_adds_up_what_is_known() -> None:
         DayPlan("gold.daily_revenue", D[:1], [], Estimate(None, None)),
         DayPlan("gold.user_features", [], D, Estimate(99.0, 99)),
     ]
-    assert forecast(plans, 4, 2) == (
-        "Before the start: 10 partitions to build in 4 runs, 2 at once, about 2,100 rows, "
+    assert forecast(plans, 4) == (
+        "Before the start: 10 partitions to build in 4 runs, about 2,100 rows, "
         "about 31 s of work as builds before it went, no figures yet for 1 table."
     )
 

@@ -190,19 +190,19 @@ def test_a_database_is_asked_once() -> None:
     assert len(chunks) == 1 + 4
 
 
-@pytest.mark.parametrize(("most", "at_once", "runs"), [(None, 1, 1), (None, 2, 2), (None, 3, 3), (4, 1, 3), (4, 3, 3)])
-def test_without_a_limit_every_one_at_once_has_its_share(most: int | None, at_once: int, runs: int) -> None:
-    """Without it, `--at-once 2` alone would be one run, or one for every day."""
-    chunks = asked_for({"bronze.events": DAYS[:10]}, TABLES, most, at_once)
+@pytest.mark.parametrize(("most", "runs"), [(None, 1), (4, 3), (5, 2)])
+def test_a_range_is_one_run_unless_there_is_a_limit(most: int | None, runs: int) -> None:
+    """Without it, a range would be a run for every day, or the limit be taken for something else."""
+    chunks = asked_for({"bronze.events": DAYS[:10]}, TABLES, most)
     assert len(chunks) == runs
-    assert one_by_one(chunks) == [chunk.piece for chunk in chunks]
-    assert asked_for({}, TABLES, most, at_once) == []
+    assert [day for chunk in chunks for day in chunk.piece.days] == DAYS[:10]
+    assert asked_for({}, TABLES, most) == []
 
 
 def test_days_that_differ_by_table_wait_too() -> None:
-    """Without it, `--failed-only --at-once 2` would build windows before the days that they look back on."""
+    """Without it, `--failed-only --days-per-run 2` would build windows before the days that they look back on."""
     wanted = {"silver.transactions": DAYS[:1], "gold.user_features": DAYS[1:7]}
-    first, second = asked_for(wanted, TABLES, 7, 2)
+    first, second = asked_for(wanted, TABLES, 7)
     assert (first.piece.tables, second.piece.tables) == (("silver.transactions",), ("gold.user_features",))
     assert second.waits_for == {0}
 

@@ -47,6 +47,7 @@ def telling():
     tell()
 """
 SECONDS = 120
+pytestmark = pytest.mark.slow
 
 
 class Lab:

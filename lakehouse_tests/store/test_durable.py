@@ -116,6 +116,9 @@ def test_an_entry_of_the_key_index_is_whole_or_not_there(tmp_path: Path, asked: 
         def coalesce(self, _: int) -> Frame:
             return self
 
+        def options(self, **_: str) -> Frame:
+            return self
+
         def parquet(self, path: str) -> None:
             Path(path).mkdir(parents=True)
             (Path(path) / "part-0.parquet").write_bytes(b"PAR1")

@@ -33,7 +33,6 @@ from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.ended import unfinished_days
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.pieces import Piece, pieces_of
-from lakehouse.runs.at_once import run_chunks
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.plans import DayPlan, forecast, plan_days, stale_by_table
 from lakehouse.runs.reports import Report
@@ -84,16 +83,6 @@ DaysPerRun = Annotated[
         "--days-per-run", min=1, metavar="N", help="Cut the range into runs of at most N days.", show_default=False
     ),
 ]
-AtOnce = Annotated[
-    int,
-    typer.Option(
-        "--at-once",
-        min=1,
-        metavar="N",
-        help="Execute up to N runs at the same time, each in a process of its own; without "
-        "--days-per-run the range is cut into N parts.",
-    ),
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -113,7 +102,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "lakehouse backfill --from 2010-12-01 --to 2011-08-31",
             "lakehouse backfill --select 'key:\"silver/*\"+' --from 2011-01-04 --to 2011-01-20 --dry-run",
-            "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --days-per-run 30 --at-once 3",
+            "lakehouse backfill --from 2010-12-01 --to 2011-08-31 --days-per-run 30",
             "lakehouse backfill --failed-only",
             "lakehouse backfill --stale --dry-run",
             "lakehouse backfill --select gold.user_features --from 2010-12-01 --to 2011-08-31 --slices 8",
@@ -128,7 +117,6 @@ class _Way:
 
     asked: Asked
     days_per_run: int | None = None
-    at_once: int = 1
     dry_run: bool = False
     daemon: bool = False
     wait: bool = True
@@ -162,7 +150,6 @@ def backfill(  # noqa: PLR0913 - a command's options
     older_code: OlderCode = False,
     force: Force = False,
     days_per_run: DaysPerRun = None,
-    at_once: AtOnce = 1,
     dry_run: DryRun = False,
     slices: Slices = 1,
     daemon: Daemon = False,
@@ -180,7 +167,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     if slices > 1:
         _say_slices(names, slices)
     asked = Asked(force=force, backfill=True, slices=slices)
-    way = _Way(asked, days_per_run, at_once, dry_run, daemon, not no_wait, as_json, verbose)
+    way = _Way(asked, days_per_run, dry_run, daemon, not no_wait, as_json, verbose)
     _check_choice(way, failed_only=failed_only, stale=stale, older_code=older_code)
     _check_cuts(way, stale=stale or older_code)
     if stale or older_code:
@@ -214,17 +201,17 @@ def _say_slices(names: Sequence[str], slices: int) -> None:
 
 def _check_cuts(way: _Way, *, stale: bool) -> None:
     """Refuse to cut the range where somebody else decides which runs there are."""
-    if not way.days_per_run and way.at_once == 1:
+    if not way.days_per_run:
         return
     if way.daemon:
-        raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS and its queue: no --days-per-run, no --at-once.")
+        raise UsageError("The daemon goes by LAKEHOUSE_BACKFILL_DAYS: no --days-per-run.")
     if stale:
-        raise UsageError("--stale and --older-code decide table by table: no --days-per-run and no --at-once.")
+        raise UsageError("--stale and --older-code decide table by table: no --days-per-run.")
 
 
 def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, set[date]], way: _Way) -> None:
     """Build the days asked for: here, by the daemon, or only list them."""
-    chunks = asked_for(wanted, tables(), way.days_per_run, way.at_once)
+    chunks = asked_for(wanted, tables(), way.days_per_run)
     if way.dry_run:
         pieces = one_by_one(chunks)
         _print_plan(plan_days(settings, names, wanted, force=way.asked.force, pieces=pieces), pieces, way)
@@ -239,7 +226,7 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
         plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
         if any(plan.build for plan in plans):
             begin_early(settings)
-        say(forecast(plans, len(chunks), way.at_once))
+        say(forecast(plans, len(chunks)))
         _run(settings, chunks, way)
 
 
@@ -281,10 +268,7 @@ def _tell_stale(report: Report, written: Rewritten | None, settings: Settings, w
 
 def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
     terminal = Terminal(settings, verbose=way.verbose)
-    if way.at_once > 1 and len(chunks) > 1:
-        report = run_chunks(settings, chunks, way.at_once, asked=way.asked, listener=terminal)
-    else:
-        report = run_pieces(settings, one_by_one(chunks), asked=way.asked, listener=terminal)
+    report = run_pieces(settings, one_by_one(chunks), asked=way.asked, listener=terminal)
     if way.as_json:
         print_json(report.as_json())
     else:

@@ -18,7 +18,7 @@ from lakehouse.spark.cluster import start as started
 from lakehouse.texts import counted
 
 
-def add_to(app: typer.Typer) -> None:
+def add_below(app: typer.Typer) -> None:
     """Add the commands."""
     about = "A Spark cluster on this machine: a master and workers, processes of their own on loopback."
     family = typer.Typer(no_args_is_help=True, help=about, rich_markup_mode="rich")

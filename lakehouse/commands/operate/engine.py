@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
     family.command("status", cls=Command, epilog=examples("lakehouse engine status", "lakehouse engine status --json"))(
         status
     )
-    cluster.add_to(family)
+    cluster.add_below(family)
     app.add_typer(family, name="engine")
 
 
