@@ -97,6 +97,7 @@ def test_the_images_lock_is_that_of_the_developers() -> None:
     assert "://" not in (DEPLOY / "requirements.lock").read_text()
 
 
+@pytest.mark.slow
 def test_compose_runs_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a renamed module, class or setting would be found by the first who starts it."""
     (compose,) = documents("compose.yaml")
