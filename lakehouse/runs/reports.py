@@ -66,13 +66,11 @@ class Report:
     tables: dict[str, TableOutcome] = field(default_factory=dict)
     runs: list[RunReport] = field(default_factory=list)
     interrupted: bool = False
-    elapsed: float | None = None  # where runs overlap
 
     @property
     def seconds(self) -> float:
-        """Wall time of all runs."""
-        # Runs at once overlap: their seconds add up to work, the clock of the whole says how long people waited.
-        return sum(run.seconds for run in self.runs) if self.elapsed is None else self.elapsed
+        """Wall time of all runs; of runs that overlap, what they took together."""
+        return sum(run.seconds for run in self.runs)
 
     @property
     def dagster_seconds(self) -> float:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from typing import Any
 
 from lakehouse.spark.cluster import HOST, Cluster, Size, workers_of
 from lakehouse.spark.keeper import TOKEN, free_port
-from lakehouse.spark.place import Place, write_private
+from lakehouse.spark.place import Place, say, write_private
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -57,10 +56,10 @@ class _Supervisor:
             page = f"http://{HOST}:{self._page_port}/"
             found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
             write_private(self._folder / "cluster.json", json.dumps(asdict(found)))
-            _say(f"is on: {found.url}, {self._size}")
+            say("cluster", f"is on: {found.url}, {self._size}")
         while not self._ended.wait(0.5):
             self._look_after()
-        _say("ends")
+        say("cluster", "ends")
         (self._folder / "cluster.json").unlink(missing_ok=True)
         for each in reversed(self._running.values()):
             each.terminate()
@@ -73,7 +72,7 @@ class _Supervisor:
         for name, process in self._running.items():
             if process.poll() is None:
                 continue
-            _say(f"lost its {name}, which ended with {process.returncode}")
+            say("cluster", f"lost its {name}, which ended with {process.returncode}")
             if name == "master":  # workers have nobody to be found by
                 self._ended.set()
             else:
@@ -122,29 +121,11 @@ class _Supervisor:
         return self._ended.is_set()
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The cluster {text}.\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     """Take the orders from standard input, leave who started this behind, and keep the cluster."""
     orders = json.load(sys.stdin)
     place = Place(Path(orders["folder"]), Path(orders["log"]))
-    if not place.be_alive(with_children=True):
-        _say("is kept by another process already")
-        return
-    if os.fork():
-        os._exit(0)  # who started it need not wait for its end
-    os.setsid()
-    place.tell_pid()
-    os.umask(orders["umask"])
-    try:
-        _Supervisor(orders).run()
-    except BaseException as error:
-        _say(f"did not start: {error}")
-        os.killpg(0, signal.SIGKILL)
-        raise
+    place.keep("cluster", lambda: _Supervisor(orders).run(), orders["umask"], with_children=True)
 
 
 if __name__ == "__main__":

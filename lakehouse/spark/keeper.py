@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakehouse.spark.place import GENTLY, Address, Place
+from lakehouse.spark.place import GENTLY, Address, Place, say
 from lakehouse.spark.ui import RETAINED, free_port, shown
 
 LOOK = 0.5  # seconds between two looks at who uses it
@@ -94,12 +94,12 @@ class _Keeper:
             port, token, os.getpid(), started, memory, self._idle_seconds, self._orders.versions, self._orders.log, ui
         )  # fmt: skip
         self._place.publish(address)
-        _say(f"serves on {address.url}, {memory} of memory, process {os.getpid()}")
+        say("engine", f"serves on {address.url}, {memory} of memory, process {os.getpid()}")
         try:
             why = self._watch(time.monotonic())
         finally:
             self._place.withdraw()
-        _say(f"ends: {why}")
+        say("engine", f"ends: {why}")
         threading.Timer(GENTLY, os.killpg, (0, signal.SIGKILL)).start()
         with suppress(Exception):  # it may be gone
             session.stop()
@@ -152,7 +152,7 @@ class _Keeper:
             self._wire.version(PATIENCE)
         except Exception as error:  # noqa: BLE001  # whatever it is, there was no answer
             self._unanswered += 1
-            _say(f"does not answer ({self._unanswered}): {str(error)[:300]}")
+            say("engine", f"does not answer ({self._unanswered}): {str(error)[:300]}")
         else:
             self._unanswered = 0
         return self._unanswered < 3  # noqa: PLR2004
@@ -203,29 +203,12 @@ def _child() -> int | None:
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The engine {text}.\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     """Take the orders from standard input, leave who started this behind, and keep the engine."""
     orders = Orders(**json.load(sys.stdin))
     place = Place(Path(orders.folder), Path(orders.log))
-    if not place.be_alive():
-        _say("is kept by another process already")
-        return
-    if os.fork():
-        os._exit(0)  # who started it need not wait for its end
-    os.setsid()
-    place.tell_pid()
-    os.umask(int(orders.config.get("spark.hadoop.fs.permissions.umask-mode", "077"), 8))
-    try:
-        _Keeper(orders).keep()
-    except BaseException as error:
-        _say(f"did not start: {error}")
-        os.killpg(0, signal.SIGKILL)
-        raise
+    umask = int(orders.config.get("spark.hadoop.fs.permissions.umask-mode", "077"), 8)
+    place.keep("engine", lambda: _Keeper(orders).keep(), umask)
 
 
 if __name__ == "__main__":

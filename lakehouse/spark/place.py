@@ -18,8 +18,9 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -204,6 +205,30 @@ class Place:
         self.withdraw()
         return True
 
+    def keep(self, what: str, work: Callable[[], object], umask: int, *, with_children: bool = False) -> None:
+        """As the keeper: leave who started this process behind, and do the work as the leader of a group of its own.
+
+        Args:
+            what: it keeps, for the log.
+            work: what it does; where that breaks, all it has started ends.
+            umask: of the files that it and its children write.
+            with_children: as `be_alive`.
+        """
+        if not self.be_alive(with_children=with_children):
+            say(what, "is kept by another process already")
+            return
+        if os.fork():
+            os._exit(0)  # who started it need not wait for its end
+        os.setsid()
+        self.tell_pid()
+        os.umask(umask)
+        try:
+            work()
+        except BaseException as error:
+            say(what, f"did not start: {error}")
+            os.killpg(0, signal.SIGKILL)
+            raise
+
     def tell_pid(self) -> None:
         """As the keeper, who is alive: who that is."""
         self._alive.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
@@ -240,6 +265,12 @@ def _is_locked(path: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def say(what: str, text: str) -> None:
+    """A line in the log of an engine or cluster."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The {what} {text}.\n")
+    sys.stderr.flush()
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

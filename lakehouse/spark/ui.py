@@ -165,14 +165,7 @@ class _Request(BaseHTTPRequestHandler):
             pages.close()
         self.send_response(answer.status)
         for name, value in answer.getheaders():
-            if name.lower() not in {
-                "connection",
-                "content-length",
-                "date",
-                "keep-alive",
-                "server",
-                "transfer-encoding",
-            }:
+            if name.lower() not in _OF_THE_WAY:
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.commands.operate.dev import free_port
 from lakehouse.report import serve
+from lakehouse.spark.ui import free_port
 
 # Starts the server and becomes another program, as `lakehouse dev` does.
 BECOMES = """

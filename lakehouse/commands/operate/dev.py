@@ -48,6 +48,7 @@ def dev(
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
     from lakehouse.report.serve import start
+    from lakehouse.spark.ui import free_port
 
     beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
     report = f"http://{HOST}:{beside}/"
@@ -87,12 +88,6 @@ def _from_env_file() -> dict[str, str]:
     found = {name: value for name, value in dotenv_values(".env").items() if value and name not in os.environ}
     folder = found.get("LAKEHOUSE_JARS_DIR") or os.environ.get("LAKEHOUSE_JARS_DIR")
     return found | ({"LAKEHOUSE_JARS_DIR": str(Path(folder).expanduser().absolute())} if folder else {})
-
-
-def free_port() -> int:
-    """A port that a server could listen on."""
-    with socket.create_server((HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def is_free(port: int) -> bool:
