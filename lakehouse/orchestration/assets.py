@@ -120,7 +120,7 @@ def pool_of(table: Table) -> str | None:
     Replacing days is safe beside other runs, and a run that loses a race for the same days tries again. But an upsert
     reads the whole table it replaces days of, and of two intakes one would always be in vain.
     """
-    return f"{table.layer}_{table.name}" if table.upsert or table.extract is not None else None
+    return f"{table.layer}_{table.name}" if table.upsert or table.taken is not None else None
 
 
 def _dep(each: Input) -> AssetDep:

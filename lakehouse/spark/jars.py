@@ -70,9 +70,9 @@ def locked_jars(lock: Path = LOCK_FILE) -> tuple[Jar, ...]:
     return tuple(Jar(digest, int(size), name) for digest, size, name in lines)
 
 
-def default_jars_dir() -> Path:
+def default_jars_dir(lock: Path = LOCK_FILE) -> Path:
     """A folder in the user's cache that every clone with the same `jars.lock` shares."""
-    return Path.home() / ".cache" / "lakehouse" / "jars" / _sha256(LOCK_FILE)[:12]
+    return Path.home() / ".cache" / "lakehouse" / "jars" / _sha256(lock)[:12]
 
 
 def jar_problems(jars_dir: Path, *, verify: bool = True, lock: Path = LOCK_FILE) -> list[str]:
@@ -92,7 +92,7 @@ def ensure_jars(
     """The paths of the locked jars, fetched first where any is missing; several processes may call it at once.
 
     Args:
-        jars_dir: Where the jars are kept; None is `default_jars_dir()`. Other files in it are left alone.
+        jars_dir: Where the jars are kept; None is `default_jars_dir(lock)`. Other files in it are left alone.
         verify: Also read every checksum (about 0.02 s) instead of only the sizes.
         lock: The lock file.
         retrieve: What fetches the jars; Ivy by default.
@@ -100,7 +100,7 @@ def ensure_jars(
     Raises:
         EngineError: Java is missing, a download failed, or what came is not what the lock file names.
     """
-    jars_dir = (jars_dir or default_jars_dir()).expanduser().absolute()
+    jars_dir = (jars_dir or default_jars_dir(lock)).expanduser().absolute()
     jars = locked_jars(lock)
     if jar_problems(jars_dir, verify=verify, lock=lock):
         jars_dir.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,13 @@ def ensure_jars(
     return [jars_dir / jar.name for jar in jars]
 
 
-def retrieve_with_ivy(target: Path, home: Path) -> None:
-    """Resolve `ivy.xml` into `target` with the Ivy that pyspark ships.
+def retrieve_with_ivy(target: Path, home: Path, ivy_file: Path = IVY_FILE) -> None:
+    """Resolve an `ivy.xml` with the Ivy that pyspark ships.
+
+    Args:
+        target: Folder for the jars.
+        home: Folder for what was downloaded.
+        ivy_file: What is wanted; the `jars.lock` beside it lists all of it.
 
     Raises:
         EngineError: Java is missing, or Ivy could not resolve or download something.
@@ -122,30 +127,42 @@ def retrieve_with_ivy(target: Path, home: Path) -> None:
     ivy = next(_pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise EngineError(f"No ivy-*.jar in {_pyspark_jars()}: this pyspark is incomplete. Reinstall it (make setup).")
-    command = [_java(), "-Xmx256m", f"-Divy.default.ivy.user.dir={home}", "-jar", str(ivy), "-ivy", str(IVY_FILE)]
-    command += ["-confs", "engine", "-types", "jar", "bundle", "-retrieve", "[artifact]-[revision].[ext]"]
+    command = [
+        java_command(),
+        "-Xmx256m",
+        f"-Divy.default.ivy.user.dir={home}",
+        "-jar",
+        str(ivy),
+        "-ivy",
+        str(ivy_file),
+    ]
+    command += ["-confs", "*", "-types", "jar", "bundle", "-retrieve", "[artifact]-[revision].[ext]"]
     target.mkdir(parents=True, exist_ok=True)
     try:
         # Run inside the target: Ivy would read brackets of its path as a pattern.
         done = subprocess.run(command, cwd=target, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise EngineError(f"Fetching the engine's jars took more than {_FETCH_SECONDS} s. {_BY_HAND}") from None
+        raise EngineError(f"Fetching jars took more than {_FETCH_SECONDS} s. {_by_hand(ivy_file)}") from None
     if done.returncode:
         said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if _IVY_COMPLAINT.search(line)]
-        raise EngineError("Ivy could not fetch the engine's jars. " + _BY_HAND + "\n  " + "\n  ".join(said[-12:]))
+        raise EngineError("Ivy could not fetch the jars. " + _by_hand(ivy_file) + "\n  " + "\n  ".join(said[-12:]))
 
 
-_BY_HAND = (
-    f"Check the network (Java takes a proxy from JAVA_TOOL_OPTIONS), or copy the files named in {LOCK_FILE.name} "
-    "into a folder and set LAKEHOUSE_JARS_DIR to it."
-)
+def _by_hand(ivy_file: Path) -> str:
+    part = "" if ivy_file == IVY_FILE else f" (its folder `{ivy_file.parent.name}`)"
+    return (
+        "Check the network (Java takes a proxy from JAVA_TOOL_OPTIONS), or copy the files named in "
+        f"{ivy_file.with_name(LOCK_FILE.name)} into a folder and set LAKEHOUSE_JARS_DIR to it{part}."
+    )
+
+
 _IVY_COMPLAINT = re.compile(r"not found|failed|ERROR|WARN|UNRESOLVED|exception|refused|timed out", re.IGNORECASE)
 
 
 def java_version() -> int | None:
     """The major version of the Java that Spark would start, or None where there is none that runs."""
     try:
-        done = subprocess.run([_java(), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([java_command(), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
@@ -164,9 +181,17 @@ def java_home_problem() -> str | None:
     return None
 
 
-def relock(lock: Path = LOCK_FILE, retrieve: Retrieve = retrieve_with_ivy) -> tuple[Jar, ...]:
-    """Resolve `ivy.xml` and write the lock file: every resolved jar whose artifact pyspark does not ship."""
-    shipped = {_artifact(path.name) for path in _pyspark_jars().glob("*.jar")}
+def relock(
+    lock: Path = LOCK_FILE, retrieve: Retrieve = retrieve_with_ivy, *, beside_spark: bool = True
+) -> tuple[Jar, ...]:
+    """Resolve `ivy.xml` and write the lock file.
+
+    Args:
+        lock: The file.
+        retrieve: What resolves.
+        beside_spark: The jars are put beside Spark's: those whose artifact pyspark ships are left out.
+    """
+    shipped = {_artifact(path.name) for path in _pyspark_jars().glob("*.jar")} if beside_spark else set()
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "jars")
         retrieve(target, Path(folder, "ivy"))
@@ -195,8 +220,8 @@ def _fetch(jars: Sequence[Jar], jars_dir: Path, retrieve: Retrieve) -> None:
             (target / jar.name).replace(jars_dir / jar.name)
 
 
-def _java() -> str:
-    # The same choice as Spark's own launcher makes.
+def java_command() -> str:
+    """The Java that Spark's own launcher would choose."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
