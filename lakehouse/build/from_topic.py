@@ -15,12 +15,14 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
 from lakehouse.build.batch import Batch, Taken
-from lakehouse.build.ends import Ends, Newest, bounded, carried_on, ends_of, expected, problems, spans_after
+from lakehouse.build.ends import Ends, Newest, accepted, bounded, carried_on, ends_of, expected, problems, spans_after
 from lakehouse.build.laps import Laps
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
+from lakehouse.delta.commit import append_batch
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
 from lakehouse.sources.kafka import Brokers, Found, Span, arrived
 from lakehouse.sources.postgres import iso
@@ -30,6 +32,7 @@ from lakehouse.texts import program
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR = 3_600_000_000
+ACCEPT = "accept"  # operation of the commit that gives messages up
 _SCHEMA = pa.schema(
     {
         "_topic": pa.string(),
@@ -192,6 +195,35 @@ def plan_messages(
         spans=chosen,
         until=reached,
     )
+
+
+def accept_loss(base: Base, url: SecretStr, *, who: str, reason: str) -> list[str]:
+    """Let the next batch go on though messages are gone or topics were made anew; returns in words what is given up.
+
+    What is given up stays in the table's log, with who did so and why. Nothing is committed where nothing is missing.
+
+    Args:
+        base: a table with a topic.
+        url: of its brokers.
+        who: decided so.
+        reason: why.
+
+    Raises:
+        PublishConflictError: a batch was taken meanwhile.
+        SourceDownError, SourceError: see `plan_messages`.
+    """
+    topic = base.table.topic
+    assert topic is not None
+    ends, given_up = accepted(ends_of(base.main.snapshot, topic.source), Brokers(url, topic).found())
+    if given_up:
+        told = {
+            "lakehouse.operation": ACCEPT,
+            "lakehouse.who": who,
+            "lakehouse.reason": reason,
+            "lakehouse.given_up": given_up,
+        }
+        append_batch(base.main.target, base.main.snapshot, [], Commit(ends.transactions(topic.source), told))
+    return given_up
 
 
 def _read(files: Sequence[StagedFile]) -> pa.Table:

@@ -11,6 +11,7 @@ The steps are those of any build (plan, stage, audit, publish); batches of a dat
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -297,7 +298,12 @@ def _with(result: BuildResult, taken: Sequence[PublishedBatch], last: Sequence[d
         metrics = DayMetrics(day, rows=days[day].metrics.rows + sum(mine))
         days[day] = DayResult(newest.audited.status if not added or FAILED in said else PUBLISHED, metrics, outcomes)
     seconds, facts = newest.laps.seconds, _shown(taken)
-    return replace(result, version=newest.version, days=days, seconds=seconds, facts=facts, outcomes=outcomes)
+    also = Counter[date]()
+    for each in added:
+        also.update({day: one.metrics.rows for day, one in each.judged.items() if day not in last})
+    return replace(
+        result, version=newest.version, days=days, also_replaced=also, seconds=seconds, facts=facts, outcomes=outcomes
+    )
 
 
 def _shown(taken: Sequence[PublishedBatch]) -> dict[str, Any]:
