@@ -80,6 +80,15 @@ def test_delta_jar_is_built_for_the_installed_spark_and_matches_the_delta_packag
     assert f"delta-spark_{spark}_2.13-{version('delta-spark')}.jar" in {jar.name for jar in jars.locked_jars()}
 
 
+def test_the_kafka_connector_is_built_for_the_installed_spark_and_brings_what_it_needs() -> None:
+    """Without it, reading a topic would end in a missing class, in the middle of a run."""
+    locked = [jar.name for jar in jars.locked_jars()]
+    assert f"spark-sql-kafka-0-10_2.13-{version('pyspark')}.jar" in locked
+    for needed in ("kafka-clients-", "commons-pool2-", "spark-token-provider-kafka-0-10_2.13-"):
+        assert [name for name in locked if name.startswith(needed)], needed
+    assert not [name for name in locked if name.startswith(("kafka_", "kafka-server"))], "the broker's are its own"
+
+
 @pytest.mark.parametrize(
     ("file", "artifact"),
     [
