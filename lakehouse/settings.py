@@ -25,8 +25,8 @@ _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as 
 LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
-_DATABASE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+")
-_DATABASE_EXAMPLE = "postgresql://user:password@host:5432/database"
+_SOURCE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+|kafka://[^\s/,@]+:\d+(,[^\s/,@]+:\d+)*")
+_SOURCE_EXAMPLES = "postgresql://user:password@host:5432/database or kafka://host:9092,host:9093"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
 
 
@@ -74,8 +74,8 @@ class Settings(BaseSettings):
     )
     source_urls: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="Databases that tables are taken from, as JSON by source; or a variable for each, "
-        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host:5432/database`; empty: no such tables",
+        description="Databases and brokers that tables are taken from, as JSON by source; or a variable for each, "
+        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host:5432/database` or `kafka://host:port`; empty: none",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(
@@ -181,15 +181,15 @@ class Settings(BaseSettings):
         )
 
     def source_url(self, source: str) -> SecretStr | None:
-        """Address of a database that tables are taken from, as `Extract.source` names it; None where none is set.
+        """Address of what tables are taken from, as `Extract` or `Topic` names it; None where none is set.
 
         Raises:
             SettingsError: it is no address; the value is not repeated, for it holds a password.
         """
         url = self.source_urls.get(source)
-        if url is not None and not _DATABASE.fullmatch(url.get_secret_value()):
+        if url is not None and not _SOURCE.fullmatch(url.get_secret_value()):
             raise SettingsError(
-                f"LAKEHOUSE_{source.upper()}_URL: is not an address such as {_DATABASE_EXAMPLE}. "
+                f"LAKEHOUSE_{source.upper()}_URL: is not an address such as {_SOURCE_EXAMPLES}. "
                 "`.env.example` lists the settings."
             )
         return url

@@ -73,7 +73,7 @@ def open_base(lake: Lake, table: Table) -> Base:
     # This order is what the next build relies on after a kill in between: it finds the table ahead, never behind.
     target, side = targets(lake, table)
     main = Pinned(target, ensure_table(target))
-    if side is None or table.extract is not None:  # a batch from a database is taken as it is
+    if side is None or table.taken is not None:  # a batch is taken as it is
         return Base(lake, table, main)
     return Base(lake, table, main, Pinned(side, ensure_table(side)))
 

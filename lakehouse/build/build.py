@@ -35,10 +35,11 @@ def build(
     run_id: str,
     force: bool = False,
     slicing: Slicing | None = None,
+    one_batch: bool = False,
 ) -> BuildResult:
     """Compute and publish some days of a table.
 
-    Of a table that is taken from a database, one batch of what is new there is added, whatever the days.
+    Of a table that is taken from a source outside, what is new there is added, whatever the days.
 
     A day whose inputs and code are what they were when it was published is left alone, unless forced. Days that fail
     their audit are not published; the others are.
@@ -52,6 +53,7 @@ def build(
             from its beginning.
         slicing: stage the rows slice by slice, where the contract says how (`slice_by`); what was staged outlives a
             kill. Forced builds begin anew.
+        one_batch: of a source outside, take one batch, even where more is there.
 
     Raises:
         PublishConflictError: another run published one of the days meanwhile.
@@ -61,10 +63,10 @@ def build(
     if slicing is not None and table.layout.slice_by is None:
         slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
         slicing = None
-    asked, run, laps = sorted(set(days)), Run(run_id, force, slicing), Laps()
+    asked, run, laps = sorted(set(days)), Run(run_id, force, slicing, one_batch), Laps()
     with said_when_full(table.id, lake.path(table.id)):
         base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
-        return _build(base, asked, run, laps) if table.extract is None else take(base, asked, run, laps)
+        return _build(base, asked, run, laps) if table.taken is None else take(base, asked, run, laps)
 
 
 def carry_through(work: Work) -> Published:

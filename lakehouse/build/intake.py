@@ -1,15 +1,17 @@
-"""Take what is new in a database: one batch, one Delta commit, which also says where the next batch begins.
+"""Take what is new in a source outside: one batch, one Delta commit, which also says where the next batch begins.
 
 The batch is appended to the table itself, and not landed as a file first: rows and watermark are then one put-if-absent
 log entry, on a disk as on object storage, and a process that is killed anywhere has either taken the batch whole or not
 at all. The price is that old batches cannot be read again, so code that changes has to mend them where they are read.
 
-The steps are those of any build (plan, stage, audit, publish); a batch is planned in `lakehouse.build.batch`.
+The steps are those of any build (plan, stage, audit, publish); batches of a database are planned in
+`lakehouse.build.from_database`, those of Kafka topics in `lakehouse.build.from_topic`.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,19 +19,22 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import store
 from lakehouse.build.audit import Judged
-from lakehouse.build.base import Base, keep_history
-from lakehouse.build.batch import Batch, batch_rows, extract_of, plan_batch
+from lakehouse.build.base import Base, keep_history, open_base
+from lakehouse.build.batch import Batch, Taken
+from lakehouse.build.from_database import plan_rows
+from lakehouse.build.from_topic import plan_messages
 from lakehouse.build.laps import Laps
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.route import write_routed
 from lakehouse.build.work import Run
 from lakehouse.checks.audit import audit_day
-from lakehouse.checks.metrics import HIDDEN, DayMetrics, Value, failed_checks, measure
+from lakehouse.checks.metrics import DayMetrics, failed_checks, measure
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import append_batch, exchange_files
 from lakehouse.delta.failpoints import failpoint
@@ -38,8 +43,6 @@ from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, judgements
-from lakehouse.sources.postgres import Database, iso, micros
-from lakehouse.store import parquet
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,31 @@ class StagedBatch:
 
 @dataclass(frozen=True)
 class AuditedBatch:
-    """A batch that was staged, judged as a whole."""
+    """A batch that was staged, judged as a whole; `judged` is by the arrival day of its rows, or the day it was begun.
+
+    Attributes:
+        staged: the rows.
+        judged: by day, in order.
+        taken: what it tells of itself.
+        laps: the seconds so far.
+    """
 
     staged: StagedBatch
-    judged: Judged
+    judged: Mapping[date, Judged]
+    taken: Taken
     laps: Laps
 
     @property
     def status(self) -> str:
         """What is to happen to it."""
-        return FAILED if self.judged.broken else PUBLISHED if self.staged.files else UNCHANGED
+        if any(each.broken for each in self.judged.values()):
+            return FAILED
+        return PUBLISHED if self.taken.transactions else UNCHANGED
+
+    @property
+    def last(self) -> Judged:
+        """The newest day's figures, with those of the source."""
+        return self.judged[max(self.judged)]
 
 
 @dataclass(frozen=True)
@@ -75,40 +93,54 @@ class PublishedBatch:
 
 
 def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
-    """Add one batch of what is new in the source of a table; a source without changes adds no commit.
+    """Add what is new in the source of a table, in one batch or several; a source without news adds no commit.
 
-    The batch belongs to the day on which it was begun, by the database's clock, whatever days are asked for; those are
-    said to be unchanged, but for the last, which stands for the batch.
+    A batch of a database belongs to the day on which it was begun, by the database's clock, messages to the days on
+    which they arrived, whatever days are asked for; those are said to be unchanged, but for the last, which stands for
+    what was taken.
 
     Args:
-        base: a table with an extract.
+        base: a table with an extract or a topic.
         asked: daily partitions to report on, in order.
-        run: how it is to be done; forced, every row of the source is read, and those that the table has are left out.
+        run: how it is to be done; forced, every row of a database is read, and those that the table has are left out.
         laps: the seconds so far.
 
     Raises:
         PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
-        SourceDownError: the database cannot be reached at the moment.
-        SourceError: it refuses, or lacks what the contract names.
+        SourceDownError: the source cannot be reached at the moment.
+        SourceError: it refuses, lacks what the contract names, or has lost what was not taken yet.
     """
-    lake, table, extract = base.lake, base.table, extract_of(base)
-    # The days asked for are only reported on: which day a batch belongs to, its database's clock says.
+    lake, table = base.lake, base.table
+    assert table.taken is not None
+    # The days asked for are only reported on: which day a batch belongs to, its source's clock says.
     held = base.main.snapshot.rows_by_day(table.day_column)
     days = {day: DayResult(UNCHANGED, DayMetrics(day, rows=held.get(day, 0))) for day in asked}
     result = BuildResult(table, base.main.snapshot.version, {}, days)
-    url = lake.settings.source_url(extract.source)
+    url = lake.settings.source_url(table.taken.source)
     if url is None:
-        # Not an error: the table was built before and stays as it is; who has no such database has nothing to take.
-        said = f"not configured: set LAKEHOUSE_{extract.source.upper()}_URL"
+        # Not an error: the table was built before and stays as it is; who has no such source has nothing to take.
+        said = f"not configured: set LAKEHOUSE_{table.taken.source.upper()}_URL"
         return replace(result, facts={"batch/source": said})
-    started = lake.engine_seconds
-    database = Database(lake.spark, url, extract)  # starts the engine, where none is on
-    laps = laps.lap("plan", lake.engine_seconds - started)
-    # Four steps that hand on frozen values: only the last one commits, and until then nothing was taken.
-    batch = plan_batch(base, database, run.run_id, whole=run.force, laps=laps)
-    with stage_batch(batch) as staged:
-        published = publish_batch(audit_batch(staged))
-    return _with(result, published, asked[-1:])
+    taken = list(_batches(base, url, run, laps))
+    return _with(result, taken, asked[-1:])
+
+
+def _batches(base: Base, url: SecretStr, run: Run, laps: Laps) -> Iterator[PublishedBatch]:
+    """One batch after the other, up to where the source was when the first was begun."""
+    until: Mapping[str, int] | None = None
+    while True:
+        # Four steps that hand on frozen values: only the last one commits, and until then nothing was taken.
+        if base.table.topic is None:
+            batch: Batch = plan_rows(base, url, run.run_id, whole=run.force, laps=laps)
+        else:
+            batch = plan_messages(base, url, run.run_id, until=until, laps=laps)
+            until = batch.until
+        with stage_batch(batch) as staged:
+            published = publish_batch(audit_batch(staged))
+        yield published
+        if not batch.left or published.audited.status == FAILED or run.one_batch:
+            return
+        base, laps = open_base(base.lake, base.table), published.laps
 
 
 @contextmanager
@@ -118,33 +150,40 @@ def stage_batch(batch: Batch) -> Iterator[StagedBatch]:
     A kill leaves files that no log names, which a vacuum removes.
 
     Raises:
-        SourceError: the database fails while its rows are read.
+        SourceError: the source fails while it is read.
     """
     base = batch.base
     # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
+    rows = batch.rows()
+    if rows is None:
+        yield StagedBatch(batch, (), batch.laps.lap("stage"))
+        return
     try:
-        rows = batch_rows(batch)
         failpoint(base.table.id, "before-stage")
         files = _written(batch, rows, folder)
         failpoint(base.table.id, "after-stage")
         yield StagedBatch(batch, files, batch.laps.lap("stage"))
     finally:
-        clear(folder)
+        if store.is_folder(folder):
+            clear(folder)
 
 
 def audit_batch(staged: StagedBatch) -> AuditedBatch:
-    """Judge a batch by its figures and by what the database showed of its transactions and its clock."""
-    batch = staged.batch
-    table, day = batch.base.table, batch.moment.day
-    metrics = replace(measure(table, staged.files, [day])[day], source=_delays(staged) | batch.apart)
-    outcomes = audit_day(table, metrics, {})
-    judged = Judged(replace(metrics, checks=failed_checks(outcomes)), outcomes)
-    return AuditedBatch(staged, judged, staged.laps.lap("audit"))
+    """Judge a batch by its figures and by what its source showed of itself."""
+    batch, table = staged.batch, staged.batch.base.table
+    figures = measure(table, staged.files, () if staged.files else [batch.day])
+    taken = batch.taken(staged.files)
+    figures[max(figures)].source = dict(taken.measured)
+    judged = {}
+    for day, each in sorted(figures.items()):
+        outcomes = audit_day(table, each, {})
+        judged[day] = Judged(replace(each, checks=failed_checks(outcomes)), outcomes)
+    return AuditedBatch(staged, judged, taken, staged.laps.lap("audit"))
 
 
 def publish_batch(audited: AuditedBatch) -> PublishedBatch:
-    """Add a good batch that has rows; of any other, say what the checks found.
+    """Add a good batch; of one that is not, or that has nothing, say what the checks found.
 
     Raises:
         PublishConflictError: another intake took a batch, or the table was restored, meanwhile.
@@ -163,8 +202,8 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     try:
         written = write_routed(base.table, rows, folder, counted=not base.lake.settings.is_local)
     except Exception as error:
-        if "org.postgresql" in str(error):  # the rows are read only now
-            raise batch.database.failed(error) from error
+        if failed := batch.failed(error):  # the source is read only now
+            raise failed from error
         raise
     files = read_staged(folder, base.table.partition_by, written)
     # After staging, since only the rows say who is in them; before the commit, since what is committed is read.
@@ -177,29 +216,6 @@ def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     return _written(batch, rows, folder)  # the source is read again, and may name others by now
 
 
-def _delays(staged: StagedBatch) -> dict[str, Value | None]:
-    """What this batch tells about the time from `updated_at` to commit.
-
-    A row below the last batch's watermark that was not in it became visible after that batch: it took at least as
-    long as from its `updated_at` to then.
-    """
-    batch = staged.batch
-    moment, before = batch.moment, batch.before
-    delays: dict[str, Value | None] = {"open_seconds": moment.open_seconds}
-    if moment.open_seconds is None and not moment.sees_all:
-        delays["open_transactions"] = HIDDEN
-    if before is not None and not batch.why_whole:
-        # Only compared where the last batch read up to a watermark of the same numbering: else every row would look
-        # late.
-        known, column = iso(before.watermark), batch.extract.updated_at
-        texts = [text for f in staged.files for text in parquet.read(f.path, [column])[column].to_pylist()]
-        # Times as texts of one length: they sort as the times do.
-        late = [text for text in texts if text is not None and text < known]
-        delays["late_rows"] = len(late)
-        delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0
-    return delays
-
-
 def _append(audited: AuditedBatch) -> int:
     """Add the rows, and where the next batch begins, in one commit; returns its version.
 
@@ -207,51 +223,49 @@ def _append(audited: AuditedBatch) -> int:
     taken whole. Two intakes that began at the same end cannot both commit, for the end is part of the entry: the second
     is refused, and begins anew.
     """
-    batch, files, metrics = audited.staged.batch, audited.staged.files, audited.judged.metrics
-    base, table, day = batch.base, batch.base.table, batch.moment.day
+    batch, files = audited.staged.batch, audited.staged.files
+    base, table = batch.base, batch.base.table
     # Figures are of the batch, but for the rows: the history says how many the whole day has.
     # Several batches may fall on one day, and each adds to it.
-    before = base.main.snapshot.rows_by_day(table.day_column).get(day, 0)
-    figures = {**metrics.as_json(), "rows": before + metrics.rows, "seconds": audited.laps.work}
+    before = base.main.snapshot.rows_by_day(table.day_column)
+    figures = {
+        day.isoformat(): {
+            **each.metrics.as_json(),
+            "rows": before.get(day, 0) + each.metrics.rows,
+            "seconds": audited.laps.work,
+        }
+        for day, each in audited.judged.items()
+    }
+    told = {
+        "number": batch.number,
+        "rows": sum(file.rows for file in files),
+        **audited.taken.told,
+        "event_days": _event_days(table, files),
+    }
     facts = {
         "lakehouse.run_id": batch.run_id,
         "lakehouse.code_version": table.code_version,
         "lakehouse.inputs": {},
-        "lakehouse.batch": _told(audited),
-        "lakehouse.metrics": {day.isoformat(): figures},
+        "lakehouse.batch": told,
+        "lakehouse.metrics": figures,
     }
     # A day may hold batches already, so numbers of content are added to those that the log has.
     failpoint(table.id, "before-commit")
     rows = contents(table, files, base.main.snapshot, added=True)
     # The rows and where the next batch begins are one entry: apart, a kill between them would lose rows or take them
     # twice.
-    commit = Commit(batch.end.transactions(batch.extract) | rows, facts)
+    commit = Commit(dict(audited.taken.transactions) | rows, facts)
     version = append_batch(base.main.target, base.main.snapshot, files, commit)
     failpoint(table.id, "after-commit")
     keep_history(base)
     return version
 
 
-def _told(audited: AuditedBatch) -> dict[str, Any]:
-    """The batch as its commit tells it."""
-    batch = audited.staged.batch
-    return {
-        "number": batch.end.batch,
-        "mode": batch.extract.mode,
-        "whole": batch.why_whole,
-        "rows": audited.judged.metrics.rows,
-        "taken_at": iso(batch.moment.at),
-        "watermark": iso(batch.end.watermark),
-        "snapshot": batch.moment.snapshot,
-        "source": batch.moment.identity,
-        "event_days": _event_days(batch.base.table, audited.staged.files),
-    }
-
-
 def _judge(audited: AuditedBatch) -> None:
     """Say what the checks found on a batch that added nothing, where it is not what they found before."""
     # Asked every few minutes, a quiet source would else fill the log with what it has said before.
-    batch, checks = audited.staged.batch, audited.judged.metrics.checks
+    batch = audited.staged.batch
+    checks = {name: told for each in audited.judged.values() for name, told in each.metrics.checks.items()}
     base = batch.base
     kept = judgements(base.lake.settings.root, base.table.id).values()
     before = max(kept, key=lambda each: each.version).figures.get("checks", {}) if kept else {}
@@ -262,7 +276,7 @@ def _judge(audited: AuditedBatch) -> None:
         "lakehouse.run_id": batch.run_id,
         "lakehouse.code_version": base.table.code_version,
         "lakehouse.operation": JUDGE,
-        JUDGED: {batch.moment.day.isoformat(): {"checks": checks}},
+        JUDGED: {batch.day.isoformat(): {"checks": checks}},
     }
     exchange_files(base.main.target, base.main.snapshot, (), (), Commit(metadata=facts), days=[])
     keep_history(base)
@@ -273,36 +287,39 @@ def _blocking(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
     return {name: each["blocking"] for name, each in checks.items()}
 
 
-def _with(result: BuildResult, published: PublishedBatch, last: Sequence[date]) -> BuildResult:
-    """The result with the batch, for which the last day asked for stands."""
-    audited = published.audited
-    days, outcomes = dict(result.days), audited.judged.outcomes
+def _with(result: BuildResult, taken: Sequence[PublishedBatch], last: Sequence[date]) -> BuildResult:
+    """The result with the batches, for which the last day asked for stands."""
+    days, newest = dict(result.days), taken[-1]
+    outcomes, said = newest.audited.last.outcomes, {each.audited.status for each in taken}
+    added = [each.audited for each in taken if each.audited.status == PUBLISHED]
     for day in last:
         # A batch may belong to another day than the one that was asked for; that day's rows are then not this batch's.
-        mine = audited.status == PUBLISHED and day == audited.staged.batch.moment.day
-        added = audited.judged.metrics.rows if mine else 0
-        metrics = DayMetrics(day, rows=days[day].metrics.rows + added)
-        days[day] = DayResult(audited.status, metrics, outcomes)
-    seconds, facts = published.laps.seconds, _shown(audited)
-    return replace(result, version=published.version, days=days, seconds=seconds, facts=facts, outcomes=outcomes)
+        mine = [each.judged[day].metrics.rows for each in added if day in each.judged]
+        metrics = DayMetrics(day, rows=days[day].metrics.rows + sum(mine))
+        days[day] = DayResult(newest.audited.status if not added or FAILED in said else PUBLISHED, metrics, outcomes)
+    seconds, facts = newest.laps.seconds, _shown(taken)
+    also = Counter[date]()
+    for each in added:
+        also.update({day: one.metrics.rows for day, one in each.judged.items() if day not in last})
+    return replace(
+        result, version=newest.version, days=days, also_replaced=also, seconds=seconds, facts=facts, outcomes=outcomes
+    )
 
 
-def _shown(audited: AuditedBatch) -> dict[str, Any]:
-    """The batch for people, as metadata of its materialization."""
-    batch, files = audited.staged.batch, audited.staged.files
-    source = audited.judged.metrics.source
-    return {
-        "batch/number": batch.end.batch if files else batch.end.batch - 1,  # no rows, no batch
-        "batch/rows": sum(file.rows for file in files),
-        "batch/mode": batch.extract.mode,
-        "batch/taken_at": iso(batch.moment.at),
-        "batch/watermark": iso(batch.end.watermark),
-        "batch/snapshot": batch.moment.snapshot,
-        "batch/event_days": ", ".join(_event_days(batch.base.table, files)) or "none",
-        "batch/lag_seconds": batch.extract.lag.total_seconds(),
-        **{f"batch/{name}": value for name, value in source.items() if value is not None},
-        **({"batch/whole": batch.why_whole} if batch.why_whole else {}),
+def _shown(taken: Sequence[PublishedBatch]) -> dict[str, Any]:
+    """What was taken for people, as metadata of its materialization: the newest batch, and the rows of all."""
+    newest = taken[-1].audited
+    batch, table = newest.staged.batch, newest.staged.batch.base.table
+    added = [file for each in taken for file in each.audited.staged.files]
+    shown = {
+        "number": batch.number if newest.status == PUBLISHED else batch.number - 1,  # nothing was added, no batch
+        **({"batches": len(taken)} if len(taken) > 1 else {}),
+        "rows": sum(file.rows for file in added),
+        "event_days": ", ".join(_event_days(table, added)) or "none",
+        **{name: value for name, value in newest.last.metrics.source.items() if value is not None},
+        **newest.taken.shown,
     }
+    return {f"batch/{name}": value for name, value in shown.items()}
 
 
 def _event_days(table: Table, files: Iterable[StagedFile]) -> list[str]:

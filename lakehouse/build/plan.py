@@ -146,8 +146,8 @@ class _DayStates:
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         self._table, self._snapshot = table, snapshot
-        # Other days' runs replace days of an upsert table; batches add to days of a table taken from a database.
-        self._by_file = table.upsert or table.extract is not None
+        # Other days' runs replace days of an upsert table; batches add to days of a table that takes them.
+        self._by_file = table.upsert or table.taken is not None
         self._days_differ = table.content_day_column != table.day_column
         self._arrival = table.day_column
         columns = snapshot.partition_by

@@ -39,12 +39,12 @@ class BuildResult:
         version: of the table afterwards.
         inputs: version read of each upstream table.
         days: a result by asked day.
-        also_replaced: rows by further day that an upsert had to write.
+        also_replaced: rows by further day that an upsert had to write, or that a batch added.
         seconds: by phase.
         quarantine: the whole table's after the build; None where the table has no row rules.
         producers: those of the asked days, of a table with a clock.
-        facts: figures of a batch from a database, or of slices, to show.
-        outcomes: the checks of a batch from a database.
+        facts: figures of a batch from a source outside, or of slices, to show.
+        outcomes: the checks of a batch from a source outside.
     """
 
     table: Table

@@ -30,7 +30,7 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
         table: whose days.
         days: the days to look at; None: all that have input or were published.
     """
-    if table.extract is not None:
+    if table.taken is not None:
         return []  # what is new in a database is known only there, and what was taken stays as it was
     looked_at = sorted(known_days(lake, table) if days is None else set(days))
     if not looked_at:

@@ -63,10 +63,10 @@ def verdicts(
         kept: the `judgements` of these days, where they are known.
     """
     kept = judgements(lake.settings.root, table.id, days) if kept is None else kept
-    if table.extract is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
+    if table.taken is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
         newest = max(kept.values(), key=lambda each: each.version)
         kept = {newest.day: newest}
-    refused = {day: each for day, each in kept.items() if each.operation == JUDGE and table.extract is None}
+    refused = {day: each for day, each in kept.items() if each.operation == JUDGE and table.taken is None}
     over = _over(lake, table, {day: each for day, each in refused.items() if each.figures.get("checks")})
     seen = latest_records(lake.settings.root, table.id, refused, ("checks",)) if refused else {}
     known = check_names(table)  # what the contract has dropped since fails no more
@@ -82,7 +82,7 @@ def verdicts(
 
 def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[date]:
     """Those of some days that nobody waits for any more, though their newest build did not publish them."""
-    if not refused or table.extract is not None:
+    if not refused or table.taken is not None:
         return set()
     # Once for all refused days: a plan reads the log, and there may be many.
     plan = make_plan(lake, table, sorted(refused))

@@ -84,11 +84,13 @@ class Run:
         force: nothing that is there counts: neither rows whose landed files are gone, nor slices staged before, nor how
             far a database was read.
         slicing: how the rows are cut; None: staged as a whole.
+        one_batch: of a source outside, take no second batch where more is there.
     """
 
     run_id: str
     force: bool = False
     slicing: Slicing | None = None
+    one_batch: bool = False
 
 
 def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps) -> Work:

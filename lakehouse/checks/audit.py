@@ -10,12 +10,12 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
+from lakehouse.checks.batches import BATCH_CHECKS, batch_checks
 from lakehouse.checks.drift import schema_drift
-from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
+from lakehouse.checks.metrics import DayMetrics, Outcome, Value
 from lakehouse.checks.statistics import exceeds, lateness, percentile
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.contracts.extract import EXACT
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.records.failures import DEPTH_CHECK
 
@@ -32,6 +32,7 @@ def check_names(table: Table) -> dict[str, str]:
         **_names_of_source(table),
         **_names_of_days(table),
         **drift_checks(table),
+        **batch_checks(table),
     }
 
 
@@ -81,10 +82,6 @@ def _names_of_days(table: Table) -> dict[str, str]:
             f"impossible time, or are ahead of their arrival by up to more than {minutes:g} minutes; "
             "judged after publishing, which it never blocks"
         )
-    if table.extract:
-        named["commit_lag"] = f"No transaction takes more than {table.extract.lag} from updated_at to its commit"
-        apart = table.extract.clock_apart
-        named["database_clock"] = f"The database's clock and this machine's are at most {apart} apart (warns only)"
     return named
 
 
@@ -93,7 +90,7 @@ def blocking_checks(table: Table) -> frozenset[str]:
 
     One of them may still let a small excess pass with a warning, as the volume does.
     """
-    never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", "commit_lag", "database_clock"}
+    never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", *batch_checks(table)}
     anomalies = table.quality.anomalies
     drifting = set(drift_checks(table)) if anomalies is None or not anomalies.block else set()
     return frozenset(check_names(table)) - never - drifting
@@ -122,8 +119,7 @@ def audit_day(
         "unique_key": _unique_key,
         "row_conservation": _row_conservation,
         "source_readable": _source_readable,
-        "commit_lag": _commit_lag,
-        "database_clock": _database_clock,
+        **BATCH_CHECKS,
     }
     names = check_names(table)
     outcomes = [run[name](table, metrics) for name in names if name in run]
@@ -239,41 +235,3 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
 
 def _source_readable(_: Table, m: DayMetrics) -> Outcome:
     return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
-
-
-def _commit_lag(table: Table, m: DayMetrics) -> Outcome:
-    assert table.extract is not None
-    lag, source = table.extract.lag.total_seconds(), m.source
-    late, behind, running = (source.get(name) for name in ("late_rows", "late_by_seconds", "open_seconds"))
-    # Two signs that a transaction takes longer than the lag: rows that came after it, and one that still runs.
-    told = [f"{late} row(s) were committed {behind} s or more after their {table.extract.updated_at}"] if late else []
-    if isinstance(running, float) and running > lag:
-        told.append(f"a transaction that has written has been open for {running:.1f} s: its rows will be late")
-    exceeded = bool(told)
-    if source.get("open_transactions") == HIDDEN:
-        told.append("the role cannot see how long others' transactions run: GRANT pg_read_all_stats")
-    exact = table.extract.mode == EXACT
-    if exceeded:
-        told.append(
-            f"the mode lag with {lag:g} s would rely on luck here; this table's mode, exact, does not"
-            if exact
-            else f"more than the lag of {lag:g} s: what the overlap still found was added, what is later is missed; "
-            "raise lag, or use the mode exact"
-        )
-    text = "; ".join(told) or f"nothing seen that took longer than {lag:g} s"
-    values: dict[str, Value] = {"lag_seconds": lag, **{k: v for k, v in source.items() if v is not None}}
-    return Outcome("commit_lag", m.day, exact or not exceeded, text, blocking=False, values=values)
-
-
-def _database_clock(table: Table, m: DayMetrics) -> Outcome:
-    """The database is the producer of its times; what the question itself took is in its favour."""
-    assert table.extract is not None
-    ahead, within = (m.source.get(name) for name in ("clock_ahead_seconds", "clock_within_seconds"))
-    if not isinstance(ahead, float) or not isinstance(within, float):
-        return Outcome("database_clock", m.day, True, "not measured", blocking=False)
-    name = f"the clock of the database in LAKEHOUSE_{table.extract.source.upper()}_URL"
-    side = "ahead of" if ahead > 0 else "behind"
-    text = f"{name} is {abs(ahead):.1f} s {side} this machine's, give or take {within:.1f} s"
-    passed = abs(ahead) - within <= table.extract.clock_apart.total_seconds()
-    text += "" if passed else "; one of the two is wrong: have it set (NTP)"
-    return Outcome("database_clock", m.day, passed, text, blocking=False)

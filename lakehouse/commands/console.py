@@ -62,9 +62,17 @@ def say(text: str = "") -> None:
     Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON: dates and times in ISO 8601, decimals as strings, so that no digit is lost."""
-    sys.stdout.write(json.dumps(value, indent=2, default=json_value, ensure_ascii=False) + "\n")
+def print_json(value: Any, *, lines: bool = False) -> None:
+    """Print a value as JSON: dates and times in ISO 8601, decimals as strings, so that no digit is lost.
+
+    Args:
+        value: what to print.
+        lines: on one line at once, for those who read one value after the other.
+    """
+    text = json.dumps(value, indent=None if lines else 2, default=json_value, ensure_ascii=False)
+    sys.stdout.write(text + "\n")
+    if lines:
+        sys.stdout.flush()
 
 
 def json_value(value: Any) -> Any:

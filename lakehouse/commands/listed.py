@@ -20,8 +20,9 @@ COMMANDS = {
     ),
     "intake": Listed(
         "commands.build.intake",
-        "Take one batch of what is new in each database table, in one commit together with where the next one begins.",
+        "Take what is new in each database table and topic, each batch in one commit with where the next one begins.",
     ),
+    "stream": Listed("commands.build.stream", "Messages of topics, taken as they come."),
     "materialize": Listed(
         "commands.build.backfill",
         "Build days of tables (all, unless selected) in one Dagster run; days that are up to date are left alone.",

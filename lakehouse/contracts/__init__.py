@@ -13,6 +13,7 @@ from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Qu
 from lakehouse.contracts.rules import Rule, rule
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import Input, Table
+from lakehouse.contracts.topic import Topic
 
 if TYPE_CHECKING:
     from lakehouse.contracts.bronze import BronzeModel
@@ -34,6 +35,7 @@ __all__ = [
     "SliceBy",
     "Sum",
     "Table",
+    "Topic",
     "Volume",
     "rule",
     "table",

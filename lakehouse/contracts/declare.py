@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.figures import Count, Figure, Sum
-from lakehouse.contracts.fitting import cut_mistakes, extract_mistakes, figure_mistakes
+from lakehouse.contracts.fitting import batch_mistakes, cut_mistakes, figure_mistakes
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, unless
 from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import COMPATIBILITY, Input, Table
+from lakehouse.contracts.topic import Topic
 from lakehouse.lazy import T
 from lakehouse.settings import LAYERS
 
@@ -30,7 +31,7 @@ RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content",
 NO_QUALITY, NO_QUARANTINE, NO_FRESHNESS = Quality(), Quarantine(), Freshness()
 NO_PRIVACY, NO_LAYOUT = Privacy(), Layout()
 
-Inputs = Mapping[str, Input | Landing | Extract]
+Inputs = Mapping[str, Input | Landing | Extract | Topic]
 
 
 def table(  # noqa: PLR0913  # one parameter for each thing a table file may say: an editor completes them
@@ -140,7 +141,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
 
 
 GROUPS = {"quality": Quality, "quarantine": Quarantine, "freshness": Freshness, "privacy": Privacy, "layout": Layout}
-VALUES = (*GROUPS.values(), Volume, Anomalies, Clock, SliceBy, Input, Landing, Extract, Sum, Count)
+VALUES = (*GROUPS.values(), Volume, Anomalies, Clock, SliceBy, Input, Landing, Extract, Topic, Sum, Count)
 VOCABULARY = {each.__name__: {name: name for name in inspect.signature(each).parameters} for each in VALUES} | {
     "table": {
         **{
@@ -189,11 +190,12 @@ def _is_one(own: str, read: object) -> list[Mistake]:
     return unless(isinstance(read, str), "reconciles", f"one column of an input for {own}", read, do, own)
 
 
-def source_of(read: Input | Landing | Extract) -> str:
-    """What lineage calls an input: the table, else where files or rows come from."""
+def source_of(read: Input | Landing | Extract | Topic) -> str:
+    """What lineage calls an input: the table, else where files, rows or messages come from."""
     if isinstance(read, Input):
         return read.table
-    return f"landing.{read.source}" if isinstance(read, Landing) else f"database.{read.source}"
+    kind = {Landing: "landing", Extract: "database", Topic: "topic"}[type(read)]
+    return f"{kind}.{read.source}"
 
 
 def _wrong(made: Table) -> Iterator[Mistake]:
@@ -207,7 +209,7 @@ def _wrong(made: Table) -> Iterator[Mistake]:
     yield from _unfit_inputs(made)
     yield from key_mistakes(made)
     yield from figure_mistakes(made)
-    yield from extract_mistakes(made)
+    yield from batch_mistakes(made)
     yield from cut_mistakes(made)
 
 
@@ -267,11 +269,11 @@ def _unfit_values(made: Table) -> Iterator[Mistake]:
 def _unfit_inputs(made: Table) -> Iterator[Mistake]:
     yield from unless(
         len(made.inputs) == 1 or len(made.upstream) == len(made.inputs), "inputs",
-        "tables, or one landed source, or one database table, and nothing else", ", ".join(made.inputs),
+        "tables, or one landed source, one database table or one Topic, and nothing else", ", ".join(made.inputs),
         "Read each source in a bronze table of its own.",
     )  # fmt: skip
     yield from unless(
-        not made.extract or not made.lineage, "lineage", "none, where rows are taken from a database as they are",
+        not made.taken or not made.lineage, "lineage", "none, where rows are taken as they are",
         ", ".join(made.lineage), "Take it out.",
     )  # fmt: skip
     landed = sorted({name for name, _ in made.reconciles.values() if name.partition(".")[0] not in LAYERS})

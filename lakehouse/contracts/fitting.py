@@ -13,6 +13,7 @@ from lakehouse.contracts.extract import TAKEN
 from lakehouse.contracts.figures import Figure, Sum, columns_of
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
+from lakehouse.contracts.topic import MESSAGE
 from lakehouse.lazy import T
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -22,15 +23,15 @@ OF_THE_ASSET = frozenset(
 )
 
 
-def extract_mistakes(made: Table) -> list[Mistake]:
-    """What a table that takes rows from a database lacks, or has too much."""
-    if made.extract is None:
+def batch_mistakes(made: Table) -> list[Mistake]:
+    """What a table that takes batches, from a database or from topics, lacks, or has too much."""
+    if made.taken is None:
         return []
-    names = ", ".join(each.name for each in made.rules)
+    names, needed = ", ".join(each.name for each in made.rules), TAKEN if made.extract else MESSAGE
     return [
-        *unless(set(TAKEN) <= set(made.columns), "model", f"the columns {', '.join(TAKEN)} of taken rows",
+        *unless(set(needed) <= set(made.columns), "model", f"the columns {', '.join(needed)} of taken rows",
                 ", ".join(made.columns), "Add those that are missing."),
-        *unless(not made.rules, "model", "no row rules, since what was taken from a database cannot be taken again",
+        *unless(not made.rules, "model", "no row rules, since what was taken cannot be taken again",
                 names, "Declare them in the table that reads this one."),
     ]  # fmt: skip
 

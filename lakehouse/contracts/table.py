@@ -21,6 +21,7 @@ from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import check, is_at_least
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
+from lakehouse.contracts.topic import Topic
 from lakehouse.errors import ContractError
 from lakehouse.lazy import T
 
@@ -88,7 +89,7 @@ class Table:
     name: str
     model: type[pa.DataFrameModel]
     transform: Callable[..., DataFrame]
-    inputs: Mapping[str, Input | Landing | Extract]
+    inputs: Mapping[str, Input | Landing | Extract | Topic]
     owner: str
     grain: str
     partition_by: tuple[str, ...]
@@ -177,6 +178,16 @@ class Table:
     def extract(self) -> Extract | None:
         """The database table that a bronze table takes batches from, else None."""
         return next((each for each in self.inputs.values() if isinstance(each, Extract)), None)
+
+    @property
+    def topic(self) -> Topic | None:
+        """The topics that a bronze table takes batches from, else None."""
+        return next((each for each in self.inputs.values() if isinstance(each, Topic)), None)
+
+    @property
+    def taken(self) -> Extract | Topic | None:
+        """What a bronze table takes batches from, which cannot be read again as they were; else None."""
+        return self.extract or self.topic
 
     @cached_property
     def schema(self) -> T.StructType:

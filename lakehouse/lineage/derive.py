@@ -36,7 +36,7 @@ def derive(tables: Iterable[Table], known: Mapping[str, Table]) -> dict[str, Der
     Raises:
         ContractError: the process that derives it broke down.
     """
-    wanted = [table for table in tables if table.extract is None]
+    wanted = [table for table in tables if table.taken is None]
     if not wanted:
         return {}
     asked = [

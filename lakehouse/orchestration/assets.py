@@ -51,7 +51,7 @@ from lakehouse.orchestration.report import (
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
 from lakehouse.orchestration.slices import slicing_of
-from lakehouse.read.lake import LakeOfNow
+from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
 from lakehouse.spark.progress import QUERIES, Seldom
@@ -120,7 +120,7 @@ def pool_of(table: Table) -> str | None:
     Replacing days is safe beside other runs, and a run that loses a race for the same days tries again. But an upsert
     reads the whole table it replaces days of, and of two intakes one would always be in vain.
     """
-    return f"{table.layer}_{table.name}" if table.upsert or table.extract is not None else None
+    return f"{table.layer}_{table.name}" if table.upsert or table.taken is not None else None
 
 
 def _dep(each: Input) -> AssetDep:
@@ -146,7 +146,7 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     good = [day for day in asked if day not in failed]
     with _retried(context):
         metadata = _metadata_of(lakehouse, table, result, good)
-        found, waiting = _judged(table, result, days, held)
+        found, waiting = judged(LakeOfNow(get_settings(), tables()), table, result, days, held)
     _observe(context, result, asked)
     bad.update(failed)
     _log_summary(context, result, good, bad)
@@ -204,13 +204,20 @@ def _materialized(
         yield Output(None, metadata=LOGGED_BY_STEP)
 
 
-def _judged(
-    table: Table, result: BuildResult, days: list[date], held: dict[date, str]
+def judged(
+    now: Lake, table: Table, result: BuildResult, days: Sequence[date], held: Mapping[date, str]
 ) -> tuple[list[AssetCheckEvaluation], dict[date, str]]:
-    """What the checks say of these days and, last, of all days; and which of these have inputs that are not fresh."""
-    now = LakeOfNow(get_settings(), tables())
+    """What the checks say of these days and, last, of all days; and which of these have inputs that are not fresh.
+
+    Args:
+        now: the lake as it is after the build.
+        table: what was built.
+        result: what became of it.
+        days: that were to be built.
+        held: by day, why it was not begun.
+    """
     published = published_days(now, table, days)
-    waiting = held | waiting_days(now, table, published.union(days)) if table.upstream else {}
+    waiting = {**held, **waiting_days(now, table, published.union(days))} if table.upstream else {}
     failed = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
     mine = {day: why for day, why in waiting.items() if day in days}
     of_days = [*day_evaluations(table, result), *not_fresh(table, mine, published)]

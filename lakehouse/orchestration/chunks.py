@@ -96,7 +96,7 @@ def _groups(names: Sequence[str], tables: Mapping[str, Table]) -> list[tuple[str
         inputs = [each for each in table.upstream.values() if each.table in level]
         level[name] = max((level[each.table] + _reads_others(table, each, tables) for each in inputs), default=0)
         # Its runs wait for each other or are not cut, so no other table shall have to wait with it.
-        alone = name if table.upsert or table.extract is not None else ""
+        alone = name if table.upsert or table.taken is not None else ""
         groups.setdefault((level[name], alone), []).append(name)
     return [tuple(groups[key]) for key in sorted(groups)]
 
@@ -107,7 +107,7 @@ def _reads_others(table: Table, each: Input, tables: Mapping[str, Table]) -> boo
 
 def _moves(table: Table) -> bool:
     """Whether a run over some days can change what the table holds for other days, as those who read it see days."""
-    return table.upsert or table.extract is not None or table.content_day_column != table.day_column
+    return table.upsert or table.taken is not None or table.content_day_column != table.day_column
 
 
 def _cut(
@@ -118,7 +118,7 @@ def _cut(
     for name, days in wanted.items():
         for day in days:
             # One batch, whatever the days: it is taken by the first run, and the others would find nothing new.
-            span = 0 if tables[name].extract is not None else (day - begin).days // days_per_run
+            span = 0 if tables[name].taken is not None else (day - begin).days // days_per_run
             spans.setdefault(span, {}).setdefault(name, []).append(day)
     return spans
 

@@ -229,5 +229,5 @@ def _columns(table: Table, known: Mapping[str, Table]) -> list[ColumnOrigin]:
 
 def _reads(table: Table) -> tuple[str, ...]:
     landed = (f"landing.{table.landing.source}",) if table.landing else ()
-    taken = (table.extract.source,) if table.extract else ()
+    taken = (table.taken.source,) if table.taken else ()
     return (*landed, *taken, *dict.fromkeys(each.table for each in table.upstream.values()))

@@ -56,6 +56,11 @@ class Transactions(pa.DataFrameModel):
     email_token: T.StringType() = pa.Field(nullable=True, description="HMAC of the e-mail address; web shop only")
 
     @rule
+    def message_readable(cls) -> Column:
+        """The message of the topic is a JSON object; of one that is not, nothing else is known."""
+        return F.col("_error").isNull()
+
+    @rule
     def purchase_amount_positive(cls) -> Column:
         """A purchase has an amount above zero."""
         return F.coalesce(F.col("event_type") != "purchase", F.lit(True)) | (F.col("amount") > 0)
@@ -68,7 +73,11 @@ class Transactions(pa.DataFrameModel):
 
 @table(
     model=Transactions,
-    inputs={"online_retail": Input("bronze.online_retail"), "events": Input("bronze.events")},
+    inputs={
+        "online_retail": Input("bronze.online_retail"),
+        "events": Input("bronze.events"),
+        "event_stream": Input("bronze.event_stream"),
+    },
     partition_by="event_date",
     key=("event_id",),
     keep_first_by=ORIGIN,
@@ -92,9 +101,10 @@ class Transactions(pa.DataFrameModel):
     ),
     privacy=Privacy(person=("user_id",), tokens=("email_token",)),
 )
-def transactions(online_retail: DataFrame, events: DataFrame) -> DataFrame:
-    """Both sources in one form; every input row gives one output row."""
-    return _from_retail(online_retail).unionByName(_from_events(events), allowMissingColumns=True)
+def transactions(online_retail: DataFrame, events: DataFrame, event_stream: DataFrame) -> DataFrame:
+    """All sources in one form; every input row gives one output row. A web event is the same in a file or a message."""
+    landed = _from_retail(online_retail).unionByName(_from_events(events))
+    return landed.unionByName(_from_events(event_stream, "_error"), allowMissingColumns=True)
 
 
 def _from_retail(lines: DataFrame) -> DataFrame:
@@ -127,7 +137,7 @@ def _from_retail(lines: DataFrame) -> DataFrame:
     )
 
 
-def _from_events(events: DataFrame) -> DataFrame:
+def _from_events(events: DataFrame, *beside: str) -> DataFrame:
     return events.select(
         "event_id",
         F.lit("events").alias("source"),
@@ -146,4 +156,5 @@ def _from_events(events: DataFrame) -> DataFrame:
         "email_token",
         unread_time(F.col("event_time")).alias("_raw"),
         *ORIGIN,
+        *beside,
     )

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from lakehouse import store
 from lakehouse.contracts import Landing
+from lakehouse.sources.json_lines import clean, json_rows
 from lakehouse.sources.landing import LandingFile
 from lakehouse.spark.session import literal_path
 from lakehouse.transforms.addresses import SIGNS, without_addresses
@@ -34,8 +35,6 @@ from lakehouse.transforms.columns import (
     may_hold_address,
     personal_field,
     token_key,
-    without_address,
-    without_personal,
 )
 
 _CHUNK = 1 << 20
@@ -46,11 +45,7 @@ LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way throu
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
-# A number of a JSON line that is in no string, after everything before it; Spark would read a float and lose digits.
-_NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
-_MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
-_MARKED = rf'"{_MARK}([^"]*)"'
-
+LINE = ("_arrival_date", "_source_file", "_source_row")  # where a line is from
 LINE_SCHEMA = [
     T.StructField("_rescued", T.StringType()),
     T.StructField("_arrival_date", T.DateType()),
@@ -208,7 +203,7 @@ def read_lines(
         if by is not None:
             lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
         csv_lines = landing.format == "csv"
-        frames.append(_csv_rows(lines, landing, header, by) if csv_lines else _json_rows(lines, landing, by))
+        frames.append(_csv_rows(lines, landing, header, by) if csv_lines else json_rows(lines, landing, by, LINE))
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
@@ -277,7 +272,9 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: 
     rescued = F.to_json(F.struct(*named)) if extra else F.lit(None)
     return rows.select(
         *[
-            _clean(F.col(f"_p.{names[c]}"), c, landing, key) if c in names else F.lit(None).cast("string").alias(c)
+            clean(F.col(f"_p.{names[c]}"), c, landing.addresses, key)
+            if c in names
+            else F.lit(None).cast("string").alias(c)
             for c in landing.columns
         ],
         masked(rescued.cast("string")).alias("_rescued"),
@@ -287,53 +284,6 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: 
         F.when(wrong, masked(F.col("_line"))).alias("_raw"),
         F.when(wrong, F.lit(f"not a CSV line of {len(header)} fields")).alias("_error"),
     )
-
-
-def _json_rows(lines: DataFrame, landing: Landing, key: TokenKey | None) -> DataFrame:
-    # Numbers become marked strings, so that they stay as written. A sentinel behind the line shows whether the parser
-    # came to its end: by itself it takes `{} {}` and `{} rubbish` for their first object.
-    line = F.regexp_replace("_line", F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
-    array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
-    options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-    rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
-    rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
-    known = F.array(*[F.lit(c) for c in landing.columns])
-    unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
-    whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
-    # Which of the two values was meant, nobody can know: the line is set aside as it is.
-    twice = F.size("_p") > F.size(F.array_distinct(F.map_keys("_p")))
-    error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
-    rows = rows.withColumn("_error", error)
-    sound = F.col("_error").isNull()
-    personal = personal_field(landing.personal) if landing.personal else "$^"
-
-    def kept(name: Column, value: Column) -> Column:
-        # A nested object is kept as one text: whole, or not at all.
-        hidden = F.concat(F.lit('"'), name, F.lit('":')).rlike(personal) | value.rlike(personal)
-        return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
-
-    return rows.select(
-        *[_clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, landing, key) for c in landing.columns],
-        F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
-        "_arrival_date",
-        "_source_file",
-        "_source_row",
-        F.when(~sound, masked(without_personal(F.col("_line"), landing.personal))).alias("_raw"),
-        "_error",
-    )
-
-
-def _clean(value: Column, name: str, landing: Landing, key: TokenKey | None) -> Column:
-    """A column of a line without addresses; most lines (`_at`) have no sign of one, and of most files none (no key)."""
-    if key is not None and name not in landing.addresses:
-        value = without_address(value, F.col("_at"), key)
-    return value.alias(name)
-
-
-def _as_written(value: Column) -> Column:
-    """A field's text with its marked numbers as the file has them."""
-    bare = F.translate(F.regexp_replace(value, _MARKED, "$1"), _MARK, "")
-    return F.when(value.contains(_MARK), bare).otherwise(value)
 
 
 def _unreadable(spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path) -> DataFrame:

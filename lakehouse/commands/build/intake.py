@@ -1,4 +1,4 @@
-"""`lakehouse intake`: take what is new in the databases, without waiting for the daily run."""
+"""`lakehouse intake`: take what is new in databases and topics, without waiting for the daily run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.build.build import build
+from lakehouse.build.followers import build_followers
 from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import stale_days
 from lakehouse.catalog import declared, get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.contracts import Table
 from lakehouse.errors import CHECKS_FAILED, UsageError
-from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse.texts import days_text, program
 
@@ -32,18 +31,20 @@ def add_to(app: typer.Typer) -> None:
 
 def intake(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables taken from a database; all by default.")
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables taken from a database or a topic; all by default."),
     ] = None,
     *,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Read every row again; those that are here already are left out.")
+        bool,
+        typer.Option("--whole", help="Read every row of a database again; those that are here already are left out."),
     ] = False,
     downstream: Annotated[
         bool, typer.Option("--downstream", help="Then build the days it touched of the tables that read it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take one batch of what is new in each database table, in one commit together with where the next one begins.
+    """Take what is new in each database table and topic, each batch in one commit with where the next one begins.
 
     Exit code 1: a check failed, such as transactions that take longer than the table's lag.
     """
@@ -54,37 +55,33 @@ def intake(
         run_id = f"intake-{uuid.uuid4().hex[:12]}"
         for each in chosen:
             result = build(lake, each, [], run_id=run_id, force=whole)
-            found.append((each, result, _followers(lake, each, run_id) if downstream else {}))
+            built = build_followers(lake, each, run_id) if downstream else {}
+            found.append((each, result, {name: made.with_status("published") for name, made in built.items()}))
     if as_json:
         print_json([_json(*each) for each in found])
     else:
-        for each, result, built in found:
-            _show(each, result, built)
+        for each, result, days in found:
+            _show(each, result, days)
     if any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
         raise typer.Exit(CHECKS_FAILED)
 
 
 def _chosen(names: list[str] | None) -> list[Table]:
-    """The tables that are meant, each of which is taken from a database."""
-    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.extract]
-    if wrong := [each.id for each in chosen if not each.extract]:
-        raise UsageError(f"{', '.join(wrong)}: not taken from a database; build it with `{program()} materialize`.")
+    """The tables that are meant, each of which is taken from a source outside."""
+    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if _is_set(each)]
+    if wrong := [each.id for each in chosen if not each.taken]:
+        raise UsageError(
+            f"{', '.join(wrong)}: not taken from a database or a topic; build it with `{program()} materialize`."
+        )
     if not chosen:
-        unset = sorted({f"LAKEHOUSE_{each.extract.source.upper()}_URL" for each in declared().values() if each.extract})
-        why = f"none of their addresses is set ({', '.join(unset)})" if unset else "no table file has an Extract"
-        raise UsageError(f"No table is taken from a database: {why}.")
+        unset = sorted({f"LAKEHOUSE_{each.taken.source.upper()}_URL" for each in declared().values() if each.taken})
+        why = f"none of their addresses is set ({', '.join(unset)})" if unset else "no table file has one"
+        raise UsageError(f"No table is taken from a database or a topic: {why}.")
     return chosen
 
 
-def _followers(lake: Lake, source: Table, run_id: str) -> dict[str, list[date]]:
-    """Build the stale days of every table that reads the source, directly or not; returns them by table."""
-    reached, built = {source.id}, {}
-    for each in lake.tables.values():
-        if reached.intersection(read.table for read in each.upstream.values()):
-            reached.add(each.id)
-            if days := stale_days(lake, each):
-                built[each.id] = build(lake, each, days, run_id=run_id).with_status("published")
-    return built
+def _is_set(each: Table) -> bool:
+    return each.taken is not None and get_settings().source_url(each.taken.source) is not None
 
 
 def _json(source: Table, result: BuildResult, built: dict[str, list[date]]) -> dict[str, Any]:

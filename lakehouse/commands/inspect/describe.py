@@ -15,7 +15,7 @@ from lakehouse.commands.console import (
     print_json,
     table,
 )
-from lakehouse.contracts import Extract, Input, Landing, Table
+from lakehouse.contracts import Extract, Input, Landing, Table, Topic
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
@@ -89,11 +89,13 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
     out.print(table(("policy", ""), [(k, _text(v)) for k, v in facts["policy"].items()], title="\nPolicy"))
 
 
-def _input(source: Input | Landing | Extract) -> str:
+def _input(source: Input | Landing | Extract | Topic) -> str:
     if isinstance(source, Input):
         return source.table + (f" ({source.days_before} days before)" if source.days_before else "")
     if isinstance(source, Extract):
         return f"table {source.relation} of LAKEHOUSE_{source.source.upper()}_URL, mode {source.mode}"
+    if isinstance(source, Topic):
+        return f"topic {', '.join(source.topics)} of LAKEHOUSE_{source.source.upper()}_URL"
     return f"landing/{source.source}"
 
 

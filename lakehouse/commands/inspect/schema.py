@@ -79,7 +79,7 @@ def _compared() -> list[dict[str, Any]]:
 
 def _underived(each: Table) -> list[str]:
     """Whether the lineage that is kept is that of the code; what a database gives is derived from no code."""
-    if each.extract is not None or each.derived_now:
+    if each.taken is not None or each.derived_now:
         return []
     told = "was derived from other code" if each.derived else "is not derived yet"
     return [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
@@ -124,7 +124,7 @@ def _derived(held: Mapping[str, Derived]) -> dict[str, Derived]:
     Raises:
         ContractError: with whatever a table file declares that its transform does not say.
     """
-    tables = {name: each for name, each in declared().items() if each.extract is None}
+    tables = {name: each for name, each in declared().items() if each.taken is None}
     made = {name: held[name] for name, each in tables.items() if each.derived_now and name in held}
     made |= derive((each for name, each in tables.items() if name not in made), declared())
     wrong = [

@@ -143,7 +143,7 @@ def _lineage() -> str:
     except ImportError as error:
         raise ProblemError(str(error), "Install the locked versions: make setup") from None
     try:
-        found = {name: each for name, each in declared().items() if each.extract is None}
+        found = {name: each for name, each in declared().items() if each.taken is None}
         old = [name for name, each in found.items() if not each.derived_now]
         refused = [name for name, each in found.items() if each.derived and each.derived.refused]
     except LakehouseError as error:

@@ -1,0 +1,208 @@
+"""Where a batch of messages ended, how that is kept, and what follows for the next one: no Kafka, no Spark here.
+
+Where the next batch begins is kept in application transactions: of each partition the next offset, its newest event
+time and arrival, and the number of the topic's identity. So a batch that goes on from another end, or from another
+topic of the same name, is seen and refused; no checkpoint lies beside the table that could be lost or be older.
+
+**Watermark.** No event before it is expected any more: the least of the newest event times of the partitions that are
+not idle. A partition is idle where all of it was taken and nothing has come for `idle_after`. What an idle partition
+brings when it comes back is late only where it is behind its own newest event: the watermark went on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from lakehouse.delta.snapshot import Snapshot, fingerprint
+from lakehouse.sources.kafka import Found, Span
+
+_NUMBERS = ("offset", "event", "arrived", "idle")
+Newest = Mapping[tuple[str, int], tuple[int | None, int | None]]
+"""By topic and partition, the newest event time and the newest arrival of some rows, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a partition was taken.
+
+    Attributes:
+        offset: the next one.
+        event: newest plausible event time, in microseconds; None before the first.
+        arrived: newest arrival, in microseconds; None before the first.
+        idle: 1 where the partition held back no watermark.
+    """
+
+    offset: int
+    event: int | None = None
+    arrived: int | None = None
+    idle: int = 0
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a batch ended, as the table's log has it.
+
+    Attributes:
+        batch: its number; 0 before the first.
+        watermark: in microseconds; None before there was one.
+        ids: by topic, the number of its identity.
+        places: by topic and partition.
+    """
+
+    batch: int = 0
+    watermark: int | None = None
+    ids: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[tuple[str, int], Place] = field(default_factory=dict)
+
+    def transactions(self, source: str) -> dict[str, int]:
+        """The ends as application transactions."""
+        named: dict[str, int | None] = {"batch": self.batch, "watermark": self.watermark}
+        named |= {f"{topic}/id": number for topic, number in self.ids.items()}
+        for (topic, partition), place in self.places.items():
+            named |= {f"{topic}/{partition}/{name}": getattr(place, name) for name in _NUMBERS}
+        return {f"intake/{source}/{name}": value for name, value in named.items() if value is not None}
+
+
+def ends_of(snapshot: Snapshot, source: str) -> Ends:
+    """Where the last batch ended."""
+    prefix = f"intake/{source}/"
+    named = {k.removeprefix(prefix): v for k, v in snapshot.transactions().items() if k.startswith(prefix)}
+    ids: dict[str, int] = {}
+    places: dict[tuple[str, int], dict[str, int]] = {}
+    for name, value in named.items():
+        # A topic's name has no slash.
+        match name.split("/"):
+            case [topic, "id"]:
+                ids[topic] = value
+            case [topic, partition, number]:
+                places.setdefault((topic, int(partition)), {})[number] = value
+    return Ends(
+        named.get("batch", 0), named.get("watermark"), ids, {key: Place(**each) for key, each in places.items()}
+    )
+
+
+def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
+    """Where to go on from though messages are gone or topics were made anew, and in words what is given up.
+
+    Args:
+        before: where the last batch ended.
+        found: the topics as they are.
+    """
+    told = problems(before, found)
+    anew = {name for name, one in found.items() if before.ids.get(name, fingerprint([one.id])) != fingerprint([one.id])}
+    places = {key: place for key, place in before.places.items() if key[0] not in anew}
+    for (name, number), place in places.items():
+        part = found[name].parts.get(number) if name in found else None
+        if part is not None and not part.first <= place.offset <= part.end:
+            # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
+            places[name, number] = Place(part.first, place.event, place.arrived)
+    ids = dict(before.ids) | {name: fingerprint([found[name].id]) for name in anew}
+    return Ends(before.batch + 1, before.watermark, ids, places), told
+
+
+def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
+    """In words, why no batch can go on from the last one: messages that are gone, and topics that are other ones."""
+    return [*_other_topics(before, found), *_gaps(before, found)]
+
+
+def _other_topics(before: Ends, found: Mapping[str, Found]) -> list[str]:
+    return [
+        f"the topic {name} was deleted and made anew since the last batch (its id is now {one.id})"
+        for name, one in found.items()
+        if name in before.ids and before.ids[name] != fingerprint([one.id])
+    ]
+
+
+def _gaps(before: Ends, found: Mapping[str, Found]) -> Iterable[str]:
+    """In words, the messages that no batch took and that are not there any more."""
+    for (name, number), place in sorted(before.places.items()):
+        if name not in found or before.ids.get(name) != fingerprint([found[name].id]):
+            continue
+        part = found[name].parts.get(number)
+        if part is None:
+            yield f"{name}/{number} is gone; the last batch ended at its offset {place.offset}"
+        elif place.offset < part.first:
+            lost = part.first - place.offset
+            gone = f"{place.offset}–{part.first - 1}"
+            yield f"{lost} message(s) of {name}/{number} were deleted before they were taken: {gone}"
+        elif place.offset > part.end:
+            yield f"{name}/{number} ends at offset {part.end}, but messages up to {place.offset - 1} were taken from it"
+
+
+def spans_after(before: Ends, found: Mapping[str, Found], until: Mapping[str, int] | None) -> list[Span]:
+    """All messages that were not taken yet; a partition that no batch knows is read from its beginning."""
+    spans = []
+    for name, one in sorted(found.items()):
+        for number, part in sorted(one.parts.items()):
+            place = before.places.get((name, number))
+            start = part.first if place is None else place.offset
+            end = part.end if until is None else min(part.end, until.get(f"{name}/{number}", start))
+            if end > start:
+                spans.append(Span(name, number, start, end))
+    return spans
+
+
+def bounded(spans: Sequence[Span], most: int) -> list[Span]:
+    """The first messages of each partition, as many as fit into a batch, shared out by how many there are."""
+    total = sum(span.end - span.start for span in spans)
+    if total <= most:
+        return list(spans)
+    # At least one of each, so that none waits for ever behind larger ones.
+    shares = [max(1, (span.end - span.start) * most // total) for span in spans]
+    return [Span(s.topic, s.partition, s.start, s.start + n) for s, n in zip(spans, shares, strict=True)]
+
+
+def _watermark(before: int | None, places: Iterable[Place]) -> int | None:
+    """Never back; where every partition is idle, or one that is not has shown no event yet, it stays."""
+    awake = [place.event for place in places if not place.idle]
+    known = [each for each in awake if each is not None]
+    if not known or len(known) < len(awake):
+        return before
+    return min(known) if before is None else max(before, min(known))
+
+
+def carried_on(  # all that decides where a batch ends
+    before: Ends, found: Mapping[str, Found], spans: Sequence[Span], newest: Newest, begun: int, idle_after: timedelta
+) -> Ends:
+    """Where a batch ends.
+
+    Args:
+        before: where the last one ended.
+        found: the topics when it was begun.
+        spans: its messages.
+        newest: of its rows.
+        begun: when it was begun, in microseconds.
+        idle_after: a partition is idle where nothing has come for so long.
+    """
+    read = {(span.topic, span.partition): span.end for span in spans}
+    places = dict(before.places)
+    for topic, one in found.items():
+        for number, part in one.parts.items():
+            last = places.get((topic, number), Place(part.first))
+            event, arrived = newest.get((topic, number), (None, None))
+            offset, arrival = read.get((topic, number), last.offset), _later(last.arrived, arrived)
+            quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
+            places[topic, number] = Place(offset, _later(last.event, event), arrival, int(offset >= part.end and quiet))
+    ids = dict(before.ids) | {name: fingerprint([each.id]) for name, each in found.items()}
+    return Ends(before.batch + 1, _watermark(before.watermark, places.values()), ids, places)
+
+
+def expected(before: Ends, topic: str, partition: int) -> int | None:
+    """The time that rows of a partition are late behind, in microseconds; None: nothing is known yet.
+
+    Args:
+        before: where the last batch ended.
+        topic: of the partition.
+        partition: its number.
+    """
+    place, bound = before.places.get((topic, partition)), before.watermark
+    if place is None or not place.idle or place.event is None:
+        return bound
+    # It held back nothing: what it brings now is judged by what was last included of it.
+    return place.event if bound is None else min(place.event, bound)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)

@@ -1,0 +1,268 @@
+"""Batches of messages: which ones a table takes from its topics next, and what they tell once they are staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import SecretStr
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.build.base import Base
+from lakehouse.build.batch import Batch, Taken
+from lakehouse.build.ends import Ends, Newest, accepted, bounded, carried_on, ends_of, expected, problems, spans_after
+from lakehouse.build.laps import Laps
+from lakehouse.checks.metrics import Value
+from lakehouse.contracts import Topic
+from lakehouse.delta.commit import append_batch
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.target import Commit
+from lakehouse.errors import SourceError
+from lakehouse.sources.kafka import Brokers, Found, Span, arrived
+from lakehouse.sources.postgres import iso
+from lakehouse.store import parquet
+from lakehouse.texts import program
+
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR = 3_600_000_000
+ACCEPT = "accept"  # operation of the commit that gives messages up
+_SCHEMA = pa.schema(
+    {
+        "_topic": pa.string(),
+        "_partition": pa.int32(),
+        "_event_at": pa.timestamp("us", "UTC"),
+        "_arrived_at": pa.timestamp("us", "UTC"),
+        "_error": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicBatch(Batch):
+    """A batch of messages.
+
+    Attributes:
+        topic: what the contract says of the source.
+        brokers: where they are read.
+        begun: when the batch was begun, in microseconds, by this machine's clock.
+        before: where the last batch ended.
+        found: the topics when the batch was begun.
+        spans: the messages of the batch.
+        until: by `topic/partition`, how far the topics reached when the first batch of this intake was begun.
+    """
+
+    topic: Topic
+    brokers: Brokers
+    begun: int
+    before: Ends
+    found: Mapping[str, Found]
+    spans: Sequence[Span]
+    until: Mapping[str, int]
+
+    @property
+    def number(self) -> int:
+        """From 1."""
+        return self.before.batch + 1
+
+    @property
+    def day(self) -> date:
+        """On which it was begun."""
+        return datetime.fromtimestamp(self.begun / 1e6, UTC).date()
+
+    def rows(self) -> DataFrame | None:
+        """The transform's rows of the messages; None where there are none."""
+        if not self.spans:
+            return None
+        table, spark = self.base.table, self.base.lake.spark  # first: the columns below need an engine
+        ((parameter, _),) = table.inputs.items()
+        ids = F.create_map(*[F.lit(each) for name, one in self.found.items() for each in (name, one.id)])
+        rows = arrived(self.brokers.messages(spark, self.spans), self.topic, self.begun)
+        taken = rows.withColumns(
+            {
+                "_topic_id": ids[F.col("_topic")],
+                "_ingested_run": F.lit(self.run_id),
+                "_code_version": F.lit(table.code_version),
+            }
+        )
+        return table.transform(**{parameter: taken})
+
+    def failed(self, error: Exception) -> SourceError | None:
+        """What reading failed of, where it did."""
+        return self.brokers.failed(error)
+
+    def taken(self, files: Sequence[StagedFile]) -> Taken:
+        """What the messages tell of lag, lateness and those that are no rows, and where the next batch begins."""
+        rows = _read(files)
+        newest = _newest(rows)
+        ends = carried_on(self.before, self.found, self.spans, newest, self.begun, self.topic.idle_after)
+        idle = [f"{topic}/{number}" for (topic, number), place in sorted(ends.places.items()) if place.idle]
+        # A look that finds nothing adds no commit, but where a partition fell idle and the watermark can go on.
+        is_news = bool(self.spans) or ends.watermark != self.before.watermark
+        offsets: dict[str, dict[str, list[int]]] = {}
+        for span in self.spans:
+            offsets.setdefault(span.topic, {})[str(span.partition)] = [span.start, span.end]
+        watermark = None if ends.watermark is None else iso(ends.watermark)
+        ids = {name: each.id for name, each in self.found.items()}
+        return Taken(
+            measured=self._measured(rows),
+            transactions=ends.transactions(self.topic.source) if is_news else {},
+            told={"taken_at": iso(self.begun), "watermark": watermark, "topics": ids, "offsets": offsets},
+            shown={
+                "taken_at": iso(self.begun),
+                "watermark": watermark or "none yet",
+                "idle": ", ".join(idle) or "none",
+                "offsets": ", ".join(f"{s.topic}/{s.partition} {s.start}–{s.end - 1}" for s in self.spans) or "none",
+            },
+        )
+
+    def _measured(self, rows: pa.Table) -> dict[str, Value | None]:
+        messages = sum(span.end - span.start for span in self.spans)
+        dead = rows.num_rows - rows["_error"].null_count
+        first, late = pc.min(_micros(rows["_arrived_at"])).as_py(), self._late_by(rows)
+        return {
+            "messages": messages,
+            # Of a transaction that was given up, or of what compaction has taken, nothing is there to be read.
+            "not_there": messages - rows.num_rows,
+            "dead": dead,
+            "dead_last_hour": dead + _dead_since(self.base.main.snapshot, self.begun - _HOUR),
+            "left": self.left,
+            "lag_seconds": 0.0 if first is None else max(0.0, round((self.begun - first) / 1e6, 3)),
+            "late_rows": len(late),
+            **_percentiles(late),
+        }
+
+    def _late_by(self, rows: pa.Table) -> list[float]:
+        """By how many seconds the rows that were late are behind what was expected of their partition."""
+        late: list[float] = []
+        for topic, number in _newest(rows):
+            bound = expected(self.before, topic, number)
+            if bound is not None:
+                mine = pc.and_(pc.equal(rows["_topic"], topic), pc.equal(rows["_partition"], number))
+                times = _micros(rows.filter(mine)["_event_at"]).drop_null()
+                late += [(bound - each) / 1e6 for each in pc.filter(times, pc.less(times, bound)).to_pylist()]
+        return late
+
+
+def plan_messages(
+    base: Base, url: SecretStr, run_id: str, *, until: Mapping[str, int] | None, laps: Laps
+) -> TopicBatch:
+    """Ask the brokers how far the topics reach, and decide how many messages to read.
+
+    Args:
+        base: a table with a topic.
+        url: of its brokers.
+        run_id: recorded in the commit.
+        until: by `topic/partition`, where to end at the latest; None: where the topics end now.
+        laps: the seconds so far.
+
+    Raises:
+        SourceDownError: no broker answers at the moment.
+        SourceError: messages that were not taken yet are gone, or a topic is another one than that of the last batch.
+    """
+    topic = base.table.topic
+    assert topic is not None
+    brokers = Brokers(url, topic)
+    before = ends_of(base.main.snapshot, topic.source)
+    # Before the brokers are asked: whatever they say is not older than this.
+    begun = (datetime.now(UTC) - _EPOCH) // _MICROSECOND
+    found = brokers.found()
+    if why := problems(before, found):
+        raise SourceError(
+            f"{base.table.id}: {'; '.join(why)}. Nothing was taken. Where it cannot be mended at the brokers, "
+            f"go on without these messages: {program()} stream accept {base.table.id}"
+        )
+    spans = spans_after(before, found, until)
+    chosen = bounded(spans, topic.messages_per_batch)
+    left = sum(s.end - s.start for s in spans) - sum(s.end - s.start for s in chosen)
+    reached = until or {f"{name}/{n}": part.end for name, one in found.items() for n, part in one.parts.items()}
+    return TopicBatch(
+        base=base,
+        run_id=run_id,
+        laps=laps.lap("plan"),
+        left=left,
+        topic=topic,
+        brokers=brokers,
+        begun=begun,
+        before=before,
+        found=found,
+        spans=chosen,
+        until=reached,
+    )
+
+
+def accept_loss(base: Base, url: SecretStr, *, who: str, reason: str) -> list[str]:
+    """Let the next batch go on though messages are gone or topics were made anew; returns in words what is given up.
+
+    What is given up stays in the table's log, with who did so and why. Nothing is committed where nothing is missing.
+
+    Args:
+        base: a table with a topic.
+        url: of its brokers.
+        who: decided so.
+        reason: why.
+
+    Raises:
+        PublishConflictError: a batch was taken meanwhile.
+        SourceDownError, SourceError: see `plan_messages`.
+    """
+    topic = base.table.topic
+    assert topic is not None
+    ends, given_up = accepted(ends_of(base.main.snapshot, topic.source), Brokers(url, topic).found())
+    if given_up:
+        told = {
+            "lakehouse.operation": ACCEPT,
+            "lakehouse.who": who,
+            "lakehouse.reason": reason,
+            "lakehouse.given_up": given_up,
+        }
+        append_batch(base.main.target, base.main.snapshot, [], Commit(ends.transactions(topic.source), told))
+    return given_up
+
+
+def _read(files: Sequence[StagedFile]) -> pa.Table:
+    """The few columns of the batch that its figures are made of; rows of one batch are bounded."""
+    read = [parquet.read(file.path, _SCHEMA.names).select(_SCHEMA.names).cast(_SCHEMA) for file in files]
+    return pa.concat_tables(read) if read else _SCHEMA.empty_table()
+
+
+def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    return times.cast(pa.int64())
+
+
+def _newest(rows: pa.Table) -> Newest:
+    found = rows.group_by(["_topic", "_partition"]).aggregate([("_event_at", "max"), ("_arrived_at", "max")])
+    event, arrival = _micros(found["_event_at_max"]).to_pylist(), _micros(found["_arrived_at_max"]).to_pylist()
+    keys = zip(found["_topic"].to_pylist(), found["_partition"].to_pylist(), strict=True)
+    return dict(zip(keys, zip(event, arrival, strict=True), strict=True))
+
+
+def _dead_since(snapshot: Snapshot, micros: int) -> int:
+    """Messages that are no rows, in files with arrivals after a moment: told by the log's statistics."""
+    since = iso(micros)
+    nulls, newest = snapshot.nulls("_error"), snapshot.high("_arrived_at")
+    return sum(
+        file.rows - (nulls.get(file.path) or 0)
+        for file in snapshot.files
+        if nulls.get(file.path) is not None and _text(newest.get(file.path)) >= since
+    )
+
+
+def _text(moment: Any) -> str:
+    if isinstance(moment, datetime):
+        known = moment.replace(tzinfo=moment.tzinfo or UTC)
+        return iso((known - _EPOCH) // _MICROSECOND)
+    return "" if moment is None else str(moment)
+
+
+def _percentiles(late: Sequence[float]) -> dict[str, float]:
+    if not late:
+        return {}
+    found = pc.quantile(pa.array(late), q=[0.5, 0.99]).to_pylist()
+    return {"late_by_p50_seconds": round(found[0], 3), "late_by_p99_seconds": round(found[1], 3)}

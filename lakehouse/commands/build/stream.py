@@ -1,0 +1,270 @@
+"""`lakehouse stream`: take messages of topics as they come, and build what they touch."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table as Shown
+from rich.text import Text
+
+from lakehouse.build.base import open_base
+from lakehouse.build.ends import ends_of
+from lakehouse.build.from_topic import accept_loss
+from lakehouse.catalog import declared, get_table, lake_with_engine, lake_without_engine, tables
+from lakehouse.commands.command import Command, examples
+from lakehouse.commands.console import AsJson, console, print_json, say
+from lakehouse.contracts import Table
+from lakehouse.errors import UsageError
+from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.streamed import Untold
+from lakehouse.runs.stream import Turn, turns
+from lakehouse.runs.stream_metrics import StreamMetrics
+from lakehouse.settings import get_settings
+from lakehouse.sources.kafka import Brokers
+from lakehouse.texts import days_text, program
+from lakehouse.users import operator
+
+ABOUT = "Messages of topics, taken as they come."
+TOLD_EVERY = 10.0  # seconds between what Dagster is told: many turns touch the same days
+SHOWN_TURNS = 10
+
+TableNames = Annotated[
+    list[str] | None, typer.Option("--table", help="Only these tables with a topic; all by default.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    family = typer.Typer(no_args_is_help=True, help=ABOUT, rich_markup_mode="rich")
+    family.command(
+        "run", cls=Command,
+        epilog=examples("lakehouse stream run", "lakehouse stream run --until-caught-up", "lakehouse stream run --metrics-port 9464"),
+    )(run)  # fmt: skip
+    family.command("status", cls=Command, epilog=examples("lakehouse stream status --json"))(status)
+    family.command(
+        "accept", cls=Command, epilog=examples("lakehouse stream accept bronze.event_stream --reason outage")
+    )(accept)
+    app.add_typer(family, name="stream")
+
+
+def run(
+    table: TableNames = None,
+    *,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End when all messages are taken that are there.")
+    ] = False,
+    pause: Annotated[
+        float, typer.Option(help="Seconds from one turn to the next, at least, where nothing waits.")
+    ] = 1.0,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve figures for Prometheus at this port of 127.0.0.1.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take messages batch by batch and build the days they touch, until stopped; Dagster shows every touched day.
+
+    Ctrl-C or SIGTERM ends it after the present turn; after a kill, simply start it again: nothing is lost or doubled.
+    Exit code 3: an error that did not pass, such as messages that were deleted before they were taken.
+    """
+    sources, settings = _chosen(table), get_settings()
+    stop, metrics, untold = threading.Event(), StreamMetrics(), Untold()
+    if metrics_port is not None:
+        metrics.serve(metrics_port)
+        say(f"Figures: http://127.0.0.1:{metrics_port}/metrics")
+    lake = lake_with_engine(settings)
+    lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
+
+    def retried(error: BaseException, seconds: float) -> None:
+        metrics.retried()
+        say(f"{error} Trying again in {seconds:.0f} s.")
+
+    screen = _Screen(live=console().is_terminal and not as_json)
+    with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
+        due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
+        try:
+            for turn in turns(
+                lake, sources, run_id, stop, pause=pause, until_caught_up=until_caught_up, retried=retried
+            ):
+                metrics.add(lake, turn)
+                untold.add({**turn.taken, **turn.built})
+                print_json(_json(turn), lines=True) if as_json else screen.show(turn)
+                if time.monotonic() >= due:
+                    untold.tell(instance, lake)
+                    due = time.monotonic() + TOLD_EVERY
+        finally:
+            untold.tell(instance, lake)
+
+
+def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
+    """Show where each partition of each topic was taken up to, what waits at its broker, and the watermark."""
+    lake, found = lake_without_engine(get_settings()), []
+    for source in _chosen(table):
+        topic, url = _topic(source), get_settings().source_url(_topic(source).source)
+        assert url is not None
+        ends, at = ends_of(lake.snapshot(source.id), topic.source), Brokers(url, topic).found()
+        for name, one in sorted(at.items()):
+            for number, part in sorted(one.parts.items()):
+                place = ends.places.get((name, number))
+                found.append(
+                    {
+                        "table": source.id,
+                        "topic": name,
+                        "partition": number,
+                        "taken up to": place.offset if place else None,
+                        "waiting": part.end - (place.offset if place else part.first),
+                        "newest event": _time(place.event if place else None),
+                        "idle": bool(place and place.idle),
+                        "watermark": _time(ends.watermark),
+                    }
+                )
+    if as_json:
+        print_json(found)
+        return
+    shown = Shown(*(found[0] if found else ()))
+    for row in found:
+        shown.add_row(*("" if each is None else str(each) for each in row.values()))
+    console().print(shown)
+
+
+def accept(
+    table: Annotated[str, typer.Argument(help="Table whose stream does not go on.")],
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept in the table's log with your name.")],
+) -> None:
+    """Let a stream go on though messages are gone or a topic was made anew; what is given up is kept in the log."""
+    source = get_table(table)
+    topic, settings = _topic(source), get_settings()
+    url = settings.source_url(topic.source)
+    if url is None:
+        raise UsageError(f"{table}: set LAKEHOUSE_{topic.source.upper()}_URL.")
+    given_up = accept_loss(open_base(lake_without_engine(settings), source), url, who=operator(), reason=reason)
+    if not given_up:
+        say(f"{table}: nothing is missing; its stream goes on where it was.")
+        return
+    for each in given_up:
+        say(f"Given up: {each}.")
+    say(f"{table}: the next batch goes on. {program()} stream run")
+
+
+def _chosen(names: list[str] | None) -> list[Table]:
+    settings = get_settings()
+    chosen = [get_table(name) for name in names] if names else [each for each in tables().values() if each.topic]
+    if wrong := [each.id for each in chosen if each.topic is None]:
+        raise UsageError(f"{', '.join(wrong)}: not taken from a topic.")
+    ready = [each for each in chosen if settings.source_url(_topic(each).source) is not None]
+    if not ready:
+        unset = sorted({f"LAKEHOUSE_{each.topic.source.upper()}_URL" for each in declared().values() if each.topic})
+        why = f"set {' or '.join(unset)}, such as kafka://127.0.0.1:9092" if unset else "no table file has a Topic"
+        raise UsageError(f"No table is taken from a topic: {why}.")
+    return ready
+
+
+def _topic(table: Table) -> Any:
+    if table.topic is None:
+        raise UsageError(f"{table.id} is not taken from a topic.")
+    return table.topic
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(micros / 1e6))
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """The first signal ends the stream after the present turn, a second one at once."""
+
+    def asked(number: int, _frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say(f"{signal.Signals(number).name}: ending after this turn; once more ends it at once.")
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _json(turn: Turn) -> dict[str, Any]:
+    return {
+        "turn": turn.number,
+        "seconds": round(turn.seconds, 3),
+        "taken": {
+            name: {key.removeprefix("batch/"): value for key, value in each.facts.items()}
+            for name, each in turn.taken.items()
+        },
+        "built": {name: each.with_status("published") for name, each in turn.built.items()},
+        "failed": turn.failed,
+    }
+
+
+class _Screen:
+    """What people see: on a terminal the last turns, redrawn; elsewhere a line for each turn that took something."""
+
+    def __init__(self, *, live: bool) -> None:
+        self._turns: deque[Turn] = deque(maxlen=SHOWN_TURNS)
+        self._total, self._since = 0, time.monotonic()
+        self._live = Live(console=console(), transient=False) if live else None
+
+    def __enter__(self) -> None:
+        if self._live:
+            self._live.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, turn: Turn) -> None:
+        """Add a turn."""
+        self._total += turn.messages
+        if self._live is None:
+            if turn.messages or turn.failed:
+                sys.stdout.write(self._line(turn) + "\n")
+                sys.stdout.flush()
+            return
+        if turn.messages or turn.failed or not self._turns:
+            self._turns.append(turn)
+        self._live.update(self._drawn(turn))
+
+    def _line(self, turn: Turn) -> str:
+        facts = next(iter(turn.taken.values())).facts
+        days = "; ".join(f"{name} {days_text(each.with_status('published'))}" for name, each in turn.built.items())
+        failed = "".join(f"; NOT PUBLISHED {name}: {why}" for name, why in turn.failed.items())
+        return (
+            f"turn {turn.number}: {turn.messages:,} messages in {turn.seconds:.1f} s, {turn.left:,} waiting, "
+            f"watermark {facts.get('batch/watermark')}{'; built ' + days if days else ''}{failed}"
+        )
+
+    def _drawn(self, turn: Turn) -> Group:
+        table = Shown(
+            "turn", "messages", "s", "messages/s", "waiting", "lag s", "dead", "late", "watermark", "days built"
+        )
+        for each in self._turns:
+            facts = next(iter(each.taken.values())).facts
+            built = {day for made in each.built.values() for day in made.with_status("published")}
+            table.add_row(
+                str(each.number), f"{each.messages:,}", f"{each.seconds:.1f}", f"{each.messages / each.seconds:,.0f}",
+                f"{each.left:,}", str(facts.get("batch/lag_seconds", "")), str(facts.get("batch/dead", "")),
+                str(facts.get("batch/late_rows", "")), str(facts.get("batch/watermark", "")),
+                days_text(sorted(built)) if built else "none",
+            )  # fmt: skip
+        rate = self._total / max(1e-9, time.monotonic() - self._since)
+        failed = [Text(f"Not published: {name}: {why}", style="red") for name, why in turn.failed.items()]
+        return Group(
+            table,
+            *failed,
+            Text(f"{self._total:,} messages, {rate:,.0f} a second. Ctrl-C ends after the turn.", style="dim"),
+        )

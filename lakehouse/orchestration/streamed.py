@@ -1,0 +1,77 @@
+"""What Dagster is told of a stream: materializations and checks of every day that its turns touched.
+
+There is no run of Dagster's behind them: events without one cost milliseconds, runs seconds. A day that many turns
+touch is told once for all of them, as it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+
+from dagster import AssetCheckEvaluation, AssetMaterialization, AssetObservation, DagsterInstance
+
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
+from lakehouse.checks.metrics import DayMetrics
+from lakehouse.contracts import Table
+from lakehouse.orchestration.assets import judged
+from lakehouse.orchestration.report import asset_key, day_metadata, refused
+from lakehouse.read.lake import Lake
+
+
+@dataclass
+class Untold:
+    """What was built and not told yet, by table: of each day its newest result."""
+
+    results: dict[str, BuildResult] = field(default_factory=dict)
+
+    def add(self, results: Mapping[str, BuildResult]) -> None:
+        """Keep what a turn did."""
+        for name, result in results.items():
+            told = self.results.get(name)
+            days = _days_of(result)
+            if days or told is None:
+                self.results[name] = replace(result, days={**(told.days if told else {}), **days})
+
+    def tell(self, instance: DagsterInstance, lake: Lake) -> int:
+        """Tell Dagster all of it, and forget it; returns how many events that were."""
+        events = [event for result in self.results.values() for event in _events(lake, result)]
+        for event in events:
+            instance.report_runless_asset_event(event)
+        self.results.clear()
+        return len(events)
+
+
+def _days_of(result: BuildResult) -> dict[date, DayResult]:
+    """The days that a build published or refused; of a batch, the days on which its messages arrived."""
+    if result.table.taken is None:
+        return {day: each for day, each in result.days.items() if each.status in (PUBLISHED, FAILED)}
+    return {
+        day: DayResult(PUBLISHED, DayMetrics(day, rows=rows), result.outcomes)
+        for day, rows in result.also_replaced.items()
+    }
+
+
+def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | AssetObservation | AssetCheckEvaluation]:
+    table, snapshot = result.table, lake.snapshot(result.table.id)
+    uri, today = str(lake.path(table.id)), datetime.now(UTC).date()
+    good = [day for day, each in sorted(result.days.items()) if each.status == PUBLISHED]
+    rows = snapshot.rows_by_day(table.day_column)
+    told: list[AssetMaterialization | AssetObservation | AssetCheckEvaluation] = []
+    for day in good:
+        shown = day_metadata(table, _with_rows(result, day, rows), day, uri, snapshot.live.rows)
+        shown |= {"open": "until the day is over, UTC: it is built again as rows come"} if day >= today else {}
+        told.append(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
+    told += refused(table, result, lake.settings.root)
+    evaluations, _ = judged(lake, table, result, sorted(result.days), {})
+    return [*told, *evaluations]
+
+
+def _with_rows(result: BuildResult, day: date, rows: Mapping[date, int]) -> BuildResult:
+    """The result, of a batch with the rows of the whole day in place of the batch's own."""
+    if result.table.taken is None:
+        return result
+    each: Table = result.table
+    metrics = DayMetrics(day, rows=rows.get(day, 0))
+    return replace(result, table=each, days={**result.days, day: replace(result.days[day], metrics=metrics)})

@@ -1,0 +1,134 @@
+"""The stream: batch after batch of messages is taken, and what each one touched is built, until somebody says stop.
+
+Nothing is kept here that would be missed: where a batch begins, the log of its table says. A process that is killed at
+any point is simply started again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from lakehouse.build.build import build
+from lakehouse.build.followers import build_followers
+from lakehouse.build.result import FAILED, BuildResult
+from lakehouse.contracts import Table
+from lakehouse.errors import BadPartitionsError
+from lakehouse.orchestration.retries import is_transient
+from lakehouse.read.lake import Lake
+
+RETRIES = 3
+FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of the stream.
+
+    Attributes:
+        number: from 1.
+        taken: by table with a topic, the batch that was taken; one without news, too.
+        built: by table that reads it, what was built.
+        seconds: of the whole turn.
+        begun: when it was begun, by the process's own clock.
+    """
+
+    number: int
+    taken: Mapping[str, BuildResult]
+    built: Mapping[str, BuildResult] = field(default_factory=dict)
+    seconds: float = 0.0
+    begun: float = 0.0
+
+    @property
+    def messages(self) -> int:
+        """How many were taken."""
+        return sum(int(each.facts.get("batch/messages", 0)) for each in self.taken.values())
+
+    @property
+    def left(self) -> int:
+        """How many were there and left for the next turn."""
+        return sum(int(each.facts.get("batch/left", 0)) for each in self.taken.values())
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """By table and day, why days that were built were not published."""
+        return {
+            f"{name} {day}": each.days[day].reason
+            for name, each in self.built.items()
+            for day in each.with_status(FAILED)
+        }
+
+
+def turns(  # how a stream is run
+    lake: Lake,
+    sources: Sequence[Table],
+    run_id: str,
+    stop: threading.Event,
+    *,
+    pause: float,
+    until_caught_up: bool = False,
+    retried: Callable[[BaseException, float], None] = lambda _error, _seconds: None,
+) -> Iterator[Turn]:
+    """Take what is new and build what it touched, turn after turn, until stopped.
+
+    An error that may pass is tried again three times, with growing pauses; a batch is then taken from where the last
+    one ended. Any other error ends the stream at once, since another try would meet it again.
+
+    Args:
+        lake: where the tables are and what computes them.
+        sources: tables with topics.
+        run_id: recorded in the commits.
+        stop: set to end after the present turn.
+        pause: seconds from the beginning of a turn without more messages to the next one, at least.
+        until_caught_up: end after a turn that left no message.
+        retried: told of each error that is tried again, and in how many seconds.
+
+    Raises:
+        BadPartitionsError: a batch failed a blocking check; it was not taken.
+        SourceError: messages are gone, a topic was made anew, or the brokers did not answer for all tries.
+    """
+
+    def wait(seconds: float) -> None:
+        stop.wait(seconds)
+
+    def told(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if error is not None and state.next_action is not None:
+            retried(error, state.next_action.sleep)
+
+    attempts = Retrying(
+        retry=retry_if_exception(is_transient),
+        stop=stop_after_attempt(1 + RETRIES),
+        wait=wait_exponential_jitter(FIRST_WAIT, LONGEST_WAIT),
+        sleep=wait,
+        before_sleep=told,
+        reraise=True,
+    )
+    number = 0
+    while not stop.is_set():
+        number += 1
+        turn = attempts.copy()(_turn, lake, sources, run_id, number)
+        yield turn
+        if not turn.left:
+            if until_caught_up:
+                return
+            stop.wait(max(0.0, turn.begun + pause - time.monotonic()))
+
+
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int) -> Turn:
+    begun = time.monotonic()
+    taken: dict[str, BuildResult] = {}
+    built: dict[str, BuildResult] = {}
+    for source in sources:
+        result = taken[source.id] = build(lake, source, [], run_id=run_id, one_batch=True)
+        if broken := [each for each in result.outcomes if each.blocking and not each.passed]:
+            day = broken[0].day
+            raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
+        # Also where nothing is new: a turn that was killed may have taken a batch and built nothing of it.
+        if number == 1 or result.facts.get("batch/messages"):
+            built |= build_followers(lake, source, run_id)
+    return Turn(number, taken, built, time.monotonic() - begun, begun)

@@ -1,0 +1,237 @@
+"""Kafka topics: what their brokers say of them, and their messages through Spark.
+
+Brokers are asked by the driver, with librdkafka, how far each partition reaches; the messages of a range of offsets are
+read by Spark, in parallel. No consumer group is used: which messages were taken, the table's own log says.
+
+Only committed messages are read. The end of a partition is where its first open transaction begins, so that a batch
+never waits for a producer, and never skips one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Topic
+from lakehouse.errors import SourceDownError, SourceError
+from lakehouse.sources.json_lines import json_rows
+from lakehouse.transforms.columns import masked, may_hold_address, token_key, utc_timestamp
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+PATIENCE = 20  # seconds that brokers have to answer
+SMALL = 20_000  # messages that one task reads and writes quicker than several, into fewer files
+BACK_DAYS = 400  # what is older moves no watermark: it comes from a dead clock
+_DOWN = re.compile(
+    r"TimeoutException|DisconnectException|Timeout expired|not available|Connection to node|NetworkException"
+    r"|NotLeader|LeaderNotAvailable|Failed to get records for compacted|timed out",
+)
+_LOST = re.compile(r"OffsetOutOfRange|offsets? .{0,40}out of range|data loss|KafkaIllegalState|may have been lost")
+_ASIDE = ("_arrived_at", "_topic", "_partition", "_offset", "_key", "_headers", "_arrival_date", "_source_file",
+          "_source_row")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """One partition of a topic, as its broker has it: offsets from `first` on, up to and without `end`."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """One topic as its brokers have it.
+
+    Attributes:
+        id: given once: a topic that was deleted and made anew has another.
+        parts: by number.
+    """
+
+    id: str
+    parts: Mapping[int, Part]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Messages of one partition of a topic: offsets from `start` on, up to and without `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Brokers:
+    """The source of a `Topic`.
+
+    Args:
+        url: `kafka://host:port[,host:port]`.
+        topic: which topics, and how their messages are read.
+    """
+
+    def __init__(self, url: SecretStr, topic: Topic) -> None:
+        self._servers = url.get_secret_value().removeprefix("kafka://").rstrip("/")
+        self._topic = topic
+
+    def found(self) -> dict[str, Found]:
+        """Every topic of the contract as it is now.
+
+        Raises:
+            SourceDownError: no broker answers at the moment.
+            SourceError: a topic does not exist, or the brokers refuse.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        # Left to itself, librdkafka writes what it cannot reach to standard error, again and again.
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0, "socket.timeout.ms": PATIENCE * 1000})
+        try:
+            asked = admin.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
+            told = {name: future.result() for name, future in asked.items()}
+            numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
+            # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for more.
+            first, end = (_offsets(admin, numbers, newest=newest) for newest in (False, True))
+        except KafkaException as error:
+            raise self._refused(error) from None
+        return {
+            name: Found(str(one.topic_id), {n: Part(first[name, n], end[name, n]) for n in numbers[name]})
+            for name, one in told.items()
+        }
+
+    def messages(self, spark: SparkSession, spans: Sequence[Span]) -> DataFrame:
+        """One row a message: the topic's columns as text, `_rescued`, and how the message came (`MESSAGE`).
+
+        Beside them `_arrival_date`, `_source_file` (topic and partition) and `_source_row` (the offset), as landed
+        lines have them. Addresses are replaced and personal fields left out as in landed lines. `_arrived_at` is null
+        where the topic keeps the time of its producers; `_topic_id` is the caller's to add.
+
+        Args:
+            spark: the engine.
+            spans: which messages.
+        """
+        topic, key = self._topic, token_key()
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            "assign": json.dumps(_by_topic({(s.topic, s.partition): s.partition for s in spans}, lists=True)),
+            "startingOffsets": json.dumps(_by_topic({(s.topic, s.partition): s.start for s in spans})),
+            "endingOffsets": json.dumps(_by_topic({(s.topic, s.partition): s.end for s in spans})),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "kafka.isolation.level": "read_committed",
+            "kafka.default.api.timeout.ms": str(PATIENCE * 1000),
+            "kafka.request.timeout.ms": str(PATIENCE * 500),
+        }
+        read = spark.read.format("kafka").options(**options).load()
+        if sum(span.end - span.start for span in spans) <= SMALL:
+            read = read.coalesce(1)
+        headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value")))
+        lines = read.select(
+            F.when(F.col("timestampType") == 1, F.col("timestamp")).alias("_arrived_at"),
+            F.col("topic").alias("_topic"),
+            F.col("partition").alias("_partition"),
+            F.col("offset").alias("_offset"),
+            masked(_text(F.col("key"))).alias("_key"),
+            F.when(F.size("headers") > 0, masked(F.to_json(headers))).alias("_headers"),
+            F.col("value").isNull().alias("_none"),
+            F.coalesce(_text(F.col("value")), F.lit("")).alias("_line"),
+        )
+        file = F.format_string("topic/%s/%05d", "_topic", "_partition")
+        lines = lines.withColumns({"_source_file": file, "_source_row": F.col("_offset")})
+        return json_rows(lines.withColumn("_at", may_hold_address(F.col("_line"))), topic, key, (*_ASIDE_READ, "_none"))
+
+    def failed(self, error: Exception) -> SourceError | None:
+        """An error of the engine, in a sentence, where reading messages is what failed; else None."""
+        trace = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
+        told = f"{error}\n{trace}"
+        if "kafka" not in told.lower():
+            return None
+        if _LOST.search(told):
+            return SourceError(
+                f"{self._name}: messages were deleted while they were read. Nothing was taken; the next batch says "
+                "which messages are gone, and how to go on without them."
+            )
+        if _DOWN.search(told):
+            return self._down("the brokers did not answer while messages were read")
+        return None
+
+    @property
+    def _name(self) -> str:
+        return f"{', '.join(self._topic.topics)} of the brokers in LAKEHOUSE_{self._topic.source.upper()}_URL"
+
+    def _down(self, why: str) -> SourceDownError:
+        return SourceDownError(
+            f"{self._name}: {why}. Nothing was taken, and the next batch begins where the last one ended."
+        )
+
+    def _refused(self, error: Exception) -> SourceError:
+        from confluent_kafka import KafkaError
+
+        found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
+        if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return SourceError(
+                f"{self._name}: there is no such topic. Create it, or correct `topics` in the table file; nothing was "
+                "taken."
+            )
+        down = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)  # noqa: SLF001  # their public names
+        if found is None or found.retriable() or found.code() in down:
+            return self._down("no broker answers")
+        return SourceError(f"{self._name}: the brokers refuse: {found.str()}. Nothing was taken.")
+
+
+_ASIDE_READ = tuple(name for name in _ASIDE if name != "_arrival_date")
+
+
+def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
+    """The rows with the times that follow from their arrival: `_arrived_at`, `_arrival_date` and `_event_at`.
+
+    Args:
+        rows: as `Brokers.messages` reads them.
+        topic: how they are read.
+        begun: when the batch was begun, in microseconds since the epoch; it stands for an arrival nobody knows.
+    """
+    now = F.timestamp_micros(F.lit(begun))
+    known = rows.withColumn("_arrived_at", F.coalesce("_arrived_at", now))
+    known = known.withColumn("_event_at", utc_timestamp(F.col(topic.time)))
+    ahead = F.expr(f"INTERVAL {int(topic.ahead.total_seconds())} SECONDS")
+    plausible = F.col("_event_at").between(F.date_sub("_arrived_at", BACK_DAYS), F.col("_arrived_at") + ahead)
+    error = F.when(F.col("_none"), "a message without a value").otherwise(F.col("_error"))
+    return known.withColumns(
+        {
+            "_arrival_date": F.to_date("_arrived_at"),
+            "_event_at": F.when(plausible, F.col("_event_at")),
+            "_error": error,
+        }
+    ).drop("_none")
+
+
+def _text(value: F.Column) -> F.Column:
+    """Bytes as text; those that are no UTF-8 in Base64, so that nothing of them is lost."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.base64(value))
+
+
+def _by_topic(values: Mapping[tuple[str, int], int], *, lists: bool = False) -> dict[str, object]:
+    """By topic a list of partitions, or numbers by partition, as Spark's options want them."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), value in sorted(values.items()):
+        found.setdefault(topic, {})[str(partition)] = value
+    return {topic: list(each.values()) if lists else each for topic, each in found.items()}
+
+
+def _offsets(admin: AdminClient, numbers: Mapping[str, Sequence[int]], *, newest: bool) -> dict[tuple[str, int], int]:
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    spec: OffsetSpec = OffsetSpec.latest() if newest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(name, n): spec for name, several in numbers.items() for n in several}
+    asked = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE)
+    return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
