@@ -155,10 +155,11 @@ def bounded(spans: Sequence[Span], most: int) -> list[Span]:
 
 
 def _watermark(before: int | None, places: Iterable[Place]) -> int | None:
-    """Never back; where every partition is idle, or one that is not has shown no event yet, it stays."""
-    awake = [place.event for place in places if not place.idle]
-    known = [each for each in awake if each is not None]
-    if not known or len(known) < len(awake):
+    """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all of them count."""
+    several = list(places)
+    counted = [place.event for place in several if not place.idle] or [p.event for p in several if p.event is not None]
+    known = [each for each in counted if each is not None]
+    if not known or len(known) < len(counted):
         return before
     return min(known) if before is None else max(before, min(known))
 
