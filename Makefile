@@ -43,7 +43,7 @@ PROCESSES ?= 2
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
 .PHONY: test
-test: setup $(STAMPS)/archive browser database ## Run all tests; some of them: ARGS="-k publish"
+test: setup $(STAMPS)/archive browser database kafka ## Run all tests; some of them: ARGS="-k publish"
 ifdef ARGS
 	@$(PYTEST) $(ARGS)
 else
@@ -93,6 +93,10 @@ browser: $(STAMPS)/browser ## Find or install the Chromium that the tests of the
 database: $(STAMPS)/database ## Find or install the PostgreSQL server that the tests start
 	@:
 
+.PHONY: kafka
+kafka: $(STAMPS)/kafka ## Fetch the Kafka broker that the tests and `lakehouse kafka start` run
+	@:
+
 .PHONY: archive
 archive: setup ## Make the archive of the engine's classes anew, with which engines start sooner (half a minute, 230 MB)
 	@rm -f $(STAMPS)/archive
@@ -106,6 +110,7 @@ lock: $(STAMPS)/created ## Renew requirements.lock and jars.lock; newest version
 		--constraint requirements.lock --custom-compile-command "make lock" pyproject.toml -o docs/deploy/requirements.lock
 	@$(MAKE) --no-print-directory $(STAMPS)/installed
 	@$(BIN)/python -m lakehouse.spark.jars --relock
+	@$(BIN)/python -m lakehouse.kafka.jars --relock
 
 .PHONY: clean
 clean: ## Remove .venv, builds and caches; tables and landed files stay
@@ -146,6 +151,10 @@ $(STAMPS)/installed: pyproject.toml setup.cfg $(STAMPS)/synced
 
 $(STAMPS)/jars: lakehouse/spark/jars.lock $(STAMPS)/installed
 	@$(BIN)/python -m lakehouse.spark.jars
+	@touch $@
+
+$(STAMPS)/kafka: lakehouse/kafka/jars.lock $(STAMPS)/installed
+	@$(BIN)/python -m lakehouse.kafka.jars
 	@touch $@
 
 $(STAMPS)/archive: $(STAMPS)/jars

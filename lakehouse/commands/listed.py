@@ -98,6 +98,9 @@ COMMANDS = {
         "Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine.",
     ),
     "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
+    "kafka": Listed(
+        "commands.operate.kafka", "A Kafka broker on this machine, for development and tests: one node, on loopback."
+    ),
     "dev": Listed(
         "commands.operate.dev",
         "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",

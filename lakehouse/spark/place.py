@@ -115,6 +115,7 @@ class Place:
         """
         for _ in range(20):
             if (descriptor := _locked(self._alive)) is not None:
+                os.ftruncate(descriptor, 0)  # who held it before is not who holds it now
                 os.set_inheritable(descriptor, with_children)
                 return True
             time.sleep(0.02)  # somebody who only looks holds it for a moment
@@ -123,6 +124,11 @@ class Place:
     def is_alive(self) -> bool:
         """Whether a keeper is there, starting, serving or ending."""
         return _is_locked(self._alive)
+
+    def pid(self) -> int | None:
+        """Of the keeper; None where there is none, or it has not told yet."""
+        found = (read_record(self._alive) or {}).get("pid")
+        return found if isinstance(found, int) and self.is_alive() else None
 
     def publish(self, address: Address) -> None:
         """As the keeper: let others find the engine."""
