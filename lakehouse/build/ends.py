@@ -155,7 +155,7 @@ def bounded(spans: Sequence[Span], most: int) -> list[Span]:
 
 
 def _watermark(before: int | None, places: Iterable[Place]) -> int | None:
-    """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all of them count."""
+    """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all count."""
     several = list(places)
     counted = [place.event for place in several if not place.idle] or [p.event for p in several if p.event is not None]
     known = [each for each in counted if each is not None]

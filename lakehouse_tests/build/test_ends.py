@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as T
 
 from lakehouse.build.ends import (
     Ends,
@@ -23,10 +24,8 @@ from lakehouse.build.ends import (
 from lakehouse.delta.commit import append_batch, ensure_table
 from lakehouse.delta.snapshot import fingerprint, open_snapshot
 from lakehouse.delta.target import Commit
-from lakehouse.read.targets import targets
 from lakehouse.sources.kafka import Found, Part, Span
-from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.shop.bronze.event_stream import event_stream
+from lakehouse_tests.fixtures.making import target_of
 
 MINUTE = 60_000_000
 IDLE = timedelta(minutes=2)
@@ -181,12 +180,9 @@ def test_ends_are_read_as_they_were_written(
     assert ends_of(Log(), "shop") == written  # type: ignore[arg-type]
 
 
-def test_the_log_keeps_the_ends(lakes: LakeFactory, tmp_path: Path) -> None:
+def test_the_log_keeps_the_ends(tmp_path: Path) -> None:
     """Without it, a checkpoint of the log could forget where the stream was."""
-    del tmp_path
-    lake = lakes(event_stream)
-    target, _ = targets(lake, event_stream)
-    base = ensure_table(target)
+    target = target_of(tmp_path / "made", T.StructType([T.StructField("day", T.DateType())]))
     written = ends(3, 4, watermark=5)
-    append_batch(target, base, [], Commit(written.transactions("event_stream"), {}))
-    assert ends_of(open_snapshot(target.path), "event_stream") == written
+    append_batch(target, ensure_table(target), [], Commit(written.transactions("shop"), {}))
+    assert ends_of(open_snapshot(target.path), "shop") == written
