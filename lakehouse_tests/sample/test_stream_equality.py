@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_files_and_stream_give_the_same(  # fixtures
 
     topic, root, kills = kafka.topic(PARTITIONS, "web-events"), tmp_path / "stream", 0
     laboratory = Laboratory(engine_process, "streaming")
-    order = {"url": kafka.url, "topic": topic, "most": MOST, "sample": True}
+    order: dict[str, Any] = {"url": kafka.url, "topic": topic, "most": MOST, "sample": True}
     left = lines(landed)
     while left:
         now, left = left[: (n := chance.randint(1, len(lines(landed)) // 2))], left[n:]
