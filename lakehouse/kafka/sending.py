@@ -47,6 +47,7 @@ def send(
             failed.append(error)
 
     settings = {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": int(SECONDS * 1000)}
+    settings["topic.metadata.propagation.max.ms"] = 5000  # then a topic that nobody knows does not exist
     producer = Producer({"bootstrap.servers": servers, **settings, **QUIET})
     sent, began = 0, time.monotonic()
     try:

@@ -75,7 +75,8 @@ def topics(servers: str) -> list[Topic]:
     found = {name: len(each.partitions) for name, each in _listed(client, servers).items() if name[:2] != "__"}
     places = [TopicPartition(name, number) for name, count in found.items() for number in range(count)]
     counts = dict.fromkeys(found, 0)
-    for spec, sign in ((OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)):
+    ends: list[tuple[OffsetSpec, int]] = [(OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)]  # type: ignore[no-untyped-call]
+    for spec, sign in ends:
         asked = client.list_offsets(dict.fromkeys(places, spec), request_timeout=SECONDS) if places else {}
         for place, answer in asked.items():
             counts[place.topic] += sign * answer.result().offset

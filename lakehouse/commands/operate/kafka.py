@@ -49,7 +49,8 @@ def start(
     """Start the broker and wait until it answers; one that is on is left alone. The first time fetches its jars."""
     if not re.fullmatch(r"\d+[mg]", memory):
         raise UsageError(f"--memory: {memory!r} is not a size such as 512m or 1g.")
-    for line in _told(broker.start(get_settings(), port=port, memory=memory)):
+    found = broker.start(get_settings(), port=port, memory=memory)
+    for line in [*_told(found), *_use(found)]:
         say(line)
 
 
@@ -74,6 +75,14 @@ def status(*, as_json: AsJson = False) -> None:
         if there:
             rows = [(each.name, each.partitions, each.messages) for each in there]
             console().print(table(("topic", "partitions", "messages"), rows, right=("partitions", "messages")))
+
+
+def _use(found: Broker) -> list[str]:
+    """What to type, so that the tables with topics are taken from it."""
+    from lakehouse.catalog import declared
+
+    sources = sorted({each.topic.source for each in declared().values() if each.topic is not None})
+    return [f"  export LAKEHOUSE_{source.upper()}_URL={found.url}" for source in sources]
 
 
 def _told(found: Broker) -> list[str]:
