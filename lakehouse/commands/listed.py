@@ -99,7 +99,7 @@ COMMANDS = {
     ),
     "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
     "kafka": Listed(
-        "commands.operate.kafka", "A Kafka broker on this machine, for development and tests: one node, on loopback."
+        "sample.produce", "A Kafka broker on this machine, for development and tests: one node, on loopback."
     ),
     "dev": Listed(
         "commands.operate.dev",
