@@ -22,6 +22,7 @@ from lakehouse_tests.fixtures.tally import counts, lines, tally
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakehouse_tests.faults.laboratory import EngineProcess
     from lakehouse_tests.fixtures.kafka import Kafka
     from lakehouse_tests.fixtures.postgres import Server
 
@@ -119,6 +120,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         pytest.skip("no PostgreSQL server here: make database")
     with serving(tmp_path_factory.mktemp("postgres")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def engine_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+    """One process with one engine for all that is killed."""
+    from lakehouse_tests.faults.laboratory import EngineProcess
+
+    made = EngineProcess(tmp_path_factory.mktemp("laboratory"))
+    yield made
+    made.kill()
 
 
 @pytest.fixture(scope="session")

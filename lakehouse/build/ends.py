@@ -12,13 +12,13 @@ brings when it comes back is late only where it is behind its own newest event: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.sources.kafka import Found, Span
 
-_NUMBERS = ("offset", "event", "arrived", "idle")
+_NUMBERS = ("offset", "event", "arrived", "idle", "of")
 Newest = Mapping[tuple[str, int], tuple[int | None, int | None]]
 """By topic and partition, the newest event time and the newest arrival of some rows, in microseconds."""
 
@@ -32,12 +32,14 @@ class Place:
         event: newest plausible event time, in microseconds; None before the first.
         arrived: newest arrival, in microseconds; None before the first.
         idle: 1 where the partition held back no watermark.
+        of: the number of its topic's identity: what the log still says of a topic that is gone counts no more.
     """
 
     offset: int
     event: int | None = None
     arrived: int | None = None
     idle: int = 0
+    of: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
                 ids[topic] = value
             case [topic, partition, number]:
                 places.setdefault((topic, int(partition)), {})[number] = value
-    return Ends(
-        named.get("batch", 0), named.get("watermark"), ids, {key: Place(**each) for key, each in places.items()}
-    )
+    made = {key: Place(**each) for key, each in places.items()}
+    current = {key: place for key, place in made.items() if place.of == ids.get(key[0])}
+    return Ends(named.get("batch", 0), named.get("watermark"), ids, current)
 
 
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
@@ -91,20 +93,23 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
         found: the topics as they are.
     """
     told = problems(before, found)
-    anew = {name for name, one in found.items() if before.ids.get(name, fingerprint([one.id])) != fingerprint([one.id])}
+    anew = {name for name, number in _ids(found).items() if before.ids.get(name, number) != number}
     places = {key: place for key, place in before.places.items() if key[0] not in anew}
     for (name, number), place in places.items():
         part = found[name].parts.get(number) if name in found else None
         if part is not None and not part.first <= place.offset <= part.end:
             # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
-            places[name, number] = Place(part.first, place.event, place.arrived)
-    ids = dict(before.ids) | {name: fingerprint([found[name].id]) for name in anew}
-    return Ends(before.batch + 1, before.watermark, ids, places), told
+            places[name, number] = replace(place, offset=part.first, idle=0)
+    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), places), told
 
 
 def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
     """In words, why no batch can go on from the last one: messages that are gone, and topics that are other ones."""
     return [*_other_topics(before, found), *_gaps(before, found)]
+
+
+def _ids(found: Mapping[str, Found]) -> dict[str, int]:
+    return {name: fingerprint([one.id]) for name, one in found.items()}
 
 
 def _other_topics(before: Ends, found: Mapping[str, Found]) -> list[str]:
@@ -155,10 +160,11 @@ def bounded(spans: Sequence[Span], most: int) -> list[Span]:
 
 
 def _watermark(before: int | None, places: Iterable[Place]) -> int | None:
-    """Never back; where every partition is idle, or one that is not has shown no event yet, it stays."""
-    awake = [place.event for place in places if not place.idle]
-    known = [each for each in awake if each is not None]
-    if not known or len(known) < len(awake):
+    """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all count."""
+    several = list(places)
+    counted = [place.event for place in several if not place.idle] or [p.event for p in several if p.event is not None]
+    known = [each for each in counted if each is not None]
+    if not known or len(known) < len(counted):
         return before
     return min(known) if before is None else max(before, min(known))
 
@@ -177,15 +183,15 @@ def carried_on(  # all that decides where a batch ends
         idle_after: a partition is idle where nothing has come for so long.
     """
     read = {(span.topic, span.partition): span.end for span in spans}
-    places = dict(before.places)
+    places, ids = dict(before.places), dict(before.ids) | _ids(found)
     for topic, one in found.items():
         for number, part in one.parts.items():
             last = places.get((topic, number), Place(part.first))
             event, arrived = newest.get((topic, number), (None, None))
             offset, arrival = read.get((topic, number), last.offset), _later(last.arrived, arrived)
             quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
-            places[topic, number] = Place(offset, _later(last.event, event), arrival, int(offset >= part.end and quiet))
-    ids = dict(before.ids) | {name: fingerprint([each.id]) for name, each in found.items()}
+            idle = int(offset >= part.end and quiet)
+            places[topic, number] = Place(offset, _later(last.event, event), arrival, idle, ids[topic])
     return Ends(before.batch + 1, _watermark(before.watermark, places.values()), ids, places)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
+from lakehouse.build.open_days import open_until
 from lakehouse.build.stale import stale_days, waiting_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
@@ -13,7 +14,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 
-READY, STALE, MISSING = "ready", "stale", "missing"
+READY, STALE, MISSING, OPEN = "ready", "stale", "missing", "open"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Readiness:
 
     Attributes:
         status: `ready`; `stale` where the last good data stands and something it is made from has changed since;
-            `missing` where the day was never published.
+            `missing` where the day was never published; `open` where it is ready, but not over: a stream feeds it.
         reason: what a day that is not ready waits for.
         version: of the table, as it was looked at; -1 where it does not exist.
         rows: of the day.
@@ -41,13 +42,14 @@ class Readiness:
     failing: Mapping[str, str] = field(default_factory=dict)
 
 
-def readiness(lake: Lake, table: Table, day: date) -> Readiness:
+def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
     """Whether a day is published from the newest of all that it is made from, directly or not. Starts no engine.
 
     Args:
         lake: where the tables are.
         table: whose day.
         day: the daily partition.
+        now: a day that a stream feeds is open until it is over.
     """
     snapshot = lake.snapshot(table.id)
     rows = snapshot.rows_by_day(table.day_column).get(day, 0)
@@ -60,6 +62,8 @@ def readiness(lake: Lake, table: Table, day: date) -> Readiness:
     else:
         reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
+        if status == READY and (until := open_until(lake, table, day, now)) is not None:
+            status, reason = OPEN, f"rows of {day} may come until {until:%Y-%m-%d %H:%M} UTC"
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
     record = latest_records(lake.settings.root, table.id, [day]).get(day) if published else None

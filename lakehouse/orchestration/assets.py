@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 from dagster import (
@@ -45,6 +45,7 @@ from lakehouse.orchestration.report import (
     day_metadata,
     landed_files,
     older_code_metadata,
+    open_metadata,
     quarantine_metadata,
     refused,
 )
@@ -292,7 +293,10 @@ def _metadata_of(
     total = lake.snapshot(table.id).live.rows
     uri = str(lake.path(table.id))
     landed = landed_files(lake.settings.root, table, days)
-    metadata = {day: day_metadata(table, result, day, uri, total, landed) for day in days}
+    now = datetime.now(UTC)
+    metadata = {
+        day: day_metadata(table, result, day, uri, total, landed) | open_metadata(lake, table, day, now) for day in days
+    }
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from dagster import (
     TableRecord,
 )
 
+from lakehouse.build.open_days import open_until
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
 from lakehouse.sources.landing import landing_files
 from lakehouse.store import parquet
 
@@ -91,6 +93,19 @@ def day_metadata(
     if each.status == UNCHANGED:
         metadata["checks"] = "unchanged: inputs and code are those of the published rows"
     return legible(metadata)
+
+
+def open_metadata(lake: Lake, table: Table, day: date, now: datetime) -> dict[str, Any]:
+    """That a day is not over, where a stream feeds the table.
+
+    Args:
+        lake: where the tables are.
+        table: whose day.
+        day: the partition.
+        now: by which it is told.
+    """
+    until = open_until(lake, table, day, now)
+    return {} if until is None else {"open": f"until {until:%Y-%m-%d %H:%M} UTC: built again as rows come"}
 
 
 def _counts(each: DayResult) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.orchestration.assets import judged
-from lakehouse.orchestration.report import asset_key, day_metadata, refused
+from lakehouse.orchestration.report import asset_key, day_metadata, open_metadata, refused
 from lakehouse.read.lake import Lake
 
 
@@ -55,13 +55,13 @@ def _days_of(result: BuildResult) -> dict[date, DayResult]:
 
 def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | AssetObservation | AssetCheckEvaluation]:
     table, snapshot = result.table, lake.snapshot(result.table.id)
-    uri, today = str(lake.path(table.id)), datetime.now(UTC).date()
+    uri, now = str(lake.path(table.id)), datetime.now(UTC)
     good = [day for day, each in sorted(result.days.items()) if each.status == PUBLISHED]
     rows = snapshot.rows_by_day(table.day_column)
     told: list[AssetMaterialization | AssetObservation | AssetCheckEvaluation] = []
     for day in good:
         shown = day_metadata(table, _with_rows(result, day, rows), day, uri, snapshot.live.rows)
-        shown |= {"open": "until the day is over, UTC: it is built again as rows come"} if day >= today else {}
+        shown |= open_metadata(lake, table, day, now)
         told.append(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
     told += refused(table, result, lake.settings.root)
     evaluations, _ = judged(lake, table, result, sorted(result.days), {})

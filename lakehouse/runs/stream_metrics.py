@@ -24,25 +24,31 @@ class StreamMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        at = {"registry": self.registry}
-        self._messages = Counter("lakehouse_stream_messages", "Messages taken", ["table"], **at)
-        self._dead = Counter("lakehouse_stream_dead_letters", "Messages taken that are no rows", ["table"], **at)
-        self._late = Counter("lakehouse_stream_late_rows", "Rows behind the watermark", ["table"], **at)
+        at = self.registry
+        self._messages = Counter("lakehouse_stream_messages", "Messages taken", ["table"], registry=at)
+        self._dead = Counter("lakehouse_stream_dead_letters", "Messages taken that are no rows", ["table"], registry=at)
+        self._late = Counter("lakehouse_stream_late_rows", "Rows behind the watermark", ["table"], registry=at)
         self._batch = Histogram(
-            "lakehouse_stream_batch_seconds", "From plan to commit of a batch", ["table"], buckets=_SECONDS, **at
+            "lakehouse_stream_batch_seconds", "From plan to commit of a batch", ["table"], buckets=_SECONDS, registry=at
         )
         self._built = Histogram(
-            "lakehouse_stream_build_seconds", "Of a table that reads the stream", ["table"], buckets=_SECONDS, **at
+            "lakehouse_stream_build_seconds",
+            "Of a table that reads the stream",
+            ["table"],
+            buckets=_SECONDS,
+            registry=at,
         )
-        self._failed = Counter("lakehouse_stream_failed_days", "Days that were not published", ["table"], **at)
-        self._retries = Counter("lakehouse_stream_retries", "Turns that were tried again", **at)
-        self._gauges = {key: Gauge(*named, ["table"], **at) for key, named in GAUGES.items()}
+        self._failed = Counter("lakehouse_stream_failed_days", "Days that were not published", ["table"], registry=at)
+        self._retries = Counter("lakehouse_stream_retries", "Turns that were tried again", registry=at)
+        self._gauges = {key: Gauge(named[0], named[1], ["table"], registry=at) for key, named in GAUGES.items()}
         of_partition = ["table", "topic", "partition"]
-        self._offset = Gauge("lakehouse_stream_offset", "Next offset", of_partition, **at)
-        self._event = Gauge("lakehouse_stream_event_time_seconds", "Newest event time", of_partition, **at)
-        self._idle = Gauge("lakehouse_stream_idle", "1 where the partition holds back no watermark", of_partition, **at)
-        self._watermark = Gauge("lakehouse_stream_watermark_seconds", "Watermark, since 1970", ["table"], **at)
-        self._last = Gauge("lakehouse_stream_last_turn_seconds", "When the last turn ended, since 1970", **at)
+        self._offset = Gauge("lakehouse_stream_offset", "Next offset", of_partition, registry=at)
+        self._event = Gauge("lakehouse_stream_event_time_seconds", "Newest event time", of_partition, registry=at)
+        self._idle = Gauge(
+            "lakehouse_stream_idle", "1 where the partition holds back no watermark", of_partition, registry=at
+        )
+        self._watermark = Gauge("lakehouse_stream_watermark_seconds", "Watermark, since 1970", ["table"], registry=at)
+        self._last = Gauge("lakehouse_stream_last_turn_seconds", "When the last turn ended, since 1970", registry=at)
 
     def serve(self, port: int) -> None:
         """Answer at `http://127.0.0.1:PORT/metrics` until the process ends."""

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Topic
 from lakehouse.errors import SourceDownError, SourceError
+from lakehouse.kafka.topics import admin, servers_of
 from lakehouse.sources.json_lines import json_rows
 from lakehouse.transforms.columns import masked, may_hold_address, token_key, utc_timestamp
 
@@ -79,7 +80,7 @@ class Brokers:
     """
 
     def __init__(self, url: SecretStr, topic: Topic) -> None:
-        self._servers = url.get_secret_value().removeprefix("kafka://").rstrip("/")
+        self._servers = servers_of(url.get_secret_value())
         self._topic = topic
 
     def found(self) -> dict[str, Found]:
@@ -90,16 +91,14 @@ class Brokers:
             SourceError: a topic does not exist, or the brokers refuse.
         """
         from confluent_kafka import KafkaException, TopicCollection
-        from confluent_kafka.admin import AdminClient
 
-        # Left to itself, librdkafka writes what it cannot reach to standard error, again and again.
-        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0, "socket.timeout.ms": PATIENCE * 1000})
+        client = admin(self._servers)
         try:
-            asked = admin.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
+            asked = client.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
             told = {name: future.result() for name, future in asked.items()}
             numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
             # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for more.
-            first, end = (_offsets(admin, numbers, newest=newest) for newest in (False, True))
+            first, end = (_offsets(client, numbers, newest=newest) for newest in (False, True))
         except KafkaException as error:
             raise self._refused(error) from None
         return {
@@ -227,11 +226,11 @@ def _by_topic(values: Mapping[tuple[str, int], int], *, lists: bool = False) -> 
     return {topic: list(each.values()) if lists else each for topic, each in found.items()}
 
 
-def _offsets(admin: AdminClient, numbers: Mapping[str, Sequence[int]], *, newest: bool) -> dict[tuple[str, int], int]:
+def _offsets(client: AdminClient, numbers: Mapping[str, Sequence[int]], *, newest: bool) -> dict[tuple[str, int], int]:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     spec: OffsetSpec = OffsetSpec.latest() if newest else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(name, n): spec for name, several in numbers.items() for n in several}
-    asked = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE)
+    asked = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE)
     return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}

@@ -82,6 +82,10 @@ class Laboratory:
     def run(self, root: Path, failpoint: str = "", **more: Any) -> Any:
         """Have an order carried out; returns its answer, or `KILLED`, which it may be at a failpoint only."""
         self.order(root, failpoint, **more)
+        return self.ended(failpoint)
+
+    def ended(self, failpoint: str = "") -> Any:
+        """The answer of the order that was given, or `KILLED`, which it may be at a failpoint only."""
         end = json.loads(self._process.line())
         if end == {"signal": signal.SIGKILL, "code": 0}:
             assert failpoint, self._process.complaint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def test_a_day_is_ready_when_all_that_it_is_made_from_is(world: World) -> None:
 
     def states() -> list[str]:
         lake = world.lake()
-        return [readiness(lake, lake.table(name), DAYS[1]).status for name in (BRONZE, SILVER, GOLD)]
+        return [readiness(lake, lake.table(name), DAYS[1], datetime.now(UTC)).status for name in (BRONZE, SILVER, GOLD)]
 
     assert states() == [MISSING, MISSING, MISSING]
     world.land(DAYS[0])
@@ -47,7 +47,7 @@ def test_a_day_is_ready_when_all_that_it_is_made_from_is(world: World) -> None:
     world.land(DAYS[0])  # the window of the next day reads it, through silver
     assert states() == [READY, READY, STALE]
     lake = world.lake()
-    found = readiness(lake, lake.table(GOLD), DAYS[1])
+    found = readiness(lake, lake.table(GOLD), DAYS[1], datetime.now(UTC))
     assert found.reason == f"{BRONZE} {DAYS[0]} is not published from its newest input"
     assert (found.rows, found.version) == (1, lake.snapshot(GOLD).version)
     world.failing.add((SILVER, DAYS[0]))

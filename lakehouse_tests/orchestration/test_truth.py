@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ class Shop:
         """What `lakehouse ready` says of each day."""
         lake, found = self.lake, set()
         for day in DAYS:
-            each = readiness(lake, lake.table(self.table), day)
+            each = readiness(lake, lake.table(self.table), day, datetime.now(UTC))
             found |= {(check, str(day)) for check in each.failing}
             blocked = CHECK_OF[BAD] in each.failing
             assert not (blocked and each.status == READY), day

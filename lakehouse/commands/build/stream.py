@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.live import Live
 from rich.table import Table as Shown
-from rich.text import Text
 
 from lakehouse.build.base import open_base
 from lakehouse.build.ends import ends_of
 from lakehouse.build.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_with_engine, lake_without_engine, tables
+from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
 from lakehouse.contracts import Table
@@ -32,12 +28,11 @@ from lakehouse.runs.stream import Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.settings import get_settings
 from lakehouse.sources.kafka import Brokers
-from lakehouse.texts import days_text, program
+from lakehouse.texts import program
 from lakehouse.users import operator
 
 ABOUT = "Messages of topics, taken as they come."
 TOLD_EVERY = 10.0  # seconds between what Dagster is told: many turns touch the same days
-SHOWN_TURNS = 10
 
 TableNames = Annotated[
     list[str] | None, typer.Option("--table", help="Only these tables with a topic; all by default.")
@@ -47,14 +42,15 @@ TableNames = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     family = typer.Typer(no_args_is_help=True, help=ABOUT, rich_markup_mode="rich")
-    family.command(
-        "run", cls=Command,
-        epilog=examples("lakehouse stream run", "lakehouse stream run --until-caught-up", "lakehouse stream run --metrics-port 9464"),
-    )(run)  # fmt: skip
+    shown = (
+        "lakehouse stream run",
+        "lakehouse stream run --until-caught-up",
+        "lakehouse stream run --metrics-port 9464",
+    )
+    family.command("run", cls=Command, epilog=examples(*shown))(run)
     family.command("status", cls=Command, epilog=examples("lakehouse stream status --json"))(status)
-    family.command(
-        "accept", cls=Command, epilog=examples("lakehouse stream accept bronze.event_stream --reason outage")
-    )(accept)
+    given_up = "lakehouse stream accept bronze.event_stream --reason outage"
+    family.command("accept", cls=Command, epilog=examples(given_up))(accept)
     app.add_typer(family, name="stream")
 
 
@@ -89,7 +85,7 @@ def run(
         metrics.retried()
         say(f"{error} Trying again in {seconds:.0f} s.")
 
-    screen = _Screen(live=console().is_terminal and not as_json)
+    screen = Screen(live=console().is_terminal and not as_json)
     with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
         due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
         try:
@@ -209,62 +205,3 @@ def _json(turn: Turn) -> dict[str, Any]:
         "built": {name: each.with_status("published") for name, each in turn.built.items()},
         "failed": turn.failed,
     }
-
-
-class _Screen:
-    """What people see: on a terminal the last turns, redrawn; elsewhere a line for each turn that took something."""
-
-    def __init__(self, *, live: bool) -> None:
-        self._turns: deque[Turn] = deque(maxlen=SHOWN_TURNS)
-        self._total, self._since = 0, time.monotonic()
-        self._live = Live(console=console(), transient=False) if live else None
-
-    def __enter__(self) -> None:
-        if self._live:
-            self._live.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def show(self, turn: Turn) -> None:
-        """Add a turn."""
-        self._total += turn.messages
-        if self._live is None:
-            if turn.messages or turn.failed:
-                sys.stdout.write(self._line(turn) + "\n")
-                sys.stdout.flush()
-            return
-        if turn.messages or turn.failed or not self._turns:
-            self._turns.append(turn)
-        self._live.update(self._drawn(turn))
-
-    def _line(self, turn: Turn) -> str:
-        facts = next(iter(turn.taken.values())).facts
-        days = "; ".join(f"{name} {days_text(each.with_status('published'))}" for name, each in turn.built.items())
-        failed = "".join(f"; NOT PUBLISHED {name}: {why}" for name, why in turn.failed.items())
-        return (
-            f"turn {turn.number}: {turn.messages:,} messages in {turn.seconds:.1f} s, {turn.left:,} waiting, "
-            f"watermark {facts.get('batch/watermark')}{'; built ' + days if days else ''}{failed}"
-        )
-
-    def _drawn(self, turn: Turn) -> Group:
-        table = Shown(
-            "turn", "messages", "s", "messages/s", "waiting", "lag s", "dead", "late", "watermark", "days built"
-        )
-        for each in self._turns:
-            facts = next(iter(each.taken.values())).facts
-            built = {day for made in each.built.values() for day in made.with_status("published")}
-            table.add_row(
-                str(each.number), f"{each.messages:,}", f"{each.seconds:.1f}", f"{each.messages / each.seconds:,.0f}",
-                f"{each.left:,}", str(facts.get("batch/lag_seconds", "")), str(facts.get("batch/dead", "")),
-                str(facts.get("batch/late_rows", "")), str(facts.get("batch/watermark", "")),
-                days_text(sorted(built)) if built else "none",
-            )  # fmt: skip
-        rate = self._total / max(1e-9, time.monotonic() - self._since)
-        failed = [Text(f"Not published: {name}: {why}", style="red") for name, why in turn.failed.items()]
-        return Group(
-            table,
-            *failed,
-            Text(f"{self._total:,} messages, {rate:,.0f} a second. Ctrl-C ends after the turn.", style="dim"),
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Annotated
 
 import typer
@@ -37,7 +37,7 @@ def ready(
     *,
     wait: Annotated[float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait for it so long at most.")] = 0.0,
     stale_ok: Annotated[
-        bool, typer.Option("--stale-ok", help="The last good data will do, whatever has changed since.")
+        bool, typer.Option("--stale-ok", help="What is there will do, whatever has changed since or is still to come.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +47,7 @@ def ready(
     """
     contract, until = get_table(name), time.monotonic() + wait
     while True:
-        found = readiness(lake_without_engine(get_settings()), contract, day)
+        found = readiness(lake_without_engine(get_settings()), contract, day, datetime.now(UTC))
         good = found.status == READY or (stale_ok and found.status != MISSING)
         left = until - time.monotonic()
         if good or left <= 0:

@@ -1,0 +1,208 @@
+"""Where batches of messages end: what is read next, what is noticed to be missing, and how far the watermark goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+
+from lakehouse.build.ends import (
+    Ends,
+    Place,
+    accepted,
+    bounded,
+    carried_on,
+    ends_of,
+    expected,
+    problems,
+    spans_after,
+)
+from lakehouse.delta.commit import append_batch, ensure_table
+from lakehouse.delta.snapshot import fingerprint, open_snapshot
+from lakehouse.delta.target import Commit
+from lakehouse.sources.kafka import Found, Part, Span
+from lakehouse_tests.fixtures.making import target_of
+
+MINUTE = 60_000_000
+IDLE = timedelta(minutes=2)
+ID = fingerprint(["id"])
+
+
+def found(*parts: tuple[int, int], topic_id: str = "id") -> dict[str, Found]:
+    """The topic `t` with partitions of these first offsets and ends."""
+    return {"t": Found(topic_id, {number: Part(*each) for number, each in enumerate(parts)})}
+
+
+def ends(*offsets: int, **kwargs: int) -> Ends:
+    """Where a batch ended that took the topic `t` up to these offsets."""
+    return Ends(1, kwargs.get("watermark"), {"t": ID}, {("t", n): Place(each, of=ID) for n, each in enumerate(offsets)})
+
+
+def test_a_batch_begins_where_the_last_one_ended() -> None:
+    """Without it, messages would be skipped or taken twice; a new partition is read from its beginning."""
+    assert spans_after(ends(3, 10), found((0, 5), (0, 10), (2, 4)), None) == [Span("t", 0, 3, 5), Span("t", 2, 2, 4)]
+
+
+def test_later_batches_of_an_intake_end_where_the_first_one_saw_the_end() -> None:
+    """Without it, an intake beside a busy producer would never end."""
+    until = {"t/0": 5}
+    assert spans_after(ends(3), found((0, 50), (0, 9)), until) == [Span("t", 0, 3, 5)]
+
+
+def test_a_large_backlog_is_shared_out() -> None:
+    """Without it, one batch would hold all of it, or a small partition would wait for ever behind a large one."""
+    spans = [Span("t", 0, 0, 1_000_000), Span("t", 1, 5, 7)]
+    cut = bounded(spans, 1000)
+    assert cut == [Span("t", 0, 0, 999), Span("t", 1, 5, 6)]
+    assert bounded(spans[1:], 2) == spans[1:]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=20),
+    most=st.integers(1, 10**5),
+)
+def test_cut_batches_end_and_leave_nothing_out(sizes: list[int], most: int) -> None:
+    """Without it, rounding could leave a batch of nothing, and the stream would stand still."""
+    spans = [Span("t", n, 0, size) for n, size in enumerate(sizes)]
+    cut = bounded(spans, most)
+    assert all(0 < each.end <= whole.end for each, whole in zip(cut, spans, strict=True))
+    assert sum(each.end for each in cut) <= max(most, len(spans)) + len(spans)
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        (found((4, 9)), "1 message(s) of t/0 were deleted before they were taken: 3–3"),
+        (found((0, 2)), "t/0 ends at offset 2, but messages up to 2 were taken from it"),
+        (found((0, 9), topic_id="other"), "the topic t was deleted and made anew since the last batch"),
+        ({"t": Found("id", {})}, "t/0 is gone; the last batch ended at its offset 3"),
+    ],
+    ids=["retention", "cut short", "made anew", "fewer partitions"],
+)
+def test_what_is_missing_is_noticed(topic: dict[str, Found], said: str) -> None:
+    """Without it, messages nobody took would be skipped in silence, or those of another topic be taken for new."""
+    (why,) = problems(ends(3), topic)
+    assert why.startswith(said)
+    after, told = accepted(ends(3), topic)
+    assert told == [why]
+    assert problems(after, topic) == [] or "gone" in why
+    assert after.batch == 2
+
+
+def test_nothing_is_given_up_where_nothing_is_missing() -> None:
+    """Without it, accepting by mistake would read everything again."""
+    after, told = accepted(ends(3), found((0, 9)))
+    assert told == []
+    assert after.places == ends(3).places
+
+
+def after(before: Ends, newest: dict[int, int], *, end: int = 5, begun: int = 100 * MINUTE) -> Ends:
+    """The ends after a batch up to offset 5 of each partition whose rows have these newest event times, as minutes."""
+    parts = {("t", n): (at * MINUTE, begun) for n, at in newest.items()}
+    count = max([*newest, *(n for _, n in before.places)]) + 1
+    spans = [Span("t", n, 0, 5) for n in newest]
+    return carried_on(before, found(*[(0, end)] * count), spans, parts, begun, IDLE)
+
+
+def test_the_slowest_partition_holds_the_watermark() -> None:
+    """Without it, rows of a partition that is read more slowly would all be late."""
+    assert after(Ends(), {0: 50, 1: 40}).watermark == 40 * MINUTE
+
+
+def test_the_watermark_never_goes_back() -> None:
+    """Without it, a window that was closed would be open again."""
+    first = after(Ends(), {0: 50, 1: 40})
+    assert after(first, {0: 30, 1: 20}, begun=101 * MINUTE).watermark == 40 * MINUTE
+
+
+def test_an_idle_partition_holds_back_nothing_and_its_burst_is_not_late() -> None:
+    """Without it, one quiet partition would keep every window open, or lose its rows when it comes back."""
+    first = after(Ends(), {0: 50, 1: 40})
+    second = after(first, {0: 90}, begun=103 * MINUTE)
+    assert second.places["t", 1].idle == 1
+    assert second.watermark == 90 * MINUTE
+    assert expected(second, "t", 0) == 90 * MINUTE
+    assert expected(second, "t", 1) == 40 * MINUTE  # its own newest event: the burst goes on from there
+    third = after(second, {1: 60}, begun=104 * MINUTE)
+    assert third.places["t", 1].idle == 0
+    assert third.watermark == 90 * MINUTE
+
+
+def test_a_partition_that_is_behind_is_not_idle() -> None:
+    """Without it, a slow reader would take what it has not read for silence."""
+    first = after(Ends(), {0: 50, 1: 40})
+    second = after(first, {0: 90}, end=500, begun=200 * MINUTE)
+    assert second.places["t", 1].idle == 0
+    assert second.watermark == 40 * MINUTE
+
+
+def test_where_all_are_idle_all_of_them_count() -> None:
+    """Without it, what an old topic holds would have no watermark."""
+    quiet = {("t", 0): (50 * MINUTE, 1 * MINUTE), ("t", 1): (40 * MINUTE, 1 * MINUTE)}
+    spans = [Span("t", n, 0, 5) for n in range(2)]
+    ended = carried_on(Ends(), found((0, 5), (0, 5)), spans, quiet, 100 * MINUTE, IDLE)
+    assert {place.idle for place in ended.places.values()} == {1}
+    assert ended.watermark == 40 * MINUTE
+
+
+@given(
+    batch=st.integers(1, 2**40),
+    watermark=st.none() | st.integers(0, 2**60),
+    places=st.dictionaries(
+        st.tuples(st.sampled_from(["web-events", "a.b_c"]), st.integers(0, 999)),
+        st.builds(
+            Place,
+            st.integers(0, 2**60),
+            st.none() | st.integers(0, 2**60),
+            st.none() | st.integers(0, 2**60),
+            st.sampled_from([0, 1]),
+            st.just(0),
+        ),
+        max_size=4,
+    ),
+)
+def test_ends_are_read_as_they_were_written(
+    batch: int, watermark: int | None, places: dict[tuple[str, int], Place]
+) -> None:
+    """Without it, a restart could begin somewhere else."""
+    ids = {topic: fingerprint([topic]) for topic, _ in places}
+    written = Ends(batch, watermark, ids, {key: replace(each, of=ids[key[0]]) for key, each in places.items()})
+
+    class Log:
+        """A log that holds nothing else."""
+
+        def transactions(self) -> dict[str, int]:
+            """What was committed."""
+            return written.transactions("shop") | {"intake/other/batch": 7, "day/2026-01-01": 1}
+
+    assert ends_of(Log(), "shop") == written  # type: ignore[arg-type]
+
+
+def test_the_log_keeps_the_ends(tmp_path: Path) -> None:
+    """Without it, a checkpoint of the log could forget where the stream was."""
+    target = target_of(tmp_path / "made", T.StructType([T.StructField("day", T.DateType())]))
+    written = ends(3, 4, watermark=5)
+    append_batch(target, ensure_table(target), [], Commit(written.transactions("shop"), {}))
+    assert ends_of(open_snapshot(target.path), "shop") == written
+
+
+def test_what_the_log_says_of_a_topic_that_is_gone_counts_no_more() -> None:
+    """Without it, the new topic's messages below the old one's offset would be skipped."""
+    before, anew = ends(3, 4), found((0, 9), topic_id="other")
+    after, _ = accepted(before, anew)
+
+    class Log:
+        """A log in which nothing is ever taken back."""
+
+        def transactions(self) -> dict[str, int]:
+            """What was committed, in order."""
+            return before.transactions("shop") | after.transactions("shop")
+
+    read = ends_of(Log(), "shop")  # type: ignore[arg-type]
+    assert spans_after(read, anew, None) == [Span("t", 0, 0, 9)]
+    assert problems(read, anew) == []

@@ -1,0 +1,45 @@
+"""A process that takes batches from a topic, builds what they touch, and is killed at a point of it. See `laboratory`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog import declared
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+from lakehouse.runs.stream import turns
+from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.fixtures.streaming import streamed
+
+
+def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
+    """Run the stream until it is caught up; returns turns and messages."""
+    url = SecretStr(order["url"])
+    tables = _tables(order)
+    source = next(each for each in tables if each.topic)
+    assert source.topic is not None
+    settings = engine_settings(Path(order["root"])).model_copy(update={"source_urls": {source.topic.source: url}})
+    lake = Lake(settings, {table.id: table for table in tables}, lambda: engine)
+    done = list(turns(lake, [source], "run", threading.Event(), pause=0, until_caught_up=True))
+    return {"turns": len(done), "messages": sum(turn.messages for turn in done)}
+
+
+def _tables(order: dict[str, Any]) -> list[Table]:
+    """Small ones, or the sample's; either with batches of so many messages."""
+    if not order.get("sample"):
+        return streamed(order["topic"], messages_per_batch=order["most"])
+    found = []
+    for table in declared("lakehouse").values():
+        if table.topic is None:
+            found.append(table)
+            continue
+        ((parameter, _),) = table.inputs.items()
+        cut = replace(table, inputs={parameter: replace(table.topic, messages_per_batch=order["most"])})
+        found.append(cut)
+    return found
