@@ -48,6 +48,12 @@ def chain(lake: LakeFactory) -> Lake:
     return made
 
 
+def correct(chain: Lake, day: date) -> None:
+    """Another file of a day is landed and in bronze."""
+    land(chain, day, '{"n": 7}\n')
+    build(chain, "bronze.raw", {day: [{"_event_date": day, "n": 7}]})
+
+
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (6, 0), (0, 1), (1, 1), (2, 3)])
 def test_what_a_day_reads_and_what_reads_a_day_are_one(before: int, after: int) -> None:
     """Without it, a day could read another that, changed, would not make it stale."""
@@ -63,7 +69,8 @@ def test_a_changed_day_makes_the_days_around_it_stale(chain: Lake) -> None:
     """Without it, what goes on after midnight would never reach the day it began in; or all days would be built again."""
     assert stale(chain, "gold.around") == []
     assert known_days(chain, chain.table("gold.around")) == set(D[3:9])
-    build(chain, "silver.typed", {D[5]: [{"n": 5}]})
+    correct(chain, D[5])
+    build(chain, "silver.typed", {D[5]: [{"n": 7}]})
     assert stale(chain, "gold.around") == D[4:7]
 
 
@@ -85,7 +92,7 @@ def test_a_plan_counts_the_days_that_look_ahead(chain: Lake) -> None:
 
 def test_a_day_waits_for_the_day_after_it(chain: Lake) -> None:
     """Without it, a day would be called ready whose end is still to come."""
-    build(chain, "bronze.raw", {D[6]: [{"_event_date": D[6], "n": 7}]})
+    correct(chain, D[6])
     why = f"silver.typed {D[6]} is not published from its newest input"
     wanted = dict.fromkeys(D[5:8], why)
     assert waiting_days(chain, chain.table("gold.around"), D) == wanted
@@ -94,7 +101,7 @@ def test_a_day_waits_for_the_day_after_it(chain: Lake) -> None:
 
 def test_days_after_the_last_are_not_waited_for(chain: Lake) -> None:
     """Without it, one early row of today would keep yesterday from being ready until tomorrow."""
-    build(chain, "bronze.raw", {D[6]: [{"_event_date": D[6], "n": 7}]})
+    correct(chain, D[6])
     ended = Lake(chain.settings.model_copy(update={"last_day": D[5]}), chain.tables, lambda: None)  # type: ignore[arg-type,return-value]
     assert waiting_days(ended, ended.table("gold.around"), D[:6]) == {}
     assert set(all_waiting_days(ended)["gold.around"]).isdisjoint(D[:6])
