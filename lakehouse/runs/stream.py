@@ -128,13 +128,15 @@ def _reached(lake: Lake, source: Table) -> dict[tuple[str, int], int]:
     if url is None or source.topic is None:
         return {}
     found = Brokers(url, source.topic).found()
-    return {(name, number): part.end for name, one in found.items() for number, part in one.parts.items()}
+    # Of a partition that is empty, or was emptied, there is nothing to wait for.
+    parts = ((name, number, part) for name, one in found.items() for number, part in one.parts.items())
+    return {(name, number): part.end for name, number, part in parts if part.end > part.first}
 
 
 def _is_taken(lake: Lake, source: Table, goal: Mapping[tuple[str, int], int]) -> bool:
     assert source.topic is not None
     places = ends_of(lake.snapshot(source.id), source.topic.source).places
-    return all(end == 0 or (key in places and places[key].offset >= end) for key, end in goal.items())
+    return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
 def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int) -> Turn:
