@@ -39,7 +39,7 @@ class Message:
         event: id of its event; None: the event has none, or it is no event.
         moment: when the event happened, seconds since 1970; 0: that cannot be read.
         malformed: it is no JSON object.
-        late: it was held back.
+        late: it was held back, and an event that happened later was sent before it.
     """
 
     key: bytes | None
@@ -89,7 +89,7 @@ class Sent:
         messages: all of them.
         events: distinct ones, by event id.
         duplicates: messages of an event that was sent before, by the source too.
-        late: messages that were held back.
+        late: messages that were held back until an event that happened later had been sent.
         skewed: messages that went to the first partition for their key's sake, and not by chance.
         malformed: messages that are no JSON object.
         nameless: events without an id.
@@ -223,28 +223,32 @@ def _repeated(messages: Iterator[Message], share: float, chance: Random) -> Iter
     place = 0
     for place, each in enumerate(messages):
         yield each
-        if chance.random() < share:
+        if not each.malformed and chance.random() < share:
             heapq.heappush(waiting, (place + chance.randint(0, APART), place, each))
         while waiting and waiting[0][0] <= place:
             yield heapq.heappop(waiting)[2]
-    for *_, each in sorted(waiting, key=lambda late: late[:2]):
-        yield each
+    while waiting:
+        yield heapq.heappop(waiting)[2]
 
 
 def _held_back(messages: Iterator[Message], share: float, seconds: float, chance: Random) -> Iterator[Message]:
-    waiting: list[tuple[float, int, Message]] = []  # sorted by the event time at which they are sent
-    now = 0.0
+    waiting: list[tuple[float, int, Message]] = []  # sorted by the event time after which they are sent
+    now = newest = 0.0  # event time of what was read, and of what was sent
     for place, each in enumerate(messages):
         now = max(now, each.moment)
-        while waiting and waiting[0][0] <= now:
-            yield heapq.heappop(waiting)[2]
-        if each.moment and chance.random() < share:
-            until = now + seconds * chance.random()
-            heapq.heappush(waiting, (until, place, replace(each, late=True)))
+        if each.moment and not each.malformed and chance.random() < share:
+            heapq.heappush(waiting, (each.moment + seconds * chance.random(), place, each))
         else:
             yield each
-    for *_, each in sorted(waiting, key=lambda late: late[:2]):
-        yield each
+            newest = max(newest, each.moment)
+        while waiting and waiting[0][0] <= now:
+            held = heapq.heappop(waiting)[2]
+            yield replace(held, late=held.moment < newest)
+            newest = max(newest, held.moment)
+    while waiting:
+        held = heapq.heappop(waiting)[2]
+        yield replace(held, late=held.moment < newest)
+        newest = max(newest, held.moment)
 
 
 def _shuffled(messages: Iterator[Message], run: int, chance: Random) -> Iterator[Message]:

@@ -19,6 +19,7 @@ from lakehouse.contracts import Input, Table
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, purge, rows_by_day, table_at
+from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
@@ -190,6 +191,17 @@ def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> Non
     assert (json.loads(text)["size"], other) == (17841, "other")
     assert json.loads(text)["metadata"]["preview"].endswith(f"| {FORGOTTEN} | 3 |")
     assert log.read_text() == f"first\nuser {FORGOTTEN} failed\nlast"
+
+
+def test_a_brokers_files_are_named_and_left_alone(tmp_path: Path, person: Person) -> None:
+    """Without it, erasing a person would break the topics of the broker under the root, or pass them over unseen."""
+    messages = tmp_path / "kafka" / "data" / "visits-0" / "00000000000000000000.log"
+    messages.parent.mkdir(parents=True)
+    messages.write_bytes(b'\x00\x01{"user_id":"17841"}\x02\n')
+    before = messages.read_bytes()
+    assert clean_rest(tmp_path, {}, person) == 0
+    assert messages.read_bytes() == before
+    assert scan(tmp_path, {}, person) == (1, [str(messages.relative_to(tmp_path))])
 
 
 def test_an_event_store_in_use_is_said(tmp_path: Path, person: Person) -> None:

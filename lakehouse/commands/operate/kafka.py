@@ -20,13 +20,8 @@ from lakehouse.texts import program
 LOOK_SECONDS = 5.0  # that a broker has to answer who only looks
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(family(), name="kafka")
-
-
 def family() -> typer.Typer:
-    """The commands."""
+    """The commands; who has events to send adds one for that."""
     about = "A Kafka broker on this machine, for development and tests: one node, on loopback."
     made = typer.Typer(no_args_is_help=True, help=about, rich_markup_mode="rich")
     made.command("start", cls=Command, epilog=examples("lakehouse kafka start", "lakehouse kafka start --port 9092"))(
