@@ -304,10 +304,18 @@ def test_user_features_are_as_known_at_the_end_of_the_day(tmp_path: Path) -> Non
     assert {row.user_id for row in rows} == {"u1"}, "guests have no features"
 
 
+@pytest.fixture(scope="module")
+def real() -> tuple[list[oracle.Landed], oracle.Silver]:
+    """The lines of the real data and what they come to; half a minute."""
+    if not REAL_DATA.is_dir():
+        pytest.skip(f"no real data in {REAL_DATA}; set LAKEHOUSE_TEST_DATA")
+    landed = list(oracle.read_online_retail(REAL_DATA.glob("*.csv.gz")))
+    return landed, oracle.silver_transactions(landed)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"no real data in {REAL_DATA}; set LAKEHOUSE_TEST_DATA")
-def test_known_answers_on_the_real_data() -> None:
-    assert oracle.known_answers(REAL_DATA) == {
+def test_known_answers_on_the_real_data(real: tuple[list[oracle.Landed], oracle.Silver]) -> None:
+    assert oracle.known_answers(*real) == {
         "lines": 320_705,
         "days": 219,
         "duplicates": 2_483,
@@ -328,10 +336,9 @@ def test_known_answers_on_the_real_data() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"no real data in {REAL_DATA}; set LAKEHOUSE_TEST_DATA")
-def test_known_answers_on_what_users_do() -> None:
+def test_known_answers_on_what_users_do(real: tuple[list[oracle.Landed], oracle.Silver]) -> None:
     """The figures that the definitions of sessions, hours and features of fraud came with."""
-    silver = oracle.silver_transactions(oracle.read_online_retail(REAL_DATA.glob("*.csv.gz")))
+    _, silver = real
     assert oracle_activity.known_answers(silver.rows) == {
         "sessions": (12_453, 229_580, 224_034),
         "longest_session": timedelta(minutes=60),
