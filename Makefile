@@ -32,6 +32,10 @@ setup: $(STAMPS)/jars ## Make .venv from requirements.lock and fetch the engine'
 demo: setup ## Land sample data and build every table; on your data: SOURCE=dir [FROM=day TO=day]
 	@$(BIN)/lakehouse demo $(if $(SOURCE),--source "$(SOURCE)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
 
+.PHONY: demo-stream
+demo-stream: setup kafka ## Start a Kafka broker, stream events into gold, kill the stream and go on
+	@$(BIN)/lakehouse demo-stream
+
 .PHONY: dev
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)

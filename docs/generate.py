@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-    from lakehouse.contracts import Table
+    from lakehouse.contracts import Input, Table
 
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
@@ -207,8 +207,14 @@ def _inputs(table: Table) -> str:
         return f"landed files of `{table.landing.source}`"
     if table.extract:
         return f"database `{table.extract.source}`, `{table.extract.relation}`"
-    days = {each.table: each.days_before for each in table.upstream.values()}
-    return ", ".join(f"`{name}`" + (f" and {days[name]} days before" if days[name] else "") for name in days)
+    return ", ".join(f"`{each.table}`{_beside(each)}" for each in table.upstream.values())
+
+
+def _beside(each: Input) -> str:
+    from lakehouse.texts import counted
+
+    sides = ((each.days_before, "before"), (each.days_after, "after"))
+    return "".join(f" and {counted(days, 'day')} {side}" for days, side in sides if days)
 
 
 def _table(table: Table) -> Iterator[str]:

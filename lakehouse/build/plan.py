@@ -132,13 +132,19 @@ def read_by(table: Table, each: Input, day: date) -> list[date]:
         day: of the input.
     """
     unique = table.unique_days
-    # Forwards by the window, which looks back from later days; both ways by the span in which keys are unique.
-    return [day + timedelta(days=n) for n in range(-unique, each.days_before + unique + 1)]
+    # By the window, which looks back from later days and ahead from earlier ones; and both ways by the span in which
+    # keys are unique.
+    return [day + timedelta(days=n) for n in range(-each.days_after - unique, each.days_before + unique + 1)]
 
 
 def days_read(each: Input, day: date) -> list[date]:
     """The days of an input that one day of output reads."""
-    return [day - timedelta(days=n) for n in range(each.days_before, -1, -1)]
+    return [day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)]
+
+
+def days_reading(each: Input, day: date) -> list[date]:
+    """The days of output that read one day of an input: `days_read` the other way round."""
+    return [day + timedelta(days=n) for n in range(-each.days_after, each.days_before + 1)]
 
 
 class _DayStates:

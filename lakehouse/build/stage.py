@@ -104,5 +104,5 @@ def _refuse_strays(work: Work, files: Sequence[StagedFile]) -> None:
         raise StagedFileError(
             f"The transform of {table.id} gave {sum(strays.values())} row(s) whose {table.day_column} is not among the "
             f"{len(expected)} day(s) being built: {listed}. Nothing was published. Each row must come out in the "
-            "day it is read for; bring other days in as inputs (days_before) or leave the rows out."
+            "day it is read for; bring other days in as inputs (days_before, days_after) or leave the rows out."
         )

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-from lakehouse.build.plan import days_read, make_plan
-from lakehouse.contracts import Table
+from lakehouse.build.plan import days_read, days_reading, make_plan
+from lakehouse.contracts import Input, Table
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -86,7 +86,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
     found: dict[date, str] = {}
     for each in table.upstream.values():
         source = lake.table(each.table)
-        read = {day for wanted in days for day in days_read(each, wanted)}
+        read = {day for wanted in days for day in _awaited(lake, each, wanted)}
         read &= known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
             day: f"{each.table} {day} is not published from its newest input"
@@ -95,7 +95,7 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         # The nearer reason wins: that the input itself is stale, before what the input waits for.
         stale = waiting_days(lake, source, read) | stale
         for day in days:
-            for wanted in days_read(each, day):
+            for wanted in _awaited(lake, each, day):
                 if wanted in stale:
                     found.setdefault(day, stale[wanted])
     return found
@@ -129,13 +129,23 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
         mine = found[name] = {}
         for each in table.upstream.values():
             for day, why in sorted(stale.get(each.table, {}).items()):
-                for n in range(each.days_before + 1):
-                    mine.setdefault(day + timedelta(days=n), why)
+                for reader in days_reading(each, day):
+                    if day in _awaited(lake, each, reader):
+                        mine.setdefault(reader, why)
         known = known_days(lake, table) if mine else set()
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
         changed = {day: f"{name} {day} is not published from its newest input" for day in days}
         stale[name] = {day: why for day, why in mine.items() if day in known} | changed
     return found
+
+
+def _awaited(lake: Lake, each: Input, day: date) -> list[date]:
+    """The days of an input that a day is not complete without: those it reads, but for days without a partition yet.
+
+    A row that is dated after the newest day is in no day that could be built before tomorrow.
+    """
+    newest = lake.settings.last_day or datetime.now(UTC).date() - timedelta(days=1)
+    return [read for read in days_read(each, day) if read <= max(day, newest)]
 
 
 def _as_built_by(table: Table, code: str) -> Table:
@@ -158,5 +168,5 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)
-        known |= {day + timedelta(days=n) for day in read for n in range(each.days_before + 1)}
+        known |= {reader for day in read for reader in days_reading(each, day)}
     return known

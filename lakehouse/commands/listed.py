@@ -18,6 +18,10 @@ COMMANDS = {
         "sample.demo",
         "Land sample data, build bronze, silver and gold through Dagster, and show tables, quarantine and next steps.",
     ),
+    "demo-stream": Listed(
+        "sample.demo_stream",
+        "Start a broker, send events to it, stream them into silver and gold, kill the stream, and start it again.",
+    ),
     "intake": Listed(
         "commands.build.intake",
         "Take what is new in each database table and topic, each batch in one commit with where the next one begins.",

@@ -60,13 +60,15 @@ def upsert_mistakes(made: Table, sources: Mapping[str, Table]) -> list[Mistake]:
 
 
 def _upsert(made: Table) -> list[Mistake]:
-    days = [each.days_before for each in made.upstream.values()]
+    sides = [(s, getattr(each, s)) for each in made.upstream.values() for s in ("days_before", "days_after")]
+    windows = [f"{side}={days}" for side, days in sides if days]
     kind = made.schema[EVENT_DAYS].dataType.simpleString() if EVENT_DAYS in made.columns else "no such column"
-    reads = ", ".join(made.inputs) + (f" with days_before={days[0]}" if any(days) else "")
+    reads = ", ".join(made.inputs) + (f" with {windows[0]}" if windows else "")
     return [
         *unless(made.key, "upsert", "a key beside it", "none", "Say which rows are versions of one."),
-        *unless(len(made.inputs) == 1 and days == [0], "upsert", "exactly one input, a table without days_before",
-                reads, "Join the inputs in a table of their own."),
+        *unless(len(made.inputs) == len(made.upstream) == 1 and not windows, "upsert",
+                "exactly one input, a table without days_before or days_after", reads,
+                "Join the inputs in a table of their own."),
         *unless(kind == "array<date>", "model", f"a column {EVENT_DAYS} of type array<date>, as upsert needs",
                 kind, "Add it: the dates with events of the row's key."),
     ]  # fmt: skip

@@ -35,13 +35,28 @@ COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.con
 
 @dataclass(frozen=True)
 class Input:
-    """A table that a transform reads: the rows of the computed day, and of `days_before` days before it."""
+    """A table that a transform reads: the rows of the computed day, and of days before and after it.
+
+    A day is built from what is published when its turn comes. Once a day after it is published, it is stale and built
+    again, as with a late row.
+
+    Attributes:
+        table: `layer.name`.
+        days_before: how many days before the computed day are read as well.
+        days_after: how many days after it.
+    """
 
     table: str
     days_before: int = 0
+    days_after: int = 0
 
     def __post_init__(self) -> None:
-        check(is_at_least("days_before", self.days_before, 0))
+        check(is_at_least("days_before", self.days_before, 0), is_at_least("days_after", self.days_after, 0))
+
+    @property
+    def reads_other_days(self) -> bool:
+        """Whether a day reads more than the same day of the input."""
+        return self.days_before > 0 or self.days_after > 0
 
 
 @dataclass(frozen=True)

@@ -125,9 +125,9 @@ def pool_of(table: Table) -> str | None:
 
 
 def _dep(each: Input) -> AssetDep:
-    if each.days_before:
+    if each.reads_other_days:
         mapping = TimeWindowPartitionMapping(
-            start_offset=-each.days_before, end_offset=0, allow_nonexistent_upstream_partitions=True
+            start_offset=-each.days_before, end_offset=each.days_after, allow_nonexistent_upstream_partitions=True
         )
         return AssetDep(asset_key(each.table), partition_mapping=mapping)
     return AssetDep(asset_key(each.table))

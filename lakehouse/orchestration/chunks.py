@@ -27,9 +27,9 @@ class Chunk:
 def chunks_of(wanted: Mapping[str, Collection[date]], tables: Mapping[str, Table], days_per_run: int) -> list[Chunk]:
     """Runs of at most so many days that together build every wanted day of every table once.
 
-    A table that reads days of other chunks is built in runs of its own, which wait for these: a window looks back, and
-    late rows make each arrival day a part of any event day. Runs of an upsert table, which would exclude each other,
-    wait for one another. What takes one batch from a database, whatever the days, is not cut.
+    A table that reads days of other chunks is built in runs of its own, which wait for these: a window looks back or
+    ahead, and late rows make each arrival day a part of any event day. Runs of an upsert table, which would exclude
+    each other, wait for one another. What takes one batch from a database, whatever the days, is not cut.
 
     Args:
         wanted: days by table.
@@ -61,9 +61,13 @@ def asked_for(
         tables: contracts, upstream first, of the wanted tables and more.
         days_per_run: most days of one run; None: any number.
     """
-    if days_per_run is None:
-        return [Chunk(piece) for piece in pieces_of(wanted, [name for name in tables if name in wanted])]
-    return chunks_of(wanted, tables, days_per_run)
+    if days_per_run is not None:
+        return chunks_of(wanted, tables, days_per_run)
+    pieces = pieces_of(wanted, [name for name in tables if name in wanted])
+    looks_ahead = any(each.days_after for name in wanted for each in tables[name].upstream.values())
+    if len(pieces) > 1 and looks_ahead:  # then it is not enough that earlier days come first
+        return chunks_of(wanted, tables, (max(each.last for each in pieces) - pieces[0].first).days + 1)
+    return [Chunk(piece) for piece in pieces]
 
 
 def next_of(chunks: Sequence[Chunk], started: Collection[int], over: Collection[int]) -> int | None:
@@ -102,7 +106,7 @@ def _groups(names: Sequence[str], tables: Mapping[str, Table]) -> list[tuple[str
 
 
 def _reads_others(table: Table, each: Input, tables: Mapping[str, Table]) -> bool:
-    return each.days_before + table.unique_days > 0 or _moves(tables[each.table])
+    return each.reads_other_days or table.unique_days > 0 or _moves(tables[each.table])
 
 
 def _moves(table: Table) -> bool:
@@ -138,7 +142,8 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
             moving |= {each.table for each in read if _moves(tables[each.table])}
             for each in (each for each in read if each.table not in moving):
                 beside = tables[name].unique_days
-                some.update(_holding(pieces, by_table[each.table], piece, each.days_before + beside, beside))
+                before, after = each.days_before + beside, each.days_after + beside
+                some.update(_holding(pieces, by_table[each.table], piece, before, after))
             if tables[name].upsert:  # of its runs each waits for the one before
                 some.update(by_table[name][: by_table[name].index(place)][-1:])
         key = frozenset(moving)

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from lakehouse.build.build import build
+from lakehouse.build.ends import ends_of
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.lake import Lake
+from lakehouse.sources.kafka import Brokers
 
 RETRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0  # seconds
@@ -84,7 +86,7 @@ def turns(  # how a stream is run
         run_id: recorded in the commits.
         stop: set to end after the present turn.
         pause: seconds from the beginning of a turn without more messages to the next one, at least.
-        until_caught_up: end after a turn that left no message.
+        until_caught_up: end when every message was taken that was there when the stream began.
         retried: told of each error that is tried again, and in how many seconds.
 
     Raises:
@@ -108,15 +110,33 @@ def turns(  # how a stream is run
         before_sleep=told,
         reraise=True,
     )
+    goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
     number = 0
     while not stop.is_set():
         number += 1
         turn = attempts.copy()(_turn, lake, sources, run_id, number)
         yield turn
+        if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
+            return
         if not turn.left:
-            if until_caught_up:
-                return
             stop.wait(max(0.0, turn.begun + pause - time.monotonic()))
+
+
+def _reached(lake: Lake, source: Table) -> dict[tuple[str, int], int]:
+    """How far the topics of a table reach now, by topic and partition."""
+    url = lake.settings.source_url(source.topic.source) if source.topic else None
+    if url is None or source.topic is None:
+        return {}
+    found = Brokers(url, source.topic).found()
+    # Of a partition that is empty, or was emptied, there is nothing to wait for.
+    parts = ((name, number, part) for name, one in found.items() for number, part in one.parts.items())
+    return {(name, number): part.end for name, number, part in parts if part.end > part.first}
+
+
+def _is_taken(lake: Lake, source: Table, goal: Mapping[tuple[str, int], int]) -> bool:
+    assert source.topic is not None
+    places = ends_of(lake.snapshot(source.id), source.topic.source).places
+    return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
 def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int) -> Turn:

@@ -80,7 +80,7 @@ def demo(
     print_summary(report, settings)
     if report.exit_code in (0, 1):
         _show_gold(settings, first, last)
-        _show_quarantine(settings, first, last)
+        show_quarantine(settings, Piece((), first, last).days)
         _show_next_steps(settings, first, last)
     raise typer.Exit(report.exit_code)
 
@@ -126,18 +126,37 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
     say(told + (f"; {counted(kept, 'day')} had files already, which stay." if kept else "."))
 
 
-def _show_gold(settings: Settings, first: date, last: date) -> None:
-    columns: tuple[str, ...] = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
+def show_revenue(settings: Settings, days: Sequence[date], currency: str | None = "GBP") -> None:
+    """Print the best days and countries of gold.daily_revenue.
+
+    Args:
+        settings: where the lakehouse is.
+        days: only these.
+        currency: only this one, since sums of several cannot be compared; None: all, by how many purchases they have.
+    """
+    columns = ("event_date", "country", "currency", "purchases", "cancellations", "net_revenue")
+    best = "net_revenue" if currency else "purchases"
     rows = top_rows(
         table_path(settings.root, "gold.daily_revenue"),
         columns,
-        order_by=[("net_revenue", "descending"), ("event_date", "ascending")],
+        order_by=[(best, "descending"), ("event_date", "ascending")],
         limit=TOP,
-        days=Piece((), first, last).days,
-        where=pc.field("currency") == "GBP",
+        days=days,
+        where=pc.field("currency") == currency if currency else None,
     )
-    _print("gold.daily_revenue: the best days and countries, in GBP", columns, rows, right=columns[3:])
-    columns = ("user_id", "feature_date", "rolling_7d_transaction_count", "rolling_7d_amount", "user_7d_order_count")
+    title = f"gold.daily_revenue: the best days and countries{f', in {currency}' if currency else ''}"
+    _print(title, columns, rows, right=columns[3:])
+
+
+def _show_gold(settings: Settings, first: date, last: date) -> None:
+    show_revenue(settings, Piece((), first, last).days)
+    columns: tuple[str, ...] = (
+        "user_id",
+        "feature_date",
+        "rolling_7d_transaction_count",
+        "rolling_7d_amount",
+        "user_7d_order_count",
+    )
     rows = top_rows(
         table_path(settings.root, "gold.user_features"),
         columns,
@@ -148,9 +167,9 @@ def _show_gold(settings: Settings, first: date, last: date) -> None:
     _print(f"gold.user_features: the busiest customers as known at the end of {last}", columns, rows, right=columns[2:])
 
 
-def _show_quarantine(settings: Settings, first: date, last: date) -> None:
+def show_quarantine(settings: Settings, days: Sequence[date]) -> None:
+    """Print how many rows of some days were set aside by which rule, with an example of each."""
     out = console()
-    days = Piece((), first, last).days
     for contract in tables().values():
         by_rule: Counter[str] = Counter()
         for (_, rule), number in depth(settings, contract, days).items():

@@ -7,6 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+COMPARED = (
+    "bronze.online_retail", "bronze.events", "silver.transactions", "silver.orders", "gold.daily_revenue", "gold.user_features",
+)  # fmt: skip
+"""The tables that the plain script builds too."""
+
 
 class Usage(NamedTuple):
     """What a process and its living descendants (a JVM among them) hold and have used."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dagster import EventLogEntry
 
-from lakehouse_tests.benchmarks import PeakMemory, usage
+from lakehouse_tests.benchmarks import COMPARED, PeakMemory, usage
 from lakehouse_tests.fixtures.jobs import spark_jobs
 
 
@@ -29,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ |= {"LAKEHOUSE_ROOT": str(given.root), "LAKEHOUSE_SPARK_MEMORY": given.driver_memory}
 
     with PeakMemory() as memory:
-        from lakehouse.catalog import tables
         from lakehouse.orchestration.instance import opened_instance
         from lakehouse.runs.executing import create_run, execute
         from lakehouse.settings import get_settings
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with opened_instance(get_settings()) as instance:
             for first, last in [(given.start, given.end), *((day, day) for day in given.then)]:
                 began, cpu, jobs = time.perf_counter(), usage().cpu_seconds, spark_jobs(spark)
-                run = create_run(instance, list(tables()), first, last)
+                run = create_run(instance, list(COMPARED), first, last)
                 steps = {
                     event.step_key.replace("__", "."): round(event.step_success_data.duration_ms / 1000, 3)
                     for event in execute(instance, run)

@@ -200,6 +200,7 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
          "day of the usual size has the ratio 1.")),
         (lambda: Anomalies(history=2), f"history: {NUMBER.format(4, 2)}"),
         (lambda: Input("silver.rows", days_before=-1), f"days_before: {NUMBER.format(0, -1)}"),
+        (lambda: Input("silver.rows", days_after=-1), f"days_after: {NUMBER.format(0, -1)}"),
         (lambda: Clock("at", back=timedelta(hours=1)), ("clock.back: expected whole days, 1 or more, got 1:00:00. Write "
          "it as timedelta(days=400).")),
         (lambda: Landing("sales", "parquet", ("a",)), ("inputs: expected a format, csv or jsonl, got 'parquet'. Have the "
@@ -287,10 +288,12 @@ def test_upsert_needs_one_input_and_the_days_of_its_events() -> None:
         match="model: expected a column _event_days of type array<date>, as upsert needs, got no such column. Add it",
     ):
         declared(columns=columns, key=("id",), upsert=True)
-    with pytest.raises(
-        ContractError, match="exactly one input, a table without days_before, got rows with days_before=3. Join"
-    ):
-        declared(inputs={"rows": Input("silver.rows", days_before=3)}, key=("id",), upsert=True)
+    for side in ("days_before", "days_after"):
+        with pytest.raises(
+            ContractError,
+            match=f"exactly one input, a table without days_before or days_after, got rows with {side}=3. Join",
+        ):
+            declared(inputs={"rows": Input("silver.rows", **{side: 3})}, key=("id",), upsert=True)
     assert declared(key=("id",), upsert=True).upsert
 
 

@@ -27,7 +27,7 @@ from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
-PARTITIONS, MOST = 3, 40
+PARTITIONS, MOST = 3, 60
 AT_BRONZE = ("before-stage", "after-stage", "before-commit", "after-commit")
 AT_SILVER = 3  # of its points, which are those of any table and tested as such
 SAID = "{kills} kills of the stream, {brokers} of the broker, {visits} visits, {lost} lost, {doubled} doubled"
@@ -64,7 +64,7 @@ class Producer:
         return json.dumps({"id": number, "page": f"p{hash_of(number) % 5}", "at": at.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
     def _produce(self) -> None:
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.3):
             self.burst()
 
     def __enter__(self) -> Self:

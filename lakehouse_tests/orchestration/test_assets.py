@@ -43,6 +43,7 @@ from lakehouse.read.lake import LakeOfNow
 from lakehouse.records.failures import DEPTH_CHECK, Depth
 from lakehouse.runs.executing import lake_job
 from lakehouse.settings import Settings, get_settings
+from lakehouse_tests.build.test_days_after import around
 from lakehouse_tests.fixtures.packages import SHOP, tables_of
 
 DAY = date(2011, 1, 5)
@@ -153,6 +154,15 @@ def test_a_window_input_depends_on_its_days() -> None:
     (dep,) = _assets(tables()["gold.user_features"]).specs_by_key[asset_key("gold.user_features")].deps
     assert isinstance(dep.partition_mapping, TimeWindowPartitionMapping)
     assert (dep.partition_mapping.start_offset, dep.partition_mapping.end_offset) == (-6, 0)
+
+
+def test_an_input_with_days_after_depends_on_these_too() -> None:
+    """Else Dagster's backfill would build a day before the day after it, and every day twice."""
+    made = around("silver.transactions")
+    (dep,) = build_asset(made).specs_by_key[asset_key(made.id)].deps
+    assert isinstance(dep.partition_mapping, TimeWindowPartitionMapping)
+    assert (dep.partition_mapping.start_offset, dep.partition_mapping.end_offset) == (-1, 1)
+    assert dep.partition_mapping.allow_nonexistent_upstream_partitions, "the day after the newest is not there yet"
 
 
 @pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)

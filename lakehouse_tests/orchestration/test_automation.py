@@ -158,6 +158,20 @@ def test_a_landed_day_is_built_and_so_is_what_it_touches(world: World) -> None:
     assert world.due() == {}
 
 
+def test_a_day_that_looks_ahead_is_built_again(lake: LakeFactory) -> None:
+    """Without it, what goes on after midnight would be missing from the day it began in until somebody asks."""
+    ahead = table(GOLD, model(**columns("day")), lambda sales: sales, {"sales": Input(SILVER, days_after=1)})
+    world = World(lake(*catalog()[:2], ahead))
+    for day in DAYS[3:5]:
+        world.land(day)
+        before = day - timedelta(days=1)
+        assert of_days(*world.settle()) == [
+            ((BRONZE, SILVER, GOLD), str(day), str(day)),
+            ((GOLD,), str(before), str(before)),
+        ]
+    assert world.due() == {}
+
+
 def test_an_input_that_is_as_it_was_is_no_reason(world: World) -> None:
     """Without it, a run's page would blame a table that nobody has touched."""
     world.land(DAYS[0])

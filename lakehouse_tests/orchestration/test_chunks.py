@@ -27,10 +27,10 @@ FIRST = date(2011, 3, 1)
 DAYS = [FIRST + timedelta(days=n) for n in range(40)]
 
 
-def made(name: str, reads: str, days_before: int = 0) -> Table:
+def made(name: str, reads: str, days_before: int = 0, days_after: int = 0) -> Table:
     """A gold table, so that there are tables behind an upsert table and behind a window."""
     contract = model("Made", day=(T.DateType(), pa.Field()))
-    return table(name, contract, lambda read: read, {"read": Input(reads, days_before)})
+    return table(name, contract, lambda read: read, {"read": Input(reads, days_before, days_after)})
 
 
 # The lake's own tables (late events, a window, upserts, a database), and what could stand behind them.
@@ -39,6 +39,8 @@ TABLES: dict[str, Table] = {
     "gold.of_orders": made("gold.of_orders", "silver.orders"),
     "gold.of_features": made("gold.of_features", "gold.user_features", 2),
     "gold.of_both": made("gold.of_both", "gold.of_features"),
+    "gold.of_visits": made("gold.of_visits", "silver.transactions", 1, 1),
+    "gold.of_later": made("gold.of_later", "gold.of_visits", 0, 2),
 }
 Wanted = Mapping[str, Collection[date]]
 Content = dict[tuple[str, date], str]
@@ -61,7 +63,7 @@ def reads(name: str, day: date, wanted: Wanted) -> set[tuple[str, date]]:
         source = TABLES[each.table]
         elsewhere = source.upsert or source.extract or len(source.partition_by) > 1
         days = wanted.get(each.table, ())
-        window = {day - timedelta(days=n) for n in range(each.days_before + 1)}
+        window = {day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)}
         found |= {(each.table, read) for read in days if elsewhere or read in window}
     return found
 
@@ -81,7 +83,7 @@ def test_each_day_once_and_none_before_what_it_reads(backfill: tuple[Wanted, int
         before = {pair for n in _behind(chunks, place) for pair in _pairs(chunks[n].piece)}
         for name, day in _pairs(chunk.piece) if several else ():
             assert reads(name, day, wanted) <= before | set(_pairs(chunk.piece)), (name, day)
-            window = any(each.days_before for each in TABLES[name].upstream.values())
+            window = any(each.days_before or each.days_after for each in TABLES[name].upstream.values())
             assert not window or not reads(name, day, wanted) & set(_pairs(chunk.piece)), "its own run is too early"
     assert Counter(one_by_one(chunks)) == Counter(chunk.piece for chunk in chunks), "a chunk would never start"
 
@@ -139,7 +141,7 @@ def _computed(name: str, day: date, content: Content) -> str:
         source = TABLES[each.table]
         late = 3 if len(source.partition_by) > 1 else 0  # days of an arrival that hold rows of the day
         elsewhere = sorted(d for t, d in content if t == each.table) if source.upsert or source.extract else ()
-        days = [day + timedelta(days=n) for n in range(-each.days_before, late + 1)]
+        days = [day + timedelta(days=n) for n in range(-each.days_before, late + each.days_after + 1)]
         read += [content.get((each.table, d), "") for d in (*days, *elsewhere)]
     return hashlib.sha256("|".join(read).encode()).hexdigest()[:8]
 
@@ -205,6 +207,14 @@ def test_days_that_differ_by_table_wait_too() -> None:
     first, second = asked_for(wanted, TABLES, 7)
     assert (first.piece.tables, second.piece.tables) == (("silver.transactions",), ("gold.user_features",))
     assert second.waits_for == {0}
+
+
+def test_without_a_limit_a_day_that_looks_ahead_waits() -> None:
+    """Without it, `--failed-only` would build a day before the day after it, and leave it stale."""
+    wanted = {"silver.transactions": DAYS[:2], "gold.of_visits": DAYS[:1], "gold.daily_revenue": DAYS[1:2]}
+    order = [name for chunk in one_by_one(asked_for(wanted, TABLES, None)) for name in chunk.tables]
+    assert order[-1] == "gold.of_visits"
+    assert len(asked_for(dict.fromkeys(wanted, DAYS[:9]), TABLES, None)) == 1, "within a run there is an order"
 
 
 @pytest.mark.slow

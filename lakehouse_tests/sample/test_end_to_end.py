@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from lakehouse.spark.session import start
 from lakehouse_tests.conftest import PII_KEY, USUAL, engine_settings
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins
-from lakehouse_tests.sample import oracle
+from lakehouse_tests.sample import oracle, oracle_activity
 
 REAL = Path(os.environ.get("LAKEHOUSE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data" / "online-retail"))
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -186,6 +187,30 @@ def test_user_features_equal_the_recomputation(lakehouse: Lakehouse, built: Run,
     _same(lakehouse.rows("gold.user_features"), oracle.gold_user_features(expected.rows, days))
 
 
+def test_sessions_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """Built by day from the days beside it, they are those of each user's whole history."""
+    found = lakehouse.rows("silver.sessions")
+    assert len({row["session_id"] for row in found}) == len(found)
+    for row in found:
+        row.pop("session_id")
+    _same(found, oracle_activity.silver_sessions(expected.rows))
+
+
+def test_hours_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
+    """Each event is in one hour, that of its own time."""
+    _same(lakehouse.rows("gold.event_windows"), oracle_activity.gold_event_windows(expected.rows))
+
+
+def test_fraud_features_equal_a_search_from_some_days(
+    lakehouse: Lakehouse, built: Run, expected: oracle.Silver
+) -> None:
+    """On days with web events and without, to the last digit of a standard deviation."""
+    days = [EVENTS_FROM + timedelta(days=n) for n in (0, 3, 13, 15)] + [lakehouse.last]
+    found = [row for row in lakehouse.rows("gold.user_fraud_features") if row["feature_date"] in days]
+    wanted = oracle_activity.gold_user_fraud_features(expected.rows, days)
+    _same(found, [SimpleNamespace(**row) for row in wanted])
+
+
 def test_no_row_is_lost(lakehouse: Lakehouse, built: Run) -> None:
     """Lines landed = bronze + its quarantine; bronze = silver + quarantine + duplicates, as Dagster shows each day."""
     web, malformed = oracle.read_events((lakehouse.root / "landing/events").glob("*/*.jsonl.gz"))
@@ -220,6 +245,14 @@ def test_known_answers_of_the_real_data(lakehouse: Lakehouse, built: Run) -> Non
     assert sum(r["user_7d_order_count"] for r in day) == 218
     (user,) = [r for r in day if r["user_id"] == "17841"]
     assert (user["rolling_7d_transaction_count"], user["user_7d_order_count"]) == (150, 2)
+    hours = [r for r in lakehouse.rows("gold.event_windows") if r["source"] == "online_retail"]
+    assert (len(hours), sum(r["events"] for r in hours), sum(r["users"] for r in hours)) == (2_076, 316_425, 12_520)
+    best = max(hours, key=lambda row: row["gross_revenue"])
+    assert (best["window_start"], best["gross_revenue"]) == (datetime(2011, 1, 18, 10, tzinfo=UTC), Decimal("78348.66"))
+    fraud = [r for r in lakehouse.rows("gold.user_fraud_features") if r["feature_date"] == date(2011, 8, 31)]
+    purchases = [sum(r[f"purchases_{span}"] for r in fraud) for span in ("1h", "24h", "7d")]
+    assert (len(fraud), purchases) == (233, [3_573, 3_662, 4_331])
+    assert sum(r["amount_1h"] for r in fraud) == Decimal("66463.50")
 
 
 def test_every_materialization_shows_what_people_look_for(lakehouse: Lakehouse, built: Run) -> None:

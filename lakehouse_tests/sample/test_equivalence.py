@@ -257,6 +257,10 @@ def test_late_files_rebuild_exactly_the_days_they_touch(
         assert set(built["gold.daily_revenue"]) == touched
         windows = {each + timedelta(days=n) for each in touched for n in range(7)}
         assert set(built["gold.user_features"]) == {each for each in windows if each <= DAYS[-1]}
+        spans = {each + timedelta(days=n) for each in touched for n in range(8)}
+        assert set(built["gold.user_fraud_features"]) == {each for each in spans if each <= DAYS[-1]}
+        around = {each + timedelta(days=n) for each in touched for n in (-1, 0, 1)}
+        assert set(built["silver.sessions"]) == {each for each in around if each <= DAYS[-1]}
         for (name, each), files in shop.files().items():
             if name != "silver.orders" and each not in built.get(name, ()) and (name, each) in before:
                 assert files == before[name, each], f"{name} {each} was rewritten"

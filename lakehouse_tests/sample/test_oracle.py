@@ -5,13 +5,13 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from lakehouse_tests.sample import oracle
+from lakehouse_tests.sample import oracle, oracle_activity
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
 REAL_DATA = Path(
@@ -304,10 +304,18 @@ def test_user_features_are_as_known_at_the_end_of_the_day(tmp_path: Path) -> Non
     assert {row.user_id for row in rows} == {"u1"}, "guests have no features"
 
 
+@pytest.fixture(scope="module")
+def real() -> tuple[list[oracle.Landed], oracle.Silver]:
+    """The lines of the real data and what they come to; half a minute."""
+    if not REAL_DATA.is_dir():
+        pytest.skip(f"no real data in {REAL_DATA}; set LAKEHOUSE_TEST_DATA")
+    landed = list(oracle.read_online_retail(REAL_DATA.glob("*.csv.gz")))
+    return landed, oracle.silver_transactions(landed)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"no real data in {REAL_DATA}; set LAKEHOUSE_TEST_DATA")
-def test_known_answers_on_the_real_data() -> None:
-    assert oracle.known_answers(REAL_DATA) == {
+def test_known_answers_on_the_real_data(real: tuple[list[oracle.Landed], oracle.Silver]) -> None:
+    assert oracle.known_answers(*real) == {
         "lines": 320_705,
         "days": 219,
         "duplicates": 2_483,
@@ -324,4 +332,19 @@ def test_known_answers_on_the_real_data() -> None:
             "2011-08-31": {"totals": (198, 4_331, 218), "17841": (150, 2)},
             "2011-01-27": {"totals": (245, 5_726, 267), "16222": (122, 1)},
         },
+    }
+
+
+@pytest.mark.slow
+def test_known_answers_on_what_users_do(real: tuple[list[oracle.Landed], oracle.Silver]) -> None:
+    """The figures that the definitions of sessions, hours and features of fraud came with."""
+    _, silver = real
+    assert oracle_activity.known_answers(silver.rows) == {
+        "sessions": (12_453, 229_580, 224_034),
+        "longest_session": timedelta(minutes=60),
+        "most_events": 281,
+        "of_one_event": 1_547,
+        "windows": (2_076, 316_425, 12_520),
+        "best_hour": (datetime(2011, 1, 18, 10, tzinfo=UTC), Decimal("78348.66")),
+        "fraud": (233, 3_573, 3_662, 4_331, Decimal("66463.50")),
     }

@@ -156,7 +156,9 @@ def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
     assert {
         "silver.transactions",
         "silver.transactions_quarantine",
+        "silver.sessions",
         "gold.user_features",
+        "gold.user_fraud_features",
         "bronze.events_quarantine",
     } <= {each["table"] for each in counted["tables"]}
     assert everything(root) == before, "a dry run wrote"

@@ -16,6 +16,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.contracts import Extract, Input, Landing, Table, Topic
+from lakehouse.texts import counted
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as silver.transactions.")]
 
@@ -91,7 +92,9 @@ def describe(name: Name, *, as_json: AsJson = False) -> None:
 
 def _input(source: Input | Landing | Extract | Topic) -> str:
     if isinstance(source, Input):
-        return source.table + (f" ({source.days_before} days before)" if source.days_before else "")
+        sides = ((source.days_before, "before"), (source.days_after, "after"))
+        beside = [f"{counted(days, 'day')} {side}" for days, side in sides if days]
+        return source.table + (f" ({', '.join(beside)})" if beside else "")
     if isinstance(source, Extract):
         return f"table {source.relation} of LAKEHOUSE_{source.source.upper()}_URL, mode {source.mode}"
     if isinstance(source, Topic):
