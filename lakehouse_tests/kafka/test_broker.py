@@ -20,6 +20,7 @@ from lakehouse.kafka.topics import Topic, ensure_topic, servers_of, topics
 from lakehouse.settings import Settings
 from lakehouse.spark import jars
 from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.spark.test_warm import is_gone, until
 
 
 def command(kafka: Kafka, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +62,7 @@ def test_messages_and_address_outlive_the_broker(kafka: Kafka) -> None:
 
     stopped = command(kafka, "stop")
     assert "The broker ended." in stopped.stderr
-    assert not Path(f"/proc/{before.pid}").exists()
+    until(lambda: is_gone(before.pid))
     assert not place_of(kafka.settings).end()
     started = command(kafka, "start")
     assert started.returncode == 0, started.stderr
