@@ -19,7 +19,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,16 +178,21 @@ def _format(place: Place, java: Sequence[str], log: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     properties = place.folder / "format.properties"
     _write(properties, free_port(), draft.name)
-    cluster = urlsafe_b64encode(uuid.UUID(bytes=secrets.token_bytes(16)).bytes).decode().rstrip("=")
     with log.open("ab") as output:
         done = subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties.name],
+            [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", properties.name],
             cwd=place.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, umask=0o077, check=False,
         )  # fmt: skip
     if done.returncode:
         raise EngineError(f"The broker's data could not be made: see {log}, which ends with\n{_end_of(log)}")
     draft.rename(place.folder / "data")
     properties.unlink()
+
+
+def cluster_id() -> str:
+    """A new one, of 22 characters; it begins with none that would make it an option on a command line."""
+    below = 62 << 2  # the last two of the 64 characters are - and _
+    return urlsafe_b64encode(bytes([secrets.randbelow(below)]) + secrets.token_bytes(15)).decode().rstrip("=")
 
 
 def _write(path: Path, port: int, data: str) -> None:

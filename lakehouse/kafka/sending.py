@@ -46,9 +46,15 @@ def send(
         if error is not None:
             failed.append(error)
 
-    settings = {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": int(SECONDS * 1000)}
-    settings["topic.metadata.propagation.max.ms"] = 5000  # then a topic that nobody knows does not exist
-    producer = Producer({"bootstrap.servers": servers, **settings, **QUIET})
+    settings = {
+        "bootstrap.servers": servers,
+        "enable.idempotence": True,
+        "linger.ms": 20,
+        "message.timeout.ms": int(SECONDS * 1000),
+        "topic.metadata.propagation.max.ms": 5000,  # then a topic that nobody knows does not exist
+        "delivery.report.only.error": True,
+    }
+    producer = Producer({**settings, **QUIET})
     sent, began = 0, time.monotonic()
     try:
         for partition, key, value in messages:

@@ -7,13 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lakehouse.errors import SourceDownError, SourceError, UsageError
 from lakehouse.kafka import jars as own
-from lakehouse.kafka.broker import broker_of, place_of, start
+from lakehouse.kafka.broker import broker_of, cluster_id, place_of, start
 from lakehouse.kafka.sending import send
 from lakehouse.kafka.topics import Topic, ensure_topic, servers_of, topics
 from lakehouse.settings import Settings
@@ -40,8 +41,8 @@ def assert_private(kafka: Kafka) -> None:
 
 
 @pytest.mark.slow
-def test_messages_and_address_outlive_the_broker_however_it_ends(kafka: Kafka) -> None:
-    """Without it, a broker that was killed would come up elsewhere or empty, or a second one would be started."""
+def test_messages_and_address_outlive_the_broker(kafka: Kafka) -> None:
+    """Without it, a broker would come up elsewhere or empty, or a second one would be started."""
     topic = kafka.topic(2)
     assert kafka.send(topic, ["one", "two"], key=b"k") == 2
     kafka.send(topic, ["three"], partition=1)
@@ -58,21 +59,13 @@ def test_messages_and_address_outlive_the_broker_however_it_ends(kafka: Kafka) -
     with pytest.raises(UsageError, match=rf"listens on port {before.port}. End it first"):
         start(kafka.settings, port=before.port + 1)
 
-    kafka.kill()
-    assert broker_of(kafka.settings) is None
-    with pytest.raises(SourceDownError, match="lakehouse kafka start"):
-        topics_of_nobody(before.servers)
-    kafka.start()
-    assert (kafka.broker.port, kafka.broker.pid != before.pid) == (before.port, True)
-    assert kafka.stored(topic) == messages, "killed"
-
     stopped = command(kafka, "stop")
     assert "The broker ended." in stopped.stderr
     assert not Path(f"/proc/{before.pid}").exists()
     assert not place_of(kafka.settings).end()
     started = command(kafka, "start")
     assert started.returncode == 0, started.stderr
-    assert kafka.stored(topic) == messages, "stopped"
+    assert kafka.stored(topic) == messages
     status = json.loads(command(kafka, "status", "--json").stdout)
     assert status["url"] == before.url
     assert {"name": topic, "partitions": 2, "messages": 3} in status["topics"]
@@ -116,6 +109,34 @@ def test_what_tests_do_to_topics_is_done(kafka: Kafka) -> None:
         ensure_topic(kafka.servers, "a b")
     with pytest.raises(SourceDownError, match="did not take all of 1 messages to no-such-topic"):
         send(kafka.servers, "no-such-topic", [(0, None, b"x")])
+
+
+@pytest.mark.slow
+def test_messages_that_are_sent_while_the_broker_is_killed_are_there_once_and_in_order(kafka: Kafka) -> None:
+    """Without it, a replay would have other messages than it says, whenever the broker was started again."""
+    topic, before, count = kafka.topic(2), kafka.broker, 6000
+
+    def numbers() -> Iterator[tuple[int, bytes | None, bytes]]:
+        for number in range(count):
+            if number == count // 2:
+                kafka.kill()
+                assert broker_of(kafka.settings) is None
+                with pytest.raises(SourceDownError, match="lakehouse kafka start"):
+                    topics_of_nobody(before.servers)
+                kafka.start()
+            yield number % 2, None, str(number).encode()
+
+    assert send(before.servers, topic, numbers()) == count
+    assert (kafka.broker.port, kafka.broker.pid != before.pid) == (before.port, True)
+    stored = [int(each.value or b"-1") for each in kafka.stored(topic)]
+    assert stored == [*range(0, count, 2), *range(1, count, 2)]
+
+
+def test_an_id_is_no_option() -> None:
+    """Without it, one start in 64 would fail on a new folder."""
+    made = [cluster_id() for _ in range(1000)]
+    assert all(len(each) == 22 and each[0].isalnum() for each in made)
+    assert len({each[0] for each in made}) > 40
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

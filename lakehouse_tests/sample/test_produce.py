@@ -200,7 +200,7 @@ def test_a_key_has_one_partition_and_a_skew_takes_keys_to_the_first() -> None:
 def test_bounds_are_told() -> None:
     for wrong in ({"lateness": 1.5}, {"skew": -0.1}, {"shuffle": -1}):
         with pytest.raises(GeneratorError, match=next(iter(wrong))):
-            Disorder(**wrong)  # type: ignore[arg-type]
+            Disorder(**wrong)
     assert parse_duration("6h") == timedelta(hours=6)
     with pytest.raises(GeneratorError, match="90s, 15m, 6h or 3d"):
         parse_duration("6 hours")
