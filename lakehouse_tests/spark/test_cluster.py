@@ -45,7 +45,8 @@ class Shared:
     def environment(self) -> dict[str, str]:
         """The same, for processes."""
         ours = {"LAKEHOUSE_ROOT": str(self.root), "LAKEHOUSE_SPARK_URL": self.url or "local[2]"}
-        return os.environ | ours | {"JAVA_TOOL_OPTIONS": JAVA}  # Spark tells its executors nothing of the usual variable
+        # Executors do not see the variable by which the tests' other engines are told.
+        return os.environ | ours | {"JAVA_TOOL_OPTIONS": JAVA}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`lakehouse …`."""
