@@ -42,7 +42,7 @@ USUAL = dict(zip(TINY, ("4", "true", "true", "FALLBACK"), strict=True))
 
 # Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
 # has so little room for compiled code that it throws some away all the time.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn300m"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 # Dagster, pandera and Spark leave a million objects that stay: to look through them for garbage again and again is a tenth
 # of the time of the tests that need no engine.
@@ -61,7 +61,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
         patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")  # a process of pytest has an engine of its own
         patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
-        patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Xmn300m")
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
         get_settings.cache_clear()
         yield

@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +20,10 @@ from dagster._core.storage.local_compute_log_manager import LocalComputeLogManag
 from dagster._core.storage.root import LocalArtifactStorage
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._serdes import ConfigurableClassData
 from filelock import FileLock
+from sqlalchemy import Connection, Engine, NullPool, create_engine
 
 from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
 from lakehouse.settings import Settings, get_settings
@@ -82,7 +86,31 @@ class _Unconfigured:
         return {}
 
 
-class RunStorage(_Unconfigured, SqliteRunStorage):
+class _OneEngine:
+    """Dagster's SQLite storages make an SQLAlchemy engine for each question, which compiles every statement anew.
+
+    This one is kept with what it has compiled. Connections are opened and closed as before: no process that is forked
+    inherits one, and a file at rest is whole.
+    """
+
+    _conn_string: str
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return create_engine(
+            self._conn_string, poolclass=NullPool, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
+        )
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """A connection in a transaction."""
+        with self._engine.begin() as connection:
+            yield connection
+
+    _connect = connect  # as the storage of events calls it
+
+
+class RunStorage(_OneEngine, _Unconfigured, SqliteRunStorage):
     """Runs, in `<home>/runs.db`."""
 
     home: Path
@@ -105,7 +133,7 @@ class RunStorage(_Unconfigured, SqliteRunStorage):
         return None if known is None else known._replace(config_yaml=json.dumps({"base_dir": str(self.home)}))
 
 
-class ScheduleStorage(_Unconfigured, SqliteScheduleStorage):
+class ScheduleStorage(_OneEngine, _Unconfigured, SqliteScheduleStorage):
     """Schedules, sensors and their ticks."""
 
     @classmethod
@@ -118,7 +146,7 @@ class ScheduleStorage(_Unconfigured, SqliteScheduleStorage):
         return made
 
 
-class EventLog(_Unconfigured, BatchedSqliteEventLogStorage):
+class EventLog(_OneEngine, _Unconfigured, BatchedSqliteEventLogStorage):
     """Events of all runs."""
 
     @classmethod

@@ -19,8 +19,9 @@ from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.delta.snapshot import open_snapshot
-from lakehouse.errors import BROKEN, CHECKS_FAILED
+from lakehouse.errors import BROKEN, CHECKS_FAILED, SourceError
 from lakehouse.kafka.broker import start
+from lakehouse.kafka.topics import ensure_topic
 from lakehouse.read.lake import table_path
 from lakehouse.sample.demo import show_quarantine, show_revenue
 from lakehouse.settings import Settings, get_settings
@@ -28,8 +29,9 @@ from lakehouse.spark.warm import begin_early
 from lakehouse.texts import program
 
 COUNT, SPEED, SEED, DAYS_BACK, PARTITIONS = 10_000, 500, 7, 2, 3
-KILLED_AFTER = 2  # turns that took something
-SOURCE, TOPIC_SOURCE, SETTING = "bronze.event_stream", "event_stream", "LAKEHOUSE_EVENT_STREAM_URL"
+KILLED_AFTER = 1  # turns that took something
+TOPIC, SETTING = "web-events", "LAKEHOUSE_EVENT_STREAM_URL"
+SOURCE, TOPIC_SOURCE = "bronze.event_stream", "event_stream"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,7 +52,8 @@ def demo_stream(
     settings = get_settings()
     begin_early(settings)
     broker = start(settings)
-    say(f"A Kafka broker is up at {broker.url}.")
+    ensure_topic(broker.servers, TOPIC, PARTITIONS)
+    say(f"A Kafka broker is up at {broker.url}, with the topic {TOPIC}.")
     environment = {**os.environ, SETTING: broker.url}
     first = datetime.now(UTC).date() - timedelta(days=DAYS_BACK)
     # Of a shop that was not sent before: a second demonstration adds to the first.
@@ -69,10 +72,9 @@ def demo_stream(
 
 
 def _produce(count: int, speed: int, seed: int, first: date) -> list[str]:
-    last = first + timedelta(days=DAYS_BACK)
-    days = ["--from", str(first), "--to", str(last), "--rows", str(1 + count // (DAYS_BACK + 1))]
-    wrong = ["--duplicates", "0.02", "--lateness", "0.02", "--malformed", "0.002", "--faults", "default"]
-    how = ["--partitions", str(PARTITIONS), "--speed", f"{speed}/s", "--count", str(count), "--seed", str(seed)]
+    days = ["--from", str(first), "--rows", str(1 + count // (DAYS_BACK + 1))]
+    wrong = ["--duplicates", "0.02", "--lateness", "0.02", "--malformed", "0.002", "--faults", "default,late=0"]
+    how = ["--topic", TOPIC, "--speed", f"{speed}/s", "--count", str(count), "--seed", str(seed)]
     return ["kafka", "produce", *how, *days, *wrong, "--json"]
 
 
@@ -110,6 +112,8 @@ def _told(stream: subprocess.Popen[str], turns: int | None = None) -> None:
 
 def _sent(sender: subprocess.Popen[str]) -> dict[str, Any]:
     told, _ = sender.communicate()
+    if sender.returncode:
+        raise SourceError("The events could not be sent: `lakehouse kafka produce` says why.")
     return dict(json.loads(told))
 
 

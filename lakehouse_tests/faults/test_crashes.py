@@ -161,7 +161,7 @@ def test_a_process_killed_with_its_engine_while_it_writes(
     """Without it, files that the engine had only half written could be taken for staged ones."""
     generation = next(generations)
     old = expected(generation - 1)
-    land(root, generation, extra=50_000)
+    land(root, generation, extra=20_000)
     with Poller(root, [old], by_delta_rs) as poller:
         laboratory.order(root, forked=False)
         staged = table_path(root, "bronze.readings") / "staged"

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.storage.event_log.sqlite import consolidated_sqlite_event_log
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+from dagster._core.test_utils import create_run_for_test
 
 import lakehouse
 from lakehouse.orchestration.instance import opened_instance
@@ -54,3 +58,14 @@ def test_dagsters_own_home_wins(settings: Settings, tmp_path: Path, monkeypatch:
         given.run_storage.set_cursor_values({"seen": "here"})
     assert (home / "runs.db").exists()
     assert not settings.dagster_home.exists()
+
+
+def test_storages_keep_what_they_have_compiled(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, each event and each question of a page would compile its statements anew: half of what it costs."""
+    for module in (consolidated_sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+        monkeypatch.setattr(module, "create_engine", lambda *_, **__: pytest.fail("another engine"))
+    run = create_run_for_test(instance)
+    instance.report_engine_event("seen", run)
+    assert "seen" in [each.message for each in instance.all_logs(run.run_id)]
+    assert instance.get_runs()[0].run_id == run.run_id
+    assert instance.all_instigator_state() == []
