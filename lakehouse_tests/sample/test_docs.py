@@ -130,7 +130,8 @@ def test_every_make_target_exists() -> None:
     assert {where for target, where in named if target not in targets} == set()
 
 
-OF_SOURCES = {"LAKEHOUSE_ORDERS_URL", "LAKEHOUSE_BILLS_URL"}  # each database's own, as its table names it
+# Each database's or topic's own, as its table names it.
+OF_SOURCES = {f"LAKEHOUSE_{name}_URL" for name in ("ORDERS", "BILLS", "EVENT_STREAM", "CLICKS")}
 
 
 def test_every_setting_exists() -> None:
