@@ -259,11 +259,12 @@ def _span(span: timedelta) -> str:
 PARTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     (
         "Inputs",
-        "Each parameter of the transform is an input: a table, landed files, or a table of a database.",
+        "Each parameter of the transform is an input: a table, landed files, a table of a database, or topics of Kafka.",
         {
             "Input": 'inputs={"orders": Input("silver.orders")}',
             "Landing": 'inputs={"lines": Landing("tills", "csv", ("till", "sold_at", "amount"))}',
             "Extract": 'inputs={"rows": Extract("orders", "orders", …)}',
+            "Topic": 'inputs={"messages": Topic("clicks", ("web-clicks",), ("id", "clicked_at"), time="clicked_at")}',
         },
     ),
     (
