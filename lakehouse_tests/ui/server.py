@@ -17,10 +17,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import pytest
+
 from lakehouse.days import days_between
 from lakehouse.settings import Settings
 from lakehouse.spark.place import Place
 from lakehouse.spark.warm import places
+from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
 
 T = TypeVar("T")
@@ -174,6 +177,13 @@ class Server:
         call = [sys.executable, "-m", "lakehouse.cli", *arguments, "--json"]
         done = subprocess.run(call, cwd=self.root, env=self._environment(), capture_output=True, text=True, check=False)
         return json.loads(done.stdout)
+
+    def look(self, *arguments: str) -> Any:
+        """What a command that only looks says as JSON; in this process, since to start one takes longer than the look."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._environment().items():
+                patch.setenv(name, value)
+            return run(self.root, *arguments, "--json").json
 
     def ticks(self, sensor: str) -> list[dict[str, Any]]:
         """The last looks of a sensor, newest first: `status`, `skipReason`, `runIds`, `timestamp`."""

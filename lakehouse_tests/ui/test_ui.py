@@ -215,10 +215,10 @@ def test_it_stays_red_when_another_day_runs(page: Page, server: Server, broken: 
     page.goto(asset_page("bronze.events", "checks"))
     listed_check(page, "source_readable", "Failed").click()
     expect(page.get_by_text(re.compile(f"^fails on {BAD}: ")).first).to_be_visible()
-    (told,) = server.command("status", "--select", "bronze.events")
+    (told,) = server.look("status", "--select", "bronze.events")
     assert f"fails on {BAD}" in told["failing_checks"]["source_readable"]
     assert told["failed_days"] == [BAD]
-    failing = [(each["table"], each["check"], each["day"]) for each in server.command("alerts", "list", "--failing")]
+    failing = [(each["table"], each["check"], each["day"]) for each in server.look("alerts", "list", "--failing")]
     assert ("bronze.events", "source_readable", BAD) in failing
 
 

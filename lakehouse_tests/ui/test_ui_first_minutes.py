@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.automation import AUTOMATIC
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
+from lakehouse_tests.conftest import TINY
 from lakehouse_tests.ui.pages import asset_page
 from lakehouse_tests.ui.server import Server, wait_for
 
@@ -37,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     land_events(root, FIRST, DAYS, rows=12, seed=7)
     (file,) = (root / "landing" / "events" / str(MISSING)).iterdir()
     file.unlink()
-    server = Server(root, str(FIRST), auto_days="31")
+    server = Server(root, str(FIRST), auto_days="31", spark_config=json.dumps(TINY))
     server.command("backfill", "--from", str(FIRST), "--to", str(LAST))
     with server:
         yield server
@@ -62,5 +64,5 @@ def test_a_day_without_a_file_is_a_warning(browser: Browser, built: Server) -> N
         expect(page.get_by_text(str(MISSING)).first).to_be_visible()
     finally:
         page.close()
-    (events,) = (each for each in built.command("status") if each["table"] == "bronze.events")
+    (events,) = (each for each in built.look("status") if each["table"] == "bronze.events")
     assert set(events["failing_checks"]) == {"volume"}

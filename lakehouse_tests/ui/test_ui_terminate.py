@@ -113,13 +113,13 @@ def test_what_somebody_ends_in_bronze_or_silver_is_not_started_again(
     both = {first["runId"], second["runId"]}
     assert not started_again(server, both)
     wait_for(lambda: ended_runs(server) >= both, "alerts tell of both", SOON)
-    states = {each["table"]: each for each in server.command("status")}
+    states = {each["table"]: each for each in server.look("status")}
     assert states[EVENTS]["ended_days"] == LAST[:2]
     assert day in states[ORDERS]["ended_days"]
 
     # As the alert says: who wants the days after all launches them, and nothing waits for a person any more.
     server.command("backfill", "--failed-only")
-    for each in server.command("status"):
+    for each in server.look("status"):
         assert (each["table"], each["ended_days"], each["failed_days"]) == (each["table"], [], [])
     wait_for(lambda: "Somebody ended" not in says(), "the sensor waits for nobody", SOON)
 
