@@ -394,6 +394,7 @@ def test_definitions_load_without_java_and_leave_no_trace(tmp_path: Path) -> Non
     """Without it, Dagster's code server would need an engine, or write into a folder, to show the assets."""
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("LAKEHOUSE_", "JAVA", "SPARK", "DAGSTER"))}
     environment |= {"PATH": str(tmp_path / "bin"), "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["LAKEHOUSE_TABLES"] = os.environ["LAKEHOUSE_TABLES"]  # those that are counted below
     environment |= {"LAKEHOUSE_ROOT": str(tmp_path / "lake"), "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
     (tmp_path / "work").mkdir()
     done = subprocess.run(
