@@ -1,0 +1,99 @@
+"""What Dagster is told of a stream: every day its turns touched, once, with the checks that fail and that it is open."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from dagster import AssetCheckKey, DagsterInstance
+
+from lakehouse.build import open_days
+from lakehouse.build.ends import Ends
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
+from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.contracts import Table
+from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.streamed import Untold
+from lakehouse.read.lake import Lake
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.streaming import streamed
+
+TODAY = datetime.now(UTC).date()
+YESTERDAY = TODAY - timedelta(days=2)
+
+
+@pytest.fixture
+def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Tables that a stream feeds."""
+    monkeypatch.setattr(open_days, "ends_of", lambda *_: Ends(batch=1))
+    return lake(*streamed())
+
+
+def built(table: Table, *days: date, rows: int = 3, status: str = PUBLISHED) -> BuildResult:
+    """A build that did this to some days."""
+    broken = [Outcome("row_rules", day, status == PUBLISHED, "9 of 10 rows") for day in days]
+    made = {day: DayResult(status, DayMetrics(day, rows=rows), [told]) for day, told in zip(days, broken, strict=True)}
+    return BuildResult(table, 7, {}, made)
+
+
+def materialized(instance: DagsterInstance, table: str) -> dict[str, dict[str, object]]:
+    """By partition, the metadata of its newest materialization."""
+    found = instance.fetch_materializations(asset_key(table), limit=100, ascending=True).records
+    return {
+        str(each.partition_key): {name: value.value for name, value in each.asset_materialization.metadata.items()}
+        for each in found
+        if each.asset_materialization is not None
+    }
+
+
+def test_each_touched_day_is_told_once_for_many_turns(shop: Lake) -> None:
+    """Without it, the interface would show nothing of a stream, or be flooded by it."""
+    table, untold = shop.table("gold.by_day"), Untold()
+    for rows in (3, 5):
+        untold.add({table.id: built(table, YESTERDAY, TODAY, rows=rows)})
+    with DagsterInstance.ephemeral() as instance:
+        told = untold.tell(instance, shop)
+        found = materialized(instance, table.id)
+        assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {
+            str(YESTERDAY): 5,
+            str(TODAY): 5,
+        }
+        assert instance.fetch_materializations(asset_key(table.id), limit=9).records.__len__() == 2
+        assert told >= 2
+        assert untold.tell(instance, shop) == 0
+
+
+def test_today_is_shown_as_open(shop: Lake) -> None:
+    """Without it, a day of a few hours would look like a bad one, or be read as a whole one."""
+    table, untold = shop.table("gold.by_day"), Untold()
+    untold.add({table.id: built(table, YESTERDAY, TODAY)})
+    with DagsterInstance.ephemeral() as instance:
+        untold.tell(instance, shop)
+        found = materialized(instance, table.id)
+        assert str(found[str(TODAY)]["open"]).startswith(f"until {TODAY + timedelta(days=1)} 00:05 UTC")
+        assert "open" not in found[str(YESTERDAY)]
+
+
+def test_a_refused_day_is_no_materialization_and_its_check_fails(shop: Lake) -> None:
+    """Without it, a day that was not published would be green."""
+    table, untold = shop.table("silver.visits"), Untold()
+    untold.add({table.id: built(table, TODAY, status=FAILED)})
+    with DagsterInstance.ephemeral() as instance:
+        untold.tell(instance, shop)
+        assert materialized(instance, table.id) == {}
+        key = AssetCheckKey(asset_key(table.id), "row_rules")
+        told = [
+            each.event.dagster_event.asset_check_evaluation_data
+            for each in instance.event_log_storage.get_asset_check_execution_history(key, limit=9)
+            if each.event is not None and each.event.dagster_event is not None
+        ]
+        assert [(each.partition, each.passed) for each in told if each.partition] == [(str(TODAY), False)]
+
+
+def test_a_batch_is_told_by_the_days_its_messages_arrived_on(shop: Lake) -> None:
+    """Without it, the table that takes messages would look as if nothing ever came."""
+    table, untold = shop.table("bronze.visits"), Untold()
+    untold.add({table.id: BuildResult(table, 3, {}, also_replaced={TODAY: 12})})
+    with DagsterInstance.ephemeral() as instance:
+        untold.tell(instance, shop)
+        assert list(materialized(instance, table.id)) == [str(TODAY)]
