@@ -1,0 +1,57 @@
+"""The demonstration of the stream, as users start it: events flow, the stream is killed, each event is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Called = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Iterator[Called]:
+    """Calls `lakehouse` on a root of its own; engine and broker are ended at the end."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    machine = {n: os.environ[n] for n in ("LAKEHOUSE_JARS_DIR",) if n in os.environ}
+    environment = {**kept, **machine, "LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_MEMORY": "1g"}
+
+    def made(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        called = [sys.executable, "-m", "lakehouse.cli", *arguments]
+        return subprocess.run(
+            called, env={**environment, **more}, capture_output=True, text=True, timeout=900, check=False
+        )
+
+    yield made
+    made("engine", "stop")
+    made("kafka", "stop")
+
+
+def test_the_demonstration_of_the_stream(call: Called) -> None:
+    """Without it, the first command that shows a stream could show a lost or a doubled event, or none at all."""
+    told = call("demo-stream", "--count", "1500", "--speed", "500")
+    said = told.stdout + told.stderr
+    assert told.returncode == 0, said
+    assert "The stream was killed (kill -9)" in said
+    assert "events, each once." in said
+    assert "message_readable" in said
+    url = json.loads(call("kafka", "status", "--json").stdout)["url"]
+    status = json.loads(call("stream", "status", "--json", LAKEHOUSE_EVENT_STREAM_URL=url).stdout)
+    assert {each["partition"]: each["waiting"] for each in status} == {0: 0, 1: 0, 2: 0}
+    asked = call("stream", "accept", "bronze.event_stream", "--reason", "none", LAKEHOUSE_EVENT_STREAM_URL=url)
+    assert "nothing is missing" in asked.stderr + asked.stdout
+    again = call("stream", "run", "--until-caught-up", "--json", LAKEHOUSE_EVENT_STREAM_URL=url)
+    assert [json.loads(line)["taken"]["bronze.event_stream"]["messages"] for line in again.stdout.splitlines()] == [0]
+
+
+def test_without_brokers_the_setting_is_named(call: Called) -> None:
+    """Without it, who tries the stream first would not know what it needs."""
+    told = call("stream", "run")
+    assert told.returncode == 2  # usage
+    assert "set LAKEHOUSE_EVENT_STREAM_URL, such as kafka://127.0.0.1:9092" in told.stderr
