@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 TOKEN = "a token of the tests"
 _SESSION_OPTIONS = {
     "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "4",  # of the usual 200, all but a few are empty here
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": java_options(),
