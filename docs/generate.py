@@ -259,12 +259,12 @@ def _span(span: timedelta) -> str:
 PARTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     (
         "Inputs",
-        "Each parameter of the transform is an input: a table, landed files, a table of a database, or topics of Kafka.",
+        "Each parameter of the transform is an input: a table, landed files, a table of a database, or topics.",
         {
             "Input": 'inputs={"orders": Input("silver.orders")}',
             "Landing": 'inputs={"lines": Landing("tills", "csv", ("till", "sold_at", "amount"))}',
             "Extract": 'inputs={"rows": Extract("orders", "orders", …)}',
-            "Topic": 'inputs={"messages": Topic("clicks", ("web-clicks",), ("id", "clicked_at"), time="clicked_at")}',
+            "Topic": 'inputs={"messages": Topic("clicks", ("web-clicks",), ("user", "clicked_at"), time="clicked_at")}',
         },
     ),
     (

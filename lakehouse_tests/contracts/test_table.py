@@ -273,8 +273,8 @@ def test_landed_files_are_the_only_input_of_a_table() -> None:
         return lines
 
     text = (
-        "bronze/both.py: inputs: expected tables, or one landed source, or one database table, and nothing else, got "
-        "lines, rows. Read each source in a bronze table of its own."
+        "bronze/both.py: inputs: expected tables, or one landed source, one database table or one Topic, and nothing else, "
+        "got lines, rows. Read each source in a bronze table of its own."
     )
     with pytest.raises(ContractError, match=re.escape(text)):
         table("bronze.both", model("Sales", **SALES), both, {"lines": Landing("s", "csv", ("a",)), **INPUT})

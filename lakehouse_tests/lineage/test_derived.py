@@ -50,7 +50,7 @@ def test_the_kept_lineage_is_what_the_transforms_do(home: str) -> None:
     with tables_of(home):
         known = declared()
         found = derive(known.values(), known)
-        assert set(found) == {name for name, each in known.items() if each.extract is None}
+        assert set(found) == {name for name, each in known.items() if each.taken is None}
         for name, now in found.items():
             held = known[name].derived
             assert held is not None, f"{name}: run `lakehouse schema lock`"

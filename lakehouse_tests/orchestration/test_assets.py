@@ -71,7 +71,7 @@ def test_everything_follows_from_the_contract(table: Table) -> None:
     assert made.partitions_def is not None
 
     assert made.backfill_policy == BackfillPolicy.single_run()
-    assert made.op.pool == (f"{table.layer}_{table.name}" if table.upsert or table.extract else None)
+    assert made.op.pool == (f"{table.layer}_{table.name}" if table.upsert or table.taken else None)
     assert made.op.retry_policy is None  # it would retry mistakes and interrupts too; see retries.py
     fresh = {"inputs_fresh"} if table.upstream else set()
     assert {check.name for check in made.check_specs} == set(check_names(table)) | fresh

@@ -61,7 +61,7 @@ def reads(name: str, day: date, wanted: Wanted) -> set[tuple[str, date]]:
     found = set()
     for each in TABLES[name].upstream.values():
         source = TABLES[each.table]
-        elsewhere = source.upsert or source.extract or len(source.partition_by) > 1
+        elsewhere = source.upsert or source.taken or len(source.partition_by) > 1
         days = wanted.get(each.table, ())
         window = {day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)}
         found |= {(each.table, read) for read in days if elsewhere or read in window}
@@ -78,7 +78,7 @@ def test_each_day_once_and_none_before_what_it_reads(backfill: tuple[Wanted, int
     assert built == Counter((name, day) for name, days in wanted.items() for day in set(days))
     several = len(chunks) > 1
     for place, chunk in enumerate(chunks):
-        extracts = any(TABLES[name].extract for name in chunk.piece.tables)
+        extracts = any(TABLES[name].taken for name in chunk.piece.tables)
         assert len(chunk.piece.days) <= most or extracts
         before = {pair for n in _behind(chunks, place) for pair in _pairs(chunks[n].piece)}
         for name, day in _pairs(chunk.piece) if several else ():
@@ -140,7 +140,7 @@ def _computed(name: str, day: date, content: Content) -> str:
     for each in TABLES[name].upstream.values():
         source = TABLES[each.table]
         late = 3 if len(source.partition_by) > 1 else 0  # days of an arrival that hold rows of the day
-        elsewhere = sorted(d for t, d in content if t == each.table) if source.upsert or source.extract else ()
+        elsewhere = sorted(d for t, d in content if t == each.table) if source.upsert or source.taken else ()
         days = [day + timedelta(days=n) for n in range(-each.days_before, late + each.days_after + 1)]
         read += [content.get((each.table, d), "") for d in (*days, *elsewhere)]
     return hashlib.sha256("|".join(read).encode()).hexdigest()[:8]

@@ -130,8 +130,9 @@ def test_every_make_target_exists() -> None:
     assert {where for target, where in named if target not in targets} == set()
 
 
-# Each database's or topic's own, as its table names it.
-OF_SOURCES = {f"LAKEHOUSE_{name}_URL" for name in ("ORDERS", "BILLS", "EVENT_STREAM", "CLICKS")}
+OF_SOURCES = {
+    f"LAKEHOUSE_{name}_URL" for name in ("ORDERS", "BILLS", "EVENT_STREAM", "CLICKS")
+}  # each source's own, as its table names it
 
 
 def test_every_setting_exists() -> None:

@@ -127,7 +127,7 @@ def inputs(engine: Lake) -> Mapping[str, Mapping[str, list[Row]]]:
     published: dict[str, list[Row]] = {}
     found: dict[str, dict[str, list[Row]]] = {}
     for table in declared().values():
-        if table.extract is not None:  # taken as it is from a database: what it holds, and not what it is made of
+        if table.taken is not None:  # taken as it is from a source outside: what it holds, and not what it is made of
             published[table.id] = versions(table)
             continue
         if table.landing is not None:
@@ -282,7 +282,7 @@ def wrong(engine: Lake, table: Table, inputs: Mapping[str, list[Row]]) -> list[s
     )
 
 
-@pytest.mark.parametrize("name", [name for name, each in declared("lakehouse").items() if each.extract is None])
+@pytest.mark.parametrize("name", [name for name, each in declared("lakehouse").items() if each.taken is None])
 def test_lineage_is_what_the_transform_does(
     name: str, engine: Lake, inputs: Mapping[str, Mapping[str, list[Row]]]
 ) -> None:

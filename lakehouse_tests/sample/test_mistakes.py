@@ -287,7 +287,7 @@ RECORDED = {
     "bronze.online_retail": "ed2a15f1f15b",
     "bronze.orders": "4df535dc9970",
     "silver.order_status": "f70f157b61f5",
-    "silver.transactions": "e21eb3da87ab",
+    "silver.transactions": "de35ef2fefdc",  # since it reads the stream too
     "silver.orders": "4f5e3fa983fa",
     "gold.daily_revenue": "abc92d872373",
     "gold.user_features": "2ba68646fc49",
