@@ -28,7 +28,7 @@ from lakehouse.errors import EngineError, UsageError
 from lakehouse.kafka.jars import broker_jars
 from lakehouse.kafka.topics import SCHEME, answers
 from lakehouse.settings import Settings
-from lakehouse.spark.jars import java_command
+from lakehouse.spark.jars import java_command, java_home_problem
 from lakehouse.spark.place import Place, read_record, write_private
 from lakehouse.spark.ui import free_port
 from lakehouse.store.disk import private_umask
@@ -123,10 +123,9 @@ def start(settings: Settings, *, port: int | None = None, memory: str = MEMORY) 
     """
     place = place_of(settings)
     place.prepare()
-    jars = broker_jars(settings)
     with place.door():
         if not place.is_alive():
-            _launch(settings, place, jars, port, memory)
+            _launch(settings, place, port, memory)
         return _answering(settings, place, port)
 
 
@@ -144,7 +143,7 @@ def _answering(settings: Settings, place: Place, port: int | None) -> Broker:
         time.sleep(0.1)
 
 
-def _launch(settings: Settings, place: Place, jars: Sequence[Path], port: int | None, memory: str) -> None:
+def _launch(settings: Settings, place: Place, port: int | None, memory: str) -> None:
     log = place.log
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_BYTES:
@@ -155,7 +154,10 @@ def _launch(settings: Settings, place: Place, jars: Sequence[Path], port: int | 
             f"Port {port} of {HOST}, where the broker listens, is taken by another program. End that, or choose "
             "another: lakehouse kafka start --port N (what reads from the broker then needs its new address)."
         )
-    java = [java_command(), f"-Xmx{memory}", *_JAVA, "-cp", os.pathsep.join(map(str, jars))]
+    if problem := java_home_problem():
+        raise EngineError(problem)
+    classes = os.pathsep.join(map(str, broker_jars(settings)))
+    java = [java_command(), f"-Xmx{memory}", *_JAVA, "-cp", classes]
     if not (place.folder / "data").exists():
         _format(place, java, log)
     _write(place.folder / "server.properties", port, "data")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import SourceDownError, SourceError, UsageError
+from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageError
 from lakehouse.kafka import jars as own
 from lakehouse.kafka.broker import broker_of, cluster_id, place_of, start
 from lakehouse.kafka.sending import send
@@ -148,6 +148,13 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             start(Settings(root=tmp_path), port=port)
     assert broker_of(Settings(root=tmp_path)) is None
     assert not place_of(Settings(root=tmp_path)).end()
+
+
+def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a missing program would look like a fault of the broker's."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(EngineError, match="Install a Java 17"):
+        start(Settings(root=tmp_path))
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9092", "kafka://", "kafka://host", "kafka://user@host:1/x", "http://h:1"])
