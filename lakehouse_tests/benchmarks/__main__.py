@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from datetime import date, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +17,25 @@ from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
+OF_ROUNDS = ("publish", "slices", "live", "report", "stream")  # those that are done several times
+OF_SOURCE = ("anomalies", "late")  # those that can use real data
 
 
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    known = ["pipeline", "publish", "anomalies", "growth", "late", "slices", "live", "report"]
+    known = sorted({"pipeline", "growth", *OF_ROUNDS, *OF_SOURCE})
     parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
     given, rest = parser.parse_known_args()
     # Each side has an engine of its own, as the plain script has.
     os.environ.setdefault("LAKEHOUSE_ENGINE_MINUTES", "0")
-    if given.what == "publish":
-        from lakehouse_tests.benchmarks.publish import main as publish
-
-        return publish([*rest, "--rounds", str(given.rounds)])
-    if given.what == "slices":
-        from lakehouse_tests.benchmarks.slices import main as slices
-
-        return slices([*rest, "--rounds", str(given.rounds)])
-    if given.what == "growth":
-        from lakehouse_tests.benchmarks.growth import main as growth
-
-        return growth(rest)
-    if given.what == "live":
-        from lakehouse_tests.benchmarks.live import main as live
-
-        return live([*rest, "--rounds", str(given.rounds)])
-    if given.what == "report":
-        from lakehouse_tests.benchmarks.report import main as report_of_many_days
-
-        return report_of_many_days([*rest, "--rounds", str(given.rounds)])
-    if given.what == "anomalies":
-        from lakehouse_tests.benchmarks.anomalies import main as anomalies
-
-        return anomalies([*rest, *(["--source", str(given.source)] if given.source else [])])
-    if given.what == "late":
-        from lakehouse_tests.benchmarks.late import main as late
-
-        return late([*rest, *(["--source", str(given.source)] if given.source else [])])
+    if given.what != "pipeline":
+        chosen = import_module(f"lakehouse_tests.benchmarks.{given.what}").main
+        rounds = ["--rounds", str(given.rounds)] if given.what in OF_ROUNDS else []
+        source = ["--source", str(given.source)] if given.source and given.what in OF_SOURCE else []
+        return int(chosen([*rest, *rounds, *source]))
     report = pipeline(given.source, given.rounds)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0
