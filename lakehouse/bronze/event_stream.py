@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Privacy, Topic, table
+from lakehouse.contracts import MessageModel, Privacy, Topic, table
 from lakehouse.transforms.columns import token, with_event_date
 
 COLUMNS = (
@@ -16,7 +16,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class EventStream(pa.DataFrameModel):
+class EventStream(MessageModel):
     """Messages of the web shop; the columns are those of bronze.events, and how each message came."""
 
     event_id: T.StringType() = pa.Field(nullable=True, description="Producer's id of the event")
@@ -30,29 +30,6 @@ class EventStream(pa.DataFrameModel):
     payment_method: T.StringType() = pa.Field(nullable=True, description="How it was paid")
     email_token: T.StringType() = pa.Field(nullable=True, description="Key id and HMAC-SHA-256 of the e-mail address")
     country: T.StringType() = pa.Field(nullable=True, description="Customer's country")
-    rescued: T.StringType() = pa.Field(nullable=True, alias="_rescued", description="JSON of what fits no column")
-    arrival_date: T.DateType() = pa.Field(alias="_arrival_date", description="UTC date of _arrived_at")
-    event_date: T.DateType() = pa.Field(
-        alias="_event_date", description="Day the row is processed in: its event date where plausible, else arrival"
-    )
-    event_at: T.TimestampType() = pa.Field(
-        nullable=True, alias="_event_at", description="event_time where plausible: what the watermark goes by"
-    )
-    arrived_at: T.TimestampType() = pa.Field(nullable=True, alias="_arrived_at", description="When it was stored, UTC")
-    source_file: T.StringType() = pa.Field(nullable=True, alias="_source_file", description="Topic and partition")
-    source_row: T.LongType() = pa.Field(nullable=True, alias="_source_row", description="Offset in the partition")
-    topic: T.StringType() = pa.Field(nullable=True, alias="_topic", description="Topic")
-    topic_id: T.StringType() = pa.Field(
-        nullable=True, alias="_topic_id", description="Id of the topic, which is made once"
-    )
-    partition: T.IntegerType() = pa.Field(nullable=True, alias="_partition", description="Partition of the topic")
-    offset: T.LongType() = pa.Field(nullable=True, alias="_offset", description="Offset in the partition")
-    key: T.StringType() = pa.Field(nullable=True, alias="_key", description="Key of the message")
-    headers: T.StringType() = pa.Field(nullable=True, alias="_headers", description="Headers, as JSON")
-    raw: T.StringType() = pa.Field(nullable=True, alias="_raw", description="The message, where it is no row")
-    error: T.StringType() = pa.Field(nullable=True, alias="_error", description="Why the message is no row")
-    ingested_run: T.StringType() = pa.Field(nullable=True, alias="_ingested_run", description="Run that took the batch")
-    code: T.StringType() = pa.Field(nullable=True, alias="_code_version", description="Code version of that run")
 
 
 @table(

@@ -16,7 +16,7 @@ from lakehouse.contracts.table import Input, Table
 from lakehouse.contracts.topic import Topic
 
 if TYPE_CHECKING:
-    from lakehouse.contracts.bronze import BronzeModel
+    from lakehouse.contracts.bronze import BronzeModel, MessageModel
 
 __all__ = [
     "Anomalies",
@@ -28,6 +28,7 @@ __all__ = [
     "Input",
     "Landing",
     "Layout",
+    "MessageModel",
     "Privacy",
     "Quality",
     "Quarantine",
@@ -44,8 +45,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A model brings pandera, pandas and Spark with it, which only those need who load a table file."""
-    if name == "BronzeModel":
-        from lakehouse.contracts.bronze import BronzeModel
+    if name in ("BronzeModel", "MessageModel"):
+        from lakehouse.contracts.bronze import BronzeModel, MessageModel
 
-        return BronzeModel
+        return {"BronzeModel": BronzeModel, "MessageModel": MessageModel}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
