@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from lakehouse.build.base import Base
@@ -71,6 +72,14 @@ class Batch(ABC):
     @abstractmethod
     def failed(self, error: Exception) -> SourceError | None:
         """An error of the engine in a sentence without credentials, where the source is what failed; else None."""
+
+    def isolated(self, error: PySparkException) -> Batch:
+        """The batch with those messages apart on which the table's code failed.
+
+        Args:
+            error: what computing the rows failed of; raised again where nothing can be told apart.
+        """
+        raise error
 
     @abstractmethod
     def taken(self, files: Sequence[StagedFile]) -> Taken:

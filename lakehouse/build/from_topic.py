@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ from lakehouse.build.base import Base
 from lakehouse.build.batch import Batch, Taken
 from lakehouse.build.ends import Ends, Newest, accepted, bounded, carried_on, ends_of, expected, problems, spans_after
 from lakehouse.build.laps import Laps
+from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
 from lakehouse.delta.commit import append_batch
@@ -56,6 +58,7 @@ class TopicBatch(Batch):
         found: the topics when the batch was begun.
         spans: the messages of the batch.
         until: by `topic/partition`, how far the topics reached when the first batch of this intake was begun.
+        poison: its messages on which the table's code fails.
     """
 
     topic: Topic
@@ -65,6 +68,7 @@ class TopicBatch(Batch):
     found: Mapping[str, Found]
     spans: Sequence[Span]
     until: Mapping[str, int]
+    poison: Poison = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -78,12 +82,17 @@ class TopicBatch(Batch):
 
     def rows(self) -> DataFrame | None:
         """The transform's rows of the messages; None where there are none."""
-        if not self.spans:
-            return None
+        return self._rows(self.spans) if self.spans else None
+
+    def isolated(self, error: PySparkException) -> TopicBatch:
+        """The batch with those messages apart on which the table's code failed."""
+        return replace(self, poison=poison_in(self.spans, self._rows, error))
+
+    def _rows(self, spans: Sequence[Span]) -> DataFrame:
         table, spark = self.base.table, self.base.lake.spark  # first: the columns below need an engine
         ((parameter, _),) = table.inputs.items()
         ids = F.create_map(*[F.lit(each) for name, one in self.found.items() for each in (name, one.id)])
-        rows = arrived(self.brokers.messages(spark, self.spans), self.topic, self.begun)
+        rows = arrived(self.brokers.messages(spark, spans), self.topic, self.begun)
         taken = rows.withColumns(
             {
                 "_topic_id": ids[F.col("_topic")],
@@ -91,7 +100,11 @@ class TopicBatch(Batch):
                 "_code_version": F.lit(table.code_version),
             }
         )
-        return table.transform(**{parameter: taken})
+        if not self.poison:
+            return table.transform(**{parameter: taken})
+        apart = is_poison(self.poison)
+        sound = table.transform(**{parameter: taken.where(~apart)}).select(*table.columns)
+        return sound.unionByName(dead_rows(taken.where(apart), table, self.topic, self.poison))
 
     def failed(self, error: Exception) -> SourceError | None:
         """What reading failed of, where it did."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -135,12 +136,19 @@ def _batches(base: Base, url: SecretStr, run: Run, laps: Laps) -> Iterator[Publi
         else:
             batch = plan_messages(base, url, run.run_id, until=until, laps=laps)
             until = batch.until
-        with stage_batch(batch) as staged:
-            published = publish_batch(audit_batch(staged))
+        try:
+            published = _carried_through(batch)
+        except PySparkException as error:  # none of the source's, which are told as such
+            published = _carried_through(batch.isolated(error))
         yield published
         if not batch.left or published.audited.status == FAILED or run.one_batch:
             return
         base, laps = open_base(base.lake, base.table), published.laps
+
+
+def _carried_through(batch: Batch) -> PublishedBatch:
+    with stage_batch(batch) as staged:
+        return publish_batch(audit_batch(staged))
 
 
 @contextmanager

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from lakehouse.build import build as building
 from lakehouse.build.base import open_base
@@ -19,6 +23,7 @@ from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
+from lakehouse.transforms.columns import with_event_date
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -31,7 +36,7 @@ TODAY = datetime.now(UTC).date()
 
 def visit(number: int, at: str = "", **more: Any) -> str:
     """A message, of today unless a time is given."""
-    return json.dumps({"id": f"v{number}", "page": "home", "at": at or f"{TODAY}T00:00:00Z", **more})
+    return json.dumps({"id": f"v{number}", "page": "home", "at": at or f"{TODAY}T00:00:00Z"} | more)
 
 
 class Taking:
@@ -105,6 +110,34 @@ def test_what_is_no_row_is_set_aside_and_keeps_nothing_back(taking: Taking) -> N
     aside = taking.rows("silver.visits_quarantine")
     assert len(aside) == len(bad) + 2
     assert {row["_source_row"] for row in aside if "message_readable" in row["_failed_rules"]} == set(told)
+
+
+def raising(messages: DataFrame) -> DataFrame:
+    """A table's code that fails on some pages, as a cast or a division may."""
+    page = F.when(F.col("page").startswith("bad"), F.raise_error(F.lit("no such page"))).otherwise(F.col("page"))
+    return with_event_date(messages.withColumn("page", page.cast("string")), "at")
+
+
+def test_a_message_that_the_code_fails_on_is_told_apart(taking: Taking) -> None:
+    """Without it, one message that nobody thought of would stop the stream until the code is mended."""
+    taking.tables[0] = replace(taking.bronze, transform=raising)
+    taking.kafka.send(taking.topic, [visit(n, page="bad" if n in (3, 4) else "home") for n in range(9)])
+    result = taking.take()
+    assert (result.facts["batch/rows"], result.facts["batch/dead"]) == (9, 2)
+    dead = {row["_offset"]: row for row in taking.rows() if row["_error"]}
+    assert set(dead) == {3, 4}
+    assert dead[3]["_error"].startswith("the code of bronze.visits fails on it: ")
+    assert json.loads(dead[3]["_raw"])["id"] == "v3"
+    assert taking.ids() == [f"v{n}" for n in range(9) if n not in (3, 4)]
+
+
+def test_where_the_code_fails_on_all_messages_none_is_given_up(taking: Taking) -> None:
+    """Without it, a mistake in the code would turn a whole stream into dead letters."""
+    taking.tables[0] = replace(taking.bronze, transform=raising)
+    taking.kafka.send(taking.topic, [visit(n, page="bad") for n in range(30)])
+    with pytest.raises(PySparkException):
+        taking.take()
+    assert taking.rows() == []
 
 
 def test_a_backlog_is_taken_in_bounded_batches(lake: LakeFactory, kafka: Kafka) -> None:
