@@ -20,7 +20,7 @@ from lakehouse.catalog import declared, get_table, lake_with_engine, lake_withou
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
-from lakehouse.contracts import Table
+from lakehouse.contracts import Table, Topic
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import Untold
@@ -166,7 +166,7 @@ def _chosen(names: list[str] | None) -> list[Table]:
     return ready
 
 
-def _topic(table: Table) -> Any:
+def _topic(table: Table) -> Topic:
     if table.topic is None:
         raise UsageError(f"{table.id} is not taken from a topic.")
     return table.topic
