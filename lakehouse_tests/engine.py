@@ -18,8 +18,9 @@ COMMAND = "python -m lakehouse_tests.engine"
 
 DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
-    "sources.reader", "sources.postgres", "sources.people", "contracts.landing", "contracts.extract",
-    "records.erasures", "build.batch", "build.intake", "transforms.columns",
+    "sources.reader", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people", "contracts.landing",
+    "contracts.extract", "contracts.topic",
+    "records.erasures", "build.batch", "build.from_database", "build.from_topic", "build.poison", "build.intake", "transforms.columns",
     # Rules: which rows are set aside.
     "contracts.rules", "contracts.clock", "contracts.bronze", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakehouse.delta.snapshot import Snapshot, fingerprint
-from lakehouse.sources.kafka import Found, Span
+from lakehouse.sources.spans import Found, Span
 
 _NUMBERS = ("offset", "event", "arrived", "idle", "of")
 Newest = Mapping[tuple[str, int], tuple[int | None, int | None]]

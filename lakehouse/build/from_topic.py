@@ -26,8 +26,9 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
-from lakehouse.sources.kafka import Brokers, Found, Span, arrived
+from lakehouse.sources.kafka import Brokers, arrived
 from lakehouse.sources.postgres import iso
+from lakehouse.sources.spans import Found, Span
 from lakehouse.store import parquet
 from lakehouse.texts import program
 

@@ -166,7 +166,7 @@ class _DayStates:
 
     def arrives_by(self, column: str) -> bool:
         """Whether the log says of each row's `column`, a date, when it arrived."""
-        return self._days_differ and not self._by_file and self._arrival == column
+        return self._days_differ and not self._table.upsert and self._arrival == column
 
     def arrivals(self, day: date) -> set[str]:
         """The input's own partitions that hold rows of the day."""

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Table, Topic
-from lakehouse.sources.kafka import Span
+from lakehouse.sources.spans import Span
 
 MOST = 10  # of a batch; where the code fails on more, it is the code that has to be mended
 Poison = Mapping[Span, str]

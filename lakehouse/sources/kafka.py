@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -23,6 +22,7 @@ from lakehouse.contracts import Topic
 from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.kafka.topics import admin, servers_of
 from lakehouse.sources.json_lines import json_rows
+from lakehouse.sources.spans import Found, Part, Span
 from lakehouse.transforms.columns import masked, may_hold_address, token_key, utc_timestamp
 
 if TYPE_CHECKING:
@@ -38,37 +38,6 @@ _DOWN = re.compile(
 _LOST = re.compile(r"OffsetOutOfRange|offsets? .{0,40}out of range|data loss|KafkaIllegalState|may have been lost")
 _ASIDE = ("_arrived_at", "_topic", "_partition", "_offset", "_key", "_headers", "_arrival_date", "_source_file",
           "_source_row")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Part:
-    """One partition of a topic, as its broker has it: offsets from `first` on, up to and without `end`."""
-
-    first: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Found:
-    """One topic as its brokers have it.
-
-    Attributes:
-        id: given once: a topic that was deleted and made anew has another.
-        parts: by number.
-    """
-
-    id: str
-    parts: Mapping[int, Part]
-
-
-@dataclass(frozen=True)
-class Span:
-    """Messages of one partition of a topic: offsets from `start` on, up to and without `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 class Brokers:

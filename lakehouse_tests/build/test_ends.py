@@ -25,7 +25,7 @@ from lakehouse.build.ends import (
 from lakehouse.delta.commit import append_batch, ensure_table
 from lakehouse.delta.snapshot import fingerprint, open_snapshot
 from lakehouse.delta.target import Commit
-from lakehouse.sources.kafka import Found, Part, Span
+from lakehouse.sources.spans import Found, Part, Span
 from lakehouse_tests.fixtures.making import target_of
 
 MINUTE = 60_000_000

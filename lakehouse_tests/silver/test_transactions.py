@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse.bronze.event_stream import event_stream
 from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import online_retail
 from lakehouse.build.route import routed
@@ -44,9 +45,15 @@ def _event(**fields: Any) -> dict[str, Any]:
 def build(spark: SparkSession) -> Any:
     """Transform and route hand-written bronze rows."""
 
-    def run(retail: list[dict[str, Any]] = [], web: list[dict[str, Any]] = []) -> list[dict[str, Any]]:  # noqa: B006
+    def run(
+        retail: list[dict[str, Any]] = [],  # noqa: B006
+        web: list[dict[str, Any]] = [],  # noqa: B006
+        messages: list[dict[str, Any]] = [],  # noqa: B006
+    ) -> list[dict[str, Any]]:
         frame = transactions.transform(
-            online_retail=_frame(spark, online_retail, retail), events=_frame(spark, events, web)
+            online_retail=_frame(spark, online_retail, retail),
+            events=_frame(spark, events, web),
+            event_stream=_frame(spark, event_stream, messages),
         )
         return [r.asDict() for r in routed(transactions, frame).collect()]
 
@@ -139,3 +146,18 @@ def test_every_row_in_is_a_row_out(build: Any) -> None:
     retail = [_retail(), _retail(InvoiceDate="??"), dict.fromkeys(_retail())]
     rows = build(retail, [_event(), _event(), _event(event_id=None), dict.fromkeys(_event())])
     assert sum(r["_copies"] for r in rows) == 7
+
+
+def test_an_event_is_the_same_row_in_a_file_and_in_a_message(build: Any) -> None:
+    """Without it, a lake that is fed by a stream could differ from one that is backfilled from files."""
+    ((landed,), (streamed,)) = build(web=[_event()]), build(messages=[_event()])
+    assert landed == streamed
+    (both,) = build(web=[_event()], messages=[_event()])
+    assert both["_copies"] == 2
+
+
+def test_a_message_that_is_no_row_is_set_aside(build: Any) -> None:
+    """Without it, it would be told by what it lacks alone, or by nothing."""
+    (row,) = build(messages=[{"_error": "not a JSON object", "_raw": "{"}])
+    assert row["route"] == "quarantined"
+    assert "message_readable" in row["_failed_rules"]
