@@ -22,7 +22,7 @@ DECIDES_ROWS = (
     "contracts.extract", "contracts.topic",
     "records.erasures", "build.batch", "build.from_database", "build.from_topic", "build.poison", "build.intake", "transforms.columns",
     # Rules: which rows are set aside.
-    "contracts.rules", "contracts.clock", "contracts.bronze", "build.late",
+    "contracts.rules", "contracts.clock", "contracts.bronze", "contracts.message", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.
     "build.build", "build.work", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
     # Reading tables back: partition values, columns that were added later.

@@ -16,7 +16,8 @@ from lakehouse.contracts.table import Input, Table
 from lakehouse.contracts.topic import Topic
 
 if TYPE_CHECKING:
-    from lakehouse.contracts.bronze import BronzeModel, MessageModel
+    from lakehouse.contracts.bronze import BronzeModel
+    from lakehouse.contracts.message import MessageModel
 
 __all__ = [
     "Anomalies",
@@ -45,8 +46,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A model brings pandera, pandas and Spark with it, which only those need who load a table file."""
-    if name in ("BronzeModel", "MessageModel"):
-        from lakehouse.contracts.bronze import BronzeModel, MessageModel
+    if name == "BronzeModel":
+        from lakehouse.contracts.bronze import BronzeModel
 
-        return {"BronzeModel": BronzeModel, "MessageModel": MessageModel}[name]
+        return BronzeModel
+    if name == "MessageModel":
+        from lakehouse.contracts.message import MessageModel
+
+        return MessageModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
