@@ -189,6 +189,7 @@ def test_after_any_history_a_snapshot_is_what_delta_rs_says(
     assert counted["carried on"] > counted["steps"] / 2
 
 
+@pytest.mark.slow
 def test_of_writers_of_one_entry_one_wins(target: Any) -> None:
     """Without it, an acknowledged commit could vanish under another one: ours and delta-rs's go by one rule."""
     won: list[tuple[int, str]] = []

@@ -124,6 +124,7 @@ def test_the_same_day_has_one_whole_winner_and_a_named_loser(pair: Racers, path:
     readable(path)
 
 
+@pytest.mark.slow
 def test_days_that_overlap_in_part_are_a_conflict(pair: Racers, path: Path) -> None:
     """Without it, two ranges that share one day would both be published, one of them without that day."""
     outcomes = pair.race(
@@ -156,6 +157,7 @@ def test_appends_all_land_once(pair: Racers, path: Path) -> None:
     readable(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False], ids=["same-day", "other-day"])
 def test_a_publish_during_compaction_loses_nothing(pair: Racers, path: Path, same: bool) -> None:
     """Without it, compaction could bring back rows that a publish had just replaced, or the other way round."""
