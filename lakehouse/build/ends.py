@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakehouse.delta.snapshot import Snapshot, fingerprint
-from lakehouse.sources.spans import Found, Span
+from lakehouse.sources.spans import Found, Span, messages_in
 
 _NUMBERS = ("offset", "event", "arrived", "idle", "of")
 Newest = Mapping[tuple[str, int], tuple[int | None, int | None]]
 """By topic and partition, the newest event time and the newest arrival of some rows, in microseconds."""
+Reach = Mapping[tuple[str, int], int]
+"""By topic and partition, an offset up to which, and without which, messages are meant."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
         found: the topics as they are.
     """
     told = problems(before, found)
-    anew = {name for name, number in _ids(found).items() if before.ids.get(name, number) != number}
+    anew = _anew(before, found)
     places = {key: place for key, place in before.places.items() if key[0] not in anew}
     for (name, number), place in places.items():
         part = found[name].parts.get(number) if name in found else None
@@ -112,18 +114,31 @@ def _ids(found: Mapping[str, Found]) -> dict[str, int]:
     return {name: fingerprint([one.id]) for name, one in found.items()}
 
 
+def _anew(before: Ends, found: Mapping[str, Found]) -> set[str]:
+    """The topics that are others than those of the last batch, of the same names."""
+    return {name for name, number in _ids(found).items() if before.ids.get(name, number) != number}
+
+
+def reach(found: Mapping[str, Found]) -> Reach:
+    """How far topics reach, by topic and partition; of one that is empty, or was emptied, there is nothing to take."""
+    parts = ((name, number, part) for name, one in found.items() for number, part in one.parts.items())
+    return {(name, number): part.end for name, number, part in parts if part.end > part.first}
+
+
 def _other_topics(before: Ends, found: Mapping[str, Found]) -> list[str]:
+    anew = _anew(before, found)
     return [
         f"the topic {name} was deleted and made anew since the last batch (its id is now {one.id})"
         for name, one in found.items()
-        if name in before.ids and before.ids[name] != fingerprint([one.id])
+        if name in anew
     ]
 
 
 def _gaps(before: Ends, found: Mapping[str, Found]) -> Iterable[str]:
     """In words, the messages that no batch took and that are not there any more."""
+    anew = _anew(before, found)
     for (name, number), place in sorted(before.places.items()):
-        if name not in found or before.ids.get(name) != fingerprint([found[name].id]):
+        if name not in found or name in anew:
             continue
         part = found[name].parts.get(number)
         if part is None:
@@ -136,14 +151,14 @@ def _gaps(before: Ends, found: Mapping[str, Found]) -> Iterable[str]:
             yield f"{name}/{number} ends at offset {part.end}, but messages up to {place.offset - 1} were taken from it"
 
 
-def spans_after(before: Ends, found: Mapping[str, Found], until: Mapping[str, int] | None) -> list[Span]:
+def spans_after(before: Ends, found: Mapping[str, Found], until: Reach | None) -> list[Span]:
     """All messages that were not taken yet; a partition that no batch knows is read from its beginning."""
     spans = []
     for name, one in sorted(found.items()):
         for number, part in sorted(one.parts.items()):
             place = before.places.get((name, number))
             start = part.first if place is None else place.offset
-            end = part.end if until is None else min(part.end, until.get(f"{name}/{number}", start))
+            end = part.end if until is None else min(part.end, until.get((name, number), start))
             if end > start:
                 spans.append(Span(name, number, start, end))
     return spans
@@ -151,7 +166,7 @@ def spans_after(before: Ends, found: Mapping[str, Found], until: Mapping[str, in
 
 def bounded(spans: Sequence[Span], most: int) -> list[Span]:
     """The first messages of each partition, as many as fit into a batch, shared out by how many there are."""
-    total = sum(span.end - span.start for span in spans)
+    total = messages_in(spans)
     if total <= most:
         return list(spans)
     # At least one of each, so that none waits for ever behind larger ones.

@@ -16,7 +16,19 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
 from lakehouse.build.batch import Batch, Taken
-from lakehouse.build.ends import Ends, Newest, accepted, bounded, carried_on, ends_of, expected, problems, spans_after
+from lakehouse.build.ends import (
+    Ends,
+    Newest,
+    Reach,
+    accepted,
+    bounded,
+    carried_on,
+    ends_of,
+    expected,
+    problems,
+    reach,
+    spans_after,
+)
 from lakehouse.build.laps import Laps
 from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.checks.metrics import Value
@@ -28,7 +40,7 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
 from lakehouse.sources.kafka import Brokers, arrived
 from lakehouse.sources.postgres import iso
-from lakehouse.sources.spans import Found, Span
+from lakehouse.sources.spans import Found, Span, messages_in
 from lakehouse.store import parquet
 from lakehouse.texts import program
 
@@ -58,7 +70,7 @@ class TopicBatch(Batch):
         before: where the last batch ended.
         found: the topics when the batch was begun.
         spans: the messages of the batch.
-        until: by `topic/partition`, how far the topics reached when the first batch of this intake was begun.
+        until: how far the topics reached when the first batch of this intake was begun.
         poison: its messages on which the table's code fails.
     """
 
@@ -68,7 +80,7 @@ class TopicBatch(Batch):
     before: Ends
     found: Mapping[str, Found]
     spans: Sequence[Span]
-    until: Mapping[str, int]
+    until: Reach
     poison: Poison = field(default_factory=dict)
 
     @property
@@ -125,7 +137,7 @@ class TopicBatch(Batch):
         watermark = None if ends.watermark is None else iso(ends.watermark)
         ids = {name: each.id for name, each in self.found.items()}
         return Taken(
-            measured=self._measured(rows),
+            measured=self._measured(rows, newest),
             transactions=ends.transactions(self.topic.source) if is_news else {},
             told={"taken_at": iso(self.begun), "watermark": watermark, "topics": ids, "offsets": offsets},
             shown={
@@ -136,10 +148,10 @@ class TopicBatch(Batch):
             },
         )
 
-    def _measured(self, rows: pa.Table) -> dict[str, Value | None]:
-        messages = sum(span.end - span.start for span in self.spans)
+    def _measured(self, rows: pa.Table, newest: Newest) -> dict[str, Value | None]:
+        messages = messages_in(self.spans)
         dead = rows.num_rows - rows["_error"].null_count
-        first, late = pc.min(_micros(rows["_arrived_at"])).as_py(), self._late_by(rows)
+        first, late = pc.min(_micros(rows["_arrived_at"])).as_py(), self._late_by(rows, newest)
         return {
             "messages": messages,
             # Of a transaction that was given up, or of what compaction has taken, nothing is there to be read.
@@ -152,10 +164,10 @@ class TopicBatch(Batch):
             **_percentiles(late),
         }
 
-    def _late_by(self, rows: pa.Table) -> list[float]:
+    def _late_by(self, rows: pa.Table, newest: Newest) -> list[float]:
         """By how many seconds the rows that were late are behind what was expected of their partition."""
         late: list[float] = []
-        for topic, number in _newest(rows):
+        for topic, number in newest:
             bound = expected(self.before, topic, number)
             if bound is not None:
                 mine = pc.and_(pc.equal(rows["_topic"], topic), pc.equal(rows["_partition"], number))
@@ -164,16 +176,14 @@ class TopicBatch(Batch):
         return late
 
 
-def plan_messages(
-    base: Base, url: SecretStr, run_id: str, *, until: Mapping[str, int] | None, laps: Laps
-) -> TopicBatch:
+def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | None, laps: Laps) -> TopicBatch:
     """Ask the brokers how far the topics reach, and decide how many messages to read.
 
     Args:
         base: a table with a topic.
         url: of its brokers.
         run_id: recorded in the commit.
-        until: by `topic/partition`, where to end at the latest; None: where the topics end now.
+        until: where to end at the latest; None: where the topics end now.
         laps: the seconds so far.
 
     Raises:
@@ -194,8 +204,7 @@ def plan_messages(
         )
     spans = spans_after(before, found, until)
     chosen = bounded(spans, topic.messages_per_batch)
-    left = sum(s.end - s.start for s in spans) - sum(s.end - s.start for s in chosen)
-    reached = until or {f"{name}/{n}": part.end for name, one in found.items() for n, part in one.parts.items()}
+    left = messages_in(spans) - messages_in(chosen)
     return TopicBatch(
         base=base,
         run_id=run_id,
@@ -207,7 +216,7 @@ def plan_messages(
         before=before,
         found=found,
         spans=chosen,
-        until=reached,
+        until=reach(found) if until is None else until,
     )
 
 

@@ -28,6 +28,7 @@ from lakehouse import store
 from lakehouse.build.audit import Judged
 from lakehouse.build.base import Base, keep_history, open_base
 from lakehouse.build.batch import Batch, Taken
+from lakehouse.build.ends import Reach
 from lakehouse.build.from_database import plan_rows
 from lakehouse.build.from_topic import plan_messages
 from lakehouse.build.laps import Laps
@@ -128,7 +129,7 @@ def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult
 
 def _batches(base: Base, url: SecretStr, run: Run, laps: Laps) -> Iterator[PublishedBatch]:
     """One batch after the other, up to where the source was when the first was begun."""
-    until: Mapping[str, int] | None = None
+    until: Reach | None = None
     while True:
         # Four steps that hand on frozen values: only the last one commits, and until then nothing was taken.
         if base.table.topic is None:

@@ -20,8 +20,8 @@ QUIET: Mapping[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic.
+class TopicState:
+    """A topic as its broker has it.
 
     Attributes:
         name: what it is called.
@@ -62,7 +62,7 @@ def answers(servers: str, seconds: float = SECONDS) -> bool:
         return False
 
 
-def topics(servers: str) -> list[Topic]:
+def topics(servers: str) -> list[TopicState]:
     """The topics by name, without the broker's own.
 
     Raises:
@@ -80,7 +80,7 @@ def topics(servers: str) -> list[Topic]:
         asked = client.list_offsets(dict.fromkeys(places, spec), request_timeout=SECONDS) if places else {}
         for place, answer in asked.items():
             counts[place.topic] += sign * answer.result().offset
-    return [Topic(name, found[name], counts[name]) for name in sorted(found)]
+    return [TopicState(name, found[name], counts[name]) for name in sorted(found)]
 
 
 def ensure_topic(servers: str, name: str, partitions: int | None = None) -> int:

@@ -14,7 +14,6 @@ from dagster import AssetCheckEvaluation, AssetMaterialization, AssetObservation
 
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics
-from lakehouse.contracts import Table
 from lakehouse.orchestration.assets import judged
 from lakehouse.orchestration.report import asset_key, day_metadata, open_metadata, refused
 from lakehouse.read.lake import Lake
@@ -72,6 +71,5 @@ def _with_rows(result: BuildResult, day: date, rows: Mapping[date, int]) -> Buil
     """The result, of a batch with the rows of the whole day in place of the batch's own."""
     if result.table.taken is None:
         return result
-    each: Table = result.table
     metrics = DayMetrics(day, rows=rows.get(day, 0))
-    return replace(result, table=each, days={**result.days, day: replace(result.days[day], metrics=metrics)})
+    return replace(result, days={**result.days, day: replace(result.days[day], metrics=metrics)})

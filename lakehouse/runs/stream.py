@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from lakehouse.build.build import build
-from lakehouse.build.ends import ends_of
+from lakehouse.build.ends import Reach, ends_of, reach
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, BuildResult
 from lakehouse.contracts import Table
@@ -105,7 +105,7 @@ def turns(  # how a stream is run
     attempts = Retrying(
         retry=retry_if_exception(is_transient),
         stop=stop_after_attempt(1 + RETRIES),
-        wait=wait_exponential_jitter(FIRST_WAIT, LONGEST_WAIT),
+        wait=wait_exponential_jitter(max=LONGEST_WAIT, multiplier=FIRST_WAIT),
         sleep=wait,
         before_sleep=told,
         reraise=True,
@@ -114,7 +114,11 @@ def turns(  # how a stream is run
     number = 0
     while not stop.is_set():
         number += 1
-        turn = attempts.copy()(_turn, lake, sources, run_id, number)
+        for attempt in attempts.copy():
+            with attempt:
+                # A turn that was killed, or failed, may have taken a batch and built nothing of it.
+                owed = number == 1 or attempt.retry_state.attempt_number > 1
+                turn = _turn(lake, sources, run_id, number, owed=owed)
         yield turn
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
             return
@@ -122,24 +126,21 @@ def turns(  # how a stream is run
             stop.wait(max(0.0, turn.begun + pause - time.monotonic()))
 
 
-def _reached(lake: Lake, source: Table) -> dict[tuple[str, int], int]:
-    """How far the topics of a table reach now, by topic and partition."""
+def _reached(lake: Lake, source: Table) -> Reach:
+    """How far the topics of a table reach now."""
     url = lake.settings.source_url(source.topic.source) if source.topic else None
     if url is None or source.topic is None:
         return {}
-    found = Brokers(url, source.topic).found()
-    # Of a partition that is empty, or was emptied, there is nothing to wait for.
-    parts = ((name, number, part) for name, one in found.items() for number, part in one.parts.items())
-    return {(name, number): part.end for name, number, part in parts if part.end > part.first}
+    return reach(Brokers(url, source.topic).found())
 
 
-def _is_taken(lake: Lake, source: Table, goal: Mapping[tuple[str, int], int]) -> bool:
+def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     assert source.topic is not None
     places = ends_of(lake.snapshot(source.id), source.topic.source).places
     return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
-def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int) -> Turn:
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool) -> Turn:
     begun = time.monotonic()
     taken: dict[str, BuildResult] = {}
     built: dict[str, BuildResult] = {}
@@ -148,7 +149,6 @@ def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int) -> Tur
         if broken := [each for each in result.outcomes if each.blocking and not each.passed]:
             day = broken[0].day
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
-        # Also where nothing is new: a turn that was killed may have taken a batch and built nothing of it.
-        if number == 1 or result.facts.get("batch/messages"):
+        if owed or result.facts.get("batch/messages"):
             built |= build_followers(lake, source, run_id)
     return Turn(number, taken, built, time.monotonic() - begun, begun)

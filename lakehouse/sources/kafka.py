@@ -22,7 +22,7 @@ from lakehouse.contracts import Topic
 from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.kafka.topics import admin, servers_of
 from lakehouse.sources.json_lines import json_rows
-from lakehouse.sources.spans import Found, Part, Span
+from lakehouse.sources.spans import Found, Part, Span, messages_in
 from lakehouse.transforms.columns import masked, may_hold_address, token_key, utc_timestamp
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ _DOWN = re.compile(
     r"|NotLeader|LeaderNotAvailable|Failed to get records for compacted|timed out",
 )
 _LOST = re.compile(r"OffsetOutOfRange|offsets? .{0,40}out of range|data loss|KafkaIllegalState|may have been lost")
-_ASIDE = ("_arrived_at", "_topic", "_partition", "_offset", "_key", "_headers", "_arrival_date", "_source_file",
-          "_source_row")  # fmt: skip
+# What is kept of a message beside its line.
+_ASIDE = (
+    "_arrived_at", "_topic", "_partition", "_offset", "_key", "_headers", "_source_file", "_source_row", "_none",
+)  # fmt: skip
 
 
 class Brokers:
@@ -99,7 +101,7 @@ class Brokers:
             "kafka.request.timeout.ms": str(PATIENCE * 500),
         }
         read = spark.read.format("kafka").options(**options).load()
-        if sum(span.end - span.start for span in spans) <= SMALL:
+        if messages_in(spans) <= SMALL:
             read = read.coalesce(1)
         headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value")))
         lines = read.select(
@@ -114,7 +116,7 @@ class Brokers:
         )
         file = F.format_string("topic/%s/%05d", "_topic", "_partition")
         lines = lines.withColumns({"_source_file": file, "_source_row": F.col("_offset")})
-        return json_rows(lines.withColumn("_at", may_hold_address(F.col("_line"))), topic, key, (*_ASIDE_READ, "_none"))
+        return json_rows(lines.withColumn("_at", may_hold_address(F.col("_line"))), topic, key, _ASIDE)
 
     def failed(self, error: Exception) -> SourceError | None:
         """An error of the engine, in a sentence, where reading messages is what failed; else None."""
@@ -153,9 +155,6 @@ class Brokers:
         if found is None or found.retriable() or found.code() in down:
             return self._down("no broker answers")
         return SourceError(f"{self._name}: the brokers refuse: {found.str()}. Nothing was taken.")
-
-
-_ASIDE_READ = tuple(name for name in _ASIDE if name != "_arrival_date")
 
 
 def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -35,3 +35,8 @@ class Span:
     partition: int
     start: int
     end: int
+
+
+def messages_in(spans: Iterable[Span]) -> int:
+    """How many offsets some spans hold: their messages, and those that are not there any more."""
+    return sum(span.end - span.start for span in spans)

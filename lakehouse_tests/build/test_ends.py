@@ -50,7 +50,7 @@ def test_a_batch_begins_where_the_last_one_ended() -> None:
 
 def test_later_batches_of_an_intake_end_where_the_first_one_saw_the_end() -> None:
     """Without it, an intake beside a busy producer would never end."""
-    until = {"t/0": 5}
+    until = {("t", 0): 5}
     assert spans_after(ends(3), found((0, 50), (0, 9)), until) == [Span("t", 0, 3, 5)]
 
 

@@ -16,7 +16,7 @@ from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageErr
 from lakehouse.kafka import jars as own
 from lakehouse.kafka.broker import broker_of, cluster_id, place_of, start
 from lakehouse.kafka.sending import send
-from lakehouse.kafka.topics import Topic, ensure_topic, servers_of, topics
+from lakehouse.kafka.topics import TopicState, ensure_topic, servers_of, topics
 from lakehouse.settings import Settings
 from lakehouse.spark import jars
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -102,7 +102,7 @@ def test_what_tests_do_to_topics_is_done(kafka: Kafka) -> None:
         ensure_topic(kafka.servers, topic, 2)
     kafka.recreate(topic, 2)
     assert kafka.stored(topic) == []
-    assert Topic(topic, 2, 0) in topics(kafka.servers)
+    assert TopicState(topic, 2, 0) in topics(kafka.servers)
     own_time = kafka.topic(message_timestamp_type="CreateTime")
     kafka.send_one(own_time, b"dated", timestamp=1_000)
     assert [each.appended for each in kafka.stored(own_time)] == [1_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from lakehouse.contracts import Table
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.streamed import Untold
 from lakehouse.read.lake import Lake
+from lakehouse.runs import stream
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.streaming import streamed
 
@@ -97,3 +99,33 @@ def test_a_batch_is_told_by_the_days_its_messages_arrived_on(shop: Lake) -> None
     with DagsterInstance.ephemeral() as instance:
         untold.tell(instance, shop)
         assert list(materialized(instance, table.id)) == [str(TODAY)]
+
+
+def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(
+    shop: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, silver would stay behind bronze until the next message comes."""
+    table, built_of, tried = shop.table("bronze.visits"), list[int](), list[int]()
+    # The second turn takes a batch and breaks off; its second try finds nothing new.
+    batches = iter([0, 5, 0, 0])
+
+    def take(*_: object, **__: object) -> BuildResult:
+        tried.append(next(batches))
+        return BuildResult(table, 1, {}, facts={"batch/messages": tried[-1]})
+
+    def followers(*_: object) -> dict[str, BuildResult]:
+        if len(tried) == 2:
+            raise ConnectionError("the engine was restarted")
+        built_of.append(len(tried))
+        return {}
+
+    monkeypatch.setattr(stream, "build", take)
+    monkeypatch.setattr(stream, "build_followers", followers)
+    monkeypatch.setattr(stream, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(stream, "LONGEST_WAIT", 0.0)
+    stop, told = threading.Event(), []
+    for turn in stream.turns(shop, [table], "run", stop, pause=0.0, retried=lambda error, _: told.append(str(error))):
+        if turn.number == 3:
+            stop.set()
+    assert built_of == [1, 3]
+    assert told == ["the engine was restarted"]
