@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base, Pinned
 from lakehouse.build.plan import Plan, make_plan
-from lakehouse.build.route import BEATEN, needed
-from lakehouse.build.unique import with_neighbours
+from lakehouse.build.route import BEATEN
+from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, staged_file
@@ -126,33 +126,23 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     older = {
         name: frozenset(f.path for f in snapshot.files) - growth.recent[name] for name, snapshot in plan.inputs.items()
     }
-    recent = _slim(table, rows, recent=True, added=True)
+    recent = with_places(table, rows, recent=True, added=True)
     if any(only_recent.values()):
-        recent = recent.unionByName(_slim(table, _rows(lake, plan, near, only_recent), recent=True, added=False))
-    there = _slim(table, _rows(lake, plan, near, older), recent=False, added=False)
+        recent = recent.unionByName(with_places(table, _rows(lake, plan, near, only_recent), recent=True, added=False))
+    there = with_places(table, _rows(lake, plan, near, older), recent=False, added=False)
     keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key]).distinct()
     same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
     # A batch has few keys: every task gets them all, and the day's rows are not shuffled.
     return recent.unionByName(there.join(F.broadcast(keys), same, "left_semi"))
 
 
-def _slim(table: Table, rows: DataFrame, *, recent: bool, added: bool) -> DataFrame:
-    # A row without its whole key is no repeat of another.
-    keyed = rows.where(reduce(and_, [F.col(c).isNotNull() for c in needed(table)], F.lit(True)))
-    # In a struct nulls come first; by `keep_first_by` they come last.
-    order = [each for c in table.keep_first_by for each in (F.col(c).isNull(), F.col(c))]
-    places = [each.alias(f"_{n}") for n, each in enumerate(order)]
-    told = [F.lit(recent).alias("recent"), F.lit(added).alias("added")]
-    at = F.struct(*places, F.col(table.day_column).alias("day"), *told).alias("_at")
-    return keyed.select(*dict.fromkeys([*table.key, table.day_column]), at)
-
-
 def _marks(table: Table, rows: DataFrame, days: Sequence[date]) -> DataFrame:
     """One mark or several for each key and day whose new rows are repeats (as in `lakehouse.build.unique`)."""
     day = F.col(table.day_column)
-    near = Window.partitionBy(*table.key).orderBy(F.unix_date(day)).rangeBetween(-table.unique_days, table.unique_days)
     here = Window.partitionBy(*table.key, day)
-    first = rows.withColumns({"_first_at": F.min("_at").over(near), "_there": F.max(~F.col("_at.added")).over(here)})
+    first = rows.withColumns(
+        {"_first_at": F.min("_at").over(reach(table)), "_there": F.max(~F.col("_at.added")).over(here)}
+    )
     elsewhere = F.col("_first_at.day") != day
     is_new = F.when(elsewhere, F.col("_first_at.recent")).otherwise(F.col("_first_at.added"))
     marked = first.where(in_days(table.day_column, days) & (F.col("_there") | elsewhere))
