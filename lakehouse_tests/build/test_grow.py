@@ -131,3 +131,15 @@ def test_sums_are_built_less_often_than_rows_are_added(lake: LakeFactory, kafka:
         ["gold.by_day", SILVER], [SILVER], [SILVER], [SILVER], ["gold.by_day"],
     ]  # fmt: skip
     assert [row["visits"] for row in taking.rows("gold.by_day")] == [80]
+
+
+def test_small_files_of_a_stream_are_merged_as_it_goes(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a stream would leave a day of ten thousand files, each of which every reader has to open."""
+    taking = Taking(lake, kafka, messages_per_batch=10)
+    taking.kafka.send(taking.topic, [visit(n) for n in range(60)])
+    for _ in turns(
+        taking.lake, [taking.bronze], "run", threading.Event(), pause=0, merged_every=3, until_caught_up=True
+    ):
+        pass
+    assert taking.lake.snapshot("bronze.visits").live.number < 4
+    assert len(taking.rows()) == len(taking.rows(SILVER)) == 60

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.runs.stream import turns
+from lakehouse.runs.stream import Pace, turns
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.streaming import streamed
 
