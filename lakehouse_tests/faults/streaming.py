@@ -26,7 +26,7 @@ def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     assert source.topic is not None
     settings = engine_settings(Path(order["root"])).model_copy(update={"source_urls": {source.topic.source: url}})
     lake = Lake(settings, {table.id: table for table in tables}, lambda: engine)
-    done = list(turns(lake, [source], "run", threading.Event(), pause=0, until_caught_up=True))
+    done = list(turns(lake, [source], "run", threading.Event(), pace=Pace(0, 0), until_caught_up=True))
     return {"turns": len(done), "messages": sum(turn.messages for turn in done)}
 
 

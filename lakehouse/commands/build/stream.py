@@ -24,7 +24,7 @@ from lakehouse.contracts import Table, Topic
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import Untold
-from lakehouse.runs.stream import Turn, turns
+from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.settings import get_settings
 from lakehouse.sources.kafka import Brokers
@@ -97,8 +97,7 @@ def run(
                 sources,
                 run_id,
                 stop,
-                pause=pause,
-                refresh=refresh,
+                pace=Pace(pause, refresh),
                 until_caught_up=until_caught_up,
                 retried=retried,
             ):
