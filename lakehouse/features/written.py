@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -150,10 +148,8 @@ def read_manifest(file: Path) -> Manifest:
 
 
 def _write(made: TrainingSet, manifest: Manifest, out: Path) -> Written:
-    for left in out.parent.glob(f".{out.name}.*"):  # by a command that was killed
-        if left.suffix[1:].isdigit() and not psutil.pid_exists(int(left.suffix[1:])):
-            shutil.rmtree(left, ignore_errors=True)
-    drafts = out.with_name(f".{out.name}.{os.getpid()}")
+    drafts = out.with_name(f".{out.name}.drafts")
+    shutil.rmtree(drafts, ignore_errors=True)  # of a command that was killed
     record = {RECORD: {"format": FORMAT, **asdict(manifest)}}
     missing = {each.called(MISSING): 0 for each in made.wanted}
     try:

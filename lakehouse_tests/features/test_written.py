@@ -160,7 +160,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
 def test_what_a_killed_command_left_goes(shop: tuple[Lake, Table, Path]) -> None:
     """Without it, drafts would pile up beside the files."""
     made, _, home = shop
-    (home / ".out.parquet.999999999" / "parts").mkdir(parents=True)
+    (home / ".out.parquet.drafts" / "parts").mkdir(parents=True)
     write_training_set(made, home / "labels.csv", home / "out.parquet", features=("gold.seen:value",))
     assert not list(home.glob(".out*"))
 
