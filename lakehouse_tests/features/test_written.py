@@ -19,6 +19,7 @@ from lakehouse.contracts import Table
 from lakehouse.errors import UsageError
 from lakehouse.features import written
 from lakehouse.features.labels import label_file
+from lakehouse.features.training import training_set
 from lakehouse.features.written import RECORD, read_manifest, write_training_set
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
@@ -102,17 +103,16 @@ def test_labels_are_read_from_what_people_have(shop: tuple[Lake, Table, Path]) -
     pq.write_table(rows, home / "labels.parquet")
     write_deltalake(str(home / "delta"), rows)
     (home / "labels.csv.gz").write_bytes(gzip.compress(LABELS.encode()))
-    found = {}
-    for name in ("labels.parquet", "delta", "labels.csv.gz"):
-        write_training_set(made, home / name, home / "out.parquet", features=("gold.seen:value",))
-        found[name] = pq.read_table(home / "out.parquet")["seen__value"].to_pylist()
-    assert found == {"labels.parquet": [1], "delta": [1], "labels.csv.gz": [None, 1, 2]}
-
-    write_training_set(made, home / "delta", home / "out.parquet", features=("gold.seen:value",))
-    again = read_manifest(home / "out.parquet")
+    kept = label_file(home / "delta")
     write_deltalake(str(home / "delta"), rows, mode="append")
-    assert again.labels_version == 0
-    assert write_training_set(made, home / "delta", home / "out.parquet", again=again).rows == 1
+    held = [kept, *(label_file(home / name) for name in ("labels.parquet", "labels.csv.gz"))]
+    assert [each.version for each in held] == [0, None, None]
+    assert label_file(home / "delta", 0) == kept != label_file(home / "delta")
+    found = []
+    for each in held:
+        frame = training_set(made, each.read(made.spark), ["gold.seen:value"]).frame
+        found.append(sorted(row["seen__value"] or 0 for row in frame.collect()))
+    assert found == [[1], [1], [0, 1, 2]]
 
 
 def test_lines_that_are_no_labels_are_told_with_their_file(shop: tuple[Lake, Table, Path]) -> None:
