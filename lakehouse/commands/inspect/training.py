@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.commands.command import Command, examples
-from lakehouse.commands.console import AsJson, engine_output_aside, print_json, say
+from lakehouse.commands.console import AsJson, engine_output_aside, iso, print_json, say
 from lakehouse.errors import UsageError
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted
@@ -78,6 +78,7 @@ def training_set(
     the features are null, and <table>__missing is true.
     """
     from lakehouse.catalog import lake_with_engine
+    from lakehouse.delta.log import oldest_entry, read_entry
     from lakehouse.features.request import parse_features
     from lakehouse.features.written import read_manifest, write_training_set
 
@@ -100,3 +101,6 @@ def training_set(
     say(f"{counted(made.rows, 'label')} in {made.file}; what they were made of is in {made.file.name}.json.")
     for name, missing in made.missing.items():
         say(f"{name}: {counted(made.rows - missing, 'label')} with features, {missing:,} without.")
+        if as_known_then and missing == made.rows:
+            begun = read_entry(lake.path(name), oldest_entry(lake.path(name)), ()).time
+            say(f"{name} was first published at {iso(begun)}: what labels ask for before that was not known then.")
