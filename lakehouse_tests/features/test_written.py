@@ -105,7 +105,7 @@ def test_labels_are_read_from_what_people_have(shop: tuple[Lake, Table, Path]) -
     rows = pa.table({"user": ["a"], "event_time": pa.array([ZERO + DAY], pa.timestamp("us", "UTC")), "fraud": [True]})
     pq.write_table(rows, home / "labels.parquet")
     write_deltalake(str(home / "delta"), rows)
-    (home / "labels.csv.gz").write_bytes(gzip.compress(LABELS.encode()))
+    (home / "labels.csv.gz").write_bytes(gzip.compress(LABELS.encode("utf-8-sig")))  # as Excel begins a file
     kept = label_file(home / "delta")
     write_deltalake(str(home / "delta"), rows, mode="append")
     held = [kept, *(label_file(home / name) for name in ("labels.parquet", "labels.csv.gz"))]
@@ -137,6 +137,8 @@ def test_lines_that_are_no_labels_are_told_with_their_file(shop: tuple[Lake, Tab
         ("labels.csv", "lake/out.parquet", "is inside the lakehouse, which this command only reads"),
         ("labels.csv", "out.csv", "a training set is a Parquet file"),
         ("labels.csv", "nowhere/out.parquet", "expected a file's name in a folder that is there"),
+        ("empty", "out.parquet", "there are no Parquet files in this folder"),
+        ("no.parquet", "out.parquet", "no.parquet cannot be read: "),
         ("twice.csv", "out.parquet", "expected a first line with the columns' names, each once; got 'a, a'"),
     ],
 )
@@ -147,6 +149,8 @@ def test_places_that_cannot_be_used_are_refused(
     made, _, home = shop
     (home / "labels.txt").write_text(LABELS)
     (home / "twice.csv").write_text("a,a\n1,2\n")
+    (home / "no.parquet").write_text("no Parquet at all")
+    (home / "empty").mkdir()
     with pytest.raises(UsageError, match=message):
         write_training_set(made, home / labels, home / out, features=("gold.seen",))
 
