@@ -6,6 +6,7 @@ any point is simply started again.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +73,7 @@ def turns(  # how a stream is run
     stop: threading.Event,
     *,
     pause: float,
+    refresh: float = 0.0,
     until_caught_up: bool = False,
     retried: Callable[[BaseException, float], None] = lambda _error, _seconds: None,
 ) -> Iterator[Turn]:
@@ -86,6 +88,8 @@ def turns(  # how a stream is run
         run_id: recorded in the commits.
         stop: set to end after the present turn.
         pause: seconds from the beginning of a turn without more messages to the next one, at least.
+        refresh: seconds from one build of tables that are built whole (`lakehouse.build.grow`) to the next, at least;
+            those that are added to are built in every turn.
         until_caught_up: end when every message was taken that was there when the stream began.
         retried: told of each error that is tried again, and in how many seconds.
 
@@ -111,17 +115,22 @@ def turns(  # how a stream is run
         reraise=True,
     )
     goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
-    number = 0
+    number, behind, refreshed = 0, False, -math.inf  # behind: tables that are built whole
     while not stop.is_set():
         number += 1
+        due = time.monotonic() >= refreshed + refresh
         for attempt in attempts.copy():
             with attempt:
                 # A turn that was killed, or failed, may have taken a batch and built nothing of it.
                 owed = number == 1 or attempt.retry_state.attempt_number > 1
-                turn = _turn(lake, sources, run_id, number, owed=owed)
+                turn = _turn(lake, sources, run_id, number, owed=owed or (behind and due), whole=owed or due)
+        behind = not (owed or due) and (behind or bool(turn.messages))
+        refreshed = time.monotonic() if owed or due else refreshed
         yield turn
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
-            return
+            if not behind:
+                return
+            refreshed = -math.inf
         if not turn.left:
             stop.wait(max(0.0, turn.begun + pause - time.monotonic()))
 
@@ -140,7 +149,7 @@ def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
-def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool) -> Turn:
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool, whole: bool) -> Turn:
     begun = time.monotonic()
     taken: dict[str, BuildResult] = {}
     built: dict[str, BuildResult] = {}
@@ -150,5 +159,5 @@ def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owe
             day = broken[0].day
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
         if owed or result.facts.get("batch/messages"):
-            built |= build_followers(lake, source, run_id)
+            built |= build_followers(lake, source, run_id, all_of_them=whole)
     return Turn(number, taken, built, time.monotonic() - begun, begun)

@@ -63,6 +63,9 @@ def run(
     pause: Annotated[
         float, typer.Option(help="Seconds from one turn to the next, at least, where nothing waits.")
     ] = 1.0,
+    refresh: Annotated[
+        float, typer.Option(help="Seconds between builds of tables whose days are built whole, such as sums.")
+    ] = 15.0,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve figures for Prometheus at this port of 127.0.0.1.")
     ] = None,
@@ -90,7 +93,14 @@ def run(
         due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
         try:
             for turn in turns(
-                lake, sources, run_id, stop, pause=pause, until_caught_up=until_caught_up, retried=retried
+                lake,
+                sources,
+                run_id,
+                stop,
+                pause=pause,
+                refresh=refresh,
+                until_caught_up=until_caught_up,
+                retried=retried,
             ):
                 metrics.add(lake, turn)
                 untold.add({**turn.taken, **turn.built})
