@@ -283,6 +283,11 @@ PARTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ),
     ("Event times", "", {"Clock": 'clock=Clock("event_time")'}),
     (
+        "Features",
+        "Rows that say what was known at the end of a day. They are joined by time, for training and for serving.",
+        {"Features": 'features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7))'},
+    ),
+    (
         "Figures",
         "Figures of the business are counted as a day is published, and plotted on the asset and in the report.",
         {"Sum": 'figures={"revenue": Sum("net_revenue", by="currency")}', "Count": 'figures={"users": Count()}'},

@@ -20,7 +20,7 @@ from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
-from lakehouse.contracts.fitting import slice_mistakes
+from lakehouse.contracts.fitting import entity_mistakes, slice_mistakes
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
@@ -164,7 +164,12 @@ def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
             Mistake("inputs", "a table", repr(each), nearest(each, found) or f"The others are {listed}.", each)
             for each in unknown
         ]
-    return [*source_mistakes(table, found), *upsert_mistakes(table, found), *slice_mistakes(table, found)]
+    return [
+        *source_mistakes(table, found),
+        *upsert_mistakes(table, found),
+        *slice_mistakes(table, found),
+        *entity_mistakes(table, found),
+    ]
 
 
 def _as_locked(found: Mapping[str, Table]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.declare import table
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Count, Sum
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
@@ -25,6 +26,7 @@ __all__ = [
     "Clock",
     "Count",
     "Extract",
+    "Features",
     "Freshness",
     "Input",
     "Landing",

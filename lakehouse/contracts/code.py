@@ -30,7 +30,7 @@ from lakehouse.errors import ContractError
 POLICY = frozenset(
     {
         "owner", "grain", "conserves_rows", "quality", "quarantine", "freshness", "layout", "reconciles", "figures",
-        "lineage", "compatibility",
+        "lineage", "compatibility", "features",
     }
 )  # fmt: skip
 """Attributes of a table that cannot change its rows."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Count, Figure, Sum
-from lakehouse.contracts.fitting import batch_mistakes, cut_mistakes, figure_mistakes
+from lakehouse.contracts.fitting import batch_mistakes, cut_mistakes, feature_mistakes, figure_mistakes
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, unless
@@ -58,6 +59,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
     lineage: Mapping[str, str | tuple[str, ...]] | None = None,
     schema_version: int = 1,
     compatibility: str = "backward",
+    features: Features | None = None,
     reads: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., DataFrame]], Table]:
     """Declare the decorated pure function as the transform of the table its file is named after.
@@ -88,6 +90,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
         lineage: output column → columns of inputs that decide its values, where those are not of its name.
         schema_version: number of the present columns.
         compatibility: what a change of the columns must leave possible.
+        features: that the rows are features of an entity, point in time.
         reads: data files that the transform reads, relative to the table file's folder.
 
     Raises:
@@ -130,6 +133,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
             lineage={own: tuple(read) for own, (read, _) in columns.items()},
             schema_version=schema_version,
             compatibility=compatibility,
+            features=features,
             reads=reads,
         )
         check(_wrong(made), where=where)
@@ -141,7 +145,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
 
 
 GROUPS = {"quality": Quality, "quarantine": Quarantine, "freshness": Freshness, "privacy": Privacy, "layout": Layout}
-VALUES = (*GROUPS.values(), Volume, Anomalies, Clock, SliceBy, Input, Landing, Extract, Topic, Sum, Count)
+VALUES = (*GROUPS.values(), Volume, Anomalies, Clock, SliceBy, Features, Input, Landing, Extract, Topic, Sum, Count)
 VOCABULARY = {each.__name__: {name: name for name in inspect.signature(each).parameters} for each in VALUES} | {
     "table": {
         **{
@@ -211,6 +215,7 @@ def _wrong(made: Table) -> Iterator[Mistake]:
     yield from figure_mistakes(made)
     yield from batch_mistakes(made)
     yield from cut_mistakes(made)
+    yield from feature_mistakes(made)
 
 
 def _unknown_columns(made: Table) -> Iterator[Mistake]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from lakehouse.contracts.extract import TAKEN
+from lakehouse.contracts.features import feature_tables
 from lakehouse.contracts.figures import Figure, Sum, columns_of
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
@@ -84,6 +85,44 @@ def cut_mistakes(made: Table) -> list[Mistake]:
         *unless(reads_tables, word, "a table that reads tables and is no upsert", made.id, "Leave slice_by out."),
         *are_known(word, cut.reads, tuple(made.inputs), "an input of the transform"),
     ]  # fmt: skip
+
+
+def feature_mistakes(made: Table) -> list[Mistake]:
+    """What is wrong with how a table says that it holds features."""
+    said = made.features
+    if said is None:
+        return []
+    day, key = made.day_column, ", ".join(made.key) or "none"
+    rest = tuple(name for name in made.key if name != day)
+    return [
+        *are_known("features.key", said.key, made.columns, f"a column of {made.model.__name__}"),
+        *unless(said.key and set(said.key) == set(rest) and day in made.key, "features.key",
+                f"the table's key ({key}) but for its day, {day}, which has to be in it",
+                ", ".join(said.key) or "none", "A row is of one entity and one day: mend key= or the key of Features."),
+        *unless(made.partition_by == (day,), "features", "a table that is partitioned by its day alone",
+                ", ".join(made.partition_by), "Take the further columns out of partition_by."),
+        *unless(said.columns(made), "features", "a column beside the key", "none", "Add what is known of the entity."),
+    ]  # fmt: skip
+
+
+def entity_mistakes(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
+    """Other keys than those of the first table of the same entity.
+
+    Args:
+        table: the one that is judged.
+        found: all tables by `layer.name`.
+    """
+    said = table.features
+    first = next(iter(feature_tables(found.values(), said.entity)), table) if said else table
+    if said is None or first.features is None or first is table:
+        return []
+
+    def key_of(of: Table, key: tuple[str, ...]) -> str:
+        return ", ".join(f"{name} {of.schema[name].dataType.simpleString()}" for name in key)
+
+    wanted, got = key_of(first, first.features.key), key_of(table, said.key)
+    return unless(wanted == got, "features.key", f"the key of {said.entity}, as {first.id} has it ({wanted})", got,
+                  "Use the same columns and types, or name another entity.")  # fmt: skip
 
 
 def slice_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:

@@ -16,6 +16,7 @@ from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.code import Code, read_code
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage
 from lakehouse.contracts.extract import Extract
+from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Figure, Sum
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import check, is_at_least
@@ -96,6 +97,7 @@ class Table:
             What the key is computed from also decides which rows make one row; that need not be repeated.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
         compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
+        features: that the rows are features of an entity, point in time; None: they are not.
         reads: data files that the transform reads, relative to the table file's folder; those beside a module of the
             project that it names in full count by themselves. Another content makes every day stale.
     """
@@ -125,6 +127,7 @@ class Table:
     lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     schema_version: int = 1
     compatibility: str = "backward"
+    features: Features | None = None
     reads: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pandera.pyspark as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Count, Input, Layout, Privacy, SliceBy, table
+from lakehouse.contracts import Count, Features, Input, Layout, Privacy, SliceBy, table
 
 WINDOW_DAYS = 7
 ORDER = ("source", "order_id")  # each shop numbers its own orders
@@ -39,6 +41,7 @@ class UserFeatures(pa.DataFrameModel):
     owner="team:ml",
     grain="user × day",
     figures={"users": Count()},
+    features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7)),
     privacy=Privacy(person=("user_id",)),
 )
 def user_features(transactions: DataFrame) -> DataFrame:

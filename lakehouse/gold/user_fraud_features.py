@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Count, Input, Layout, Privacy, SliceBy, table
+from lakehouse.contracts import Count, Features, Input, Layout, Privacy, SliceBy, table
 
 WINDOW_DAYS = 7
 SPANS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24)}  # they end at the last event, not with the day
@@ -74,6 +74,7 @@ class UserFraudFeatures(pa.DataFrameModel):
     owner="team:ml",
     grain="user × day",
     figures={"users": Count()},
+    features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7)),
     privacy=Privacy(person=("user_id",)),
 )
 def user_fraud_features(transactions: DataFrame) -> DataFrame:
