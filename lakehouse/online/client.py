@@ -10,15 +10,17 @@ A value that is not there is never a zero: each feature says whether it is prese
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from json import loads
+from operator import itemgetter
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.online.address import connect, connect_async, down
-from lakehouse.online.sets import HEAD, FeatureSet, moment_of
+from lakehouse.online.sets import HEAD, FeatureSet, entity_id, moment_of
 
 PRESENT, MISSING, STALE = "present", "missing", "stale"
 SECONDS = 1.0  # that Redis has for an answer to a reader
@@ -63,14 +65,46 @@ class Row(NamedTuple):
         return self.code.decode()
 
 
-class Vector(dict[str, Feature]):
-    """The features of one entity, by `layer.name:column`, in the order in which they were asked for."""
+class Vector(Mapping[str, Feature]):
+    """The features of one entity, by `layer.name:column`, table by table in the order in which they were asked for.
 
-    __slots__ = ()
+    Args:
+        parts: what was asked of each table.
+        found: what came of it: status, row and all values of the row, decoded.
+    """
+
+    __slots__ = ("_found", "_parts")
+
+    def __init__(self, parts: Sequence[_Part], found: Sequence[_Found]) -> None:
+        self._parts, self._found = parts, found
+
+    def __getitem__(self, name: str) -> Feature:
+        """The feature of that name.
+
+        Raises:
+            KeyError: it was not asked for.
+        """
+        for part, (status, row, cells) in zip(self._parts, self._found, strict=True):
+            if (place := part.places.get(name)) is not None:
+                return Feature(status, None if cells is None else cells[place], row)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        for part in self._parts:
+            yield from part.places
+
+    def __len__(self) -> int:
+        """How many were asked for."""
+        return sum(len(part.places) for part in self._parts)
 
     def values_present(self) -> dict[str, Any]:
         """Those that are present."""
-        return {name: each.value for name, each in self.items() if each.status == PRESENT}
+        made: dict[str, Any] = {}
+        for part, (_, _, cells) in zip(self._parts, self._found, strict=True):
+            if cells is not None:
+                made.update(zip(part.places, part.chosen(cells), strict=True))
+        return made
 
     def required(self) -> dict[str, Any]:
         """All values.
@@ -78,25 +112,33 @@ class Vector(dict[str, Feature]):
         Raises:
             UsageError: with the features that are missing or stale.
         """
-        if bad := [f"{name} is {each.status}" for name, each in self.items() if each.status != PRESENT]:
-            raise UsageError(f"Not all features are present: {', '.join(bad)}.")
-        return {name: each.value for name, each in self.items()}
+        for status, _, _ in self._found:
+            if status != PRESENT:
+                bad = [f"{name} is {each.status}" for name, each in self.items() if each.status != PRESENT]
+                raise UsageError(f"Not all features are present: {', '.join(bad)}.")
+        return self.values_present()
+
+
+_Found = tuple[str, Row | None, list[Any] | None]
+_NOTHING: _Found = (MISSING, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is asked of one table: keys begin and end alike, and features stand at fixed places.
+    """What is asked of one table.
 
     Attributes:
         features: of the table.
-        wanted: name as it is answered, place in the row, and what makes a value of JSON's.
-        missing: the answer where there is no row.
+        places: of each feature in the row, by the name it is answered by.
+        chosen: takes these out of a row.
+        decoders: of columns that are not as JSON has them, with their places.
         ttl: milliseconds for which a row may be used.
     """
 
     features: FeatureSet
-    wanted: tuple[tuple[str, int, Callable[[Any], Any] | None], ...]
-    missing: dict[str, Feature]
+    places: Mapping[str, int]
+    chosen: Callable[[Sequence[Any]], Sequence[Any]]
+    decoders: Sequence[tuple[int, Callable[[Any], Any]]]
     ttl: int
 
 
@@ -126,27 +168,31 @@ class _Client:
             columns.setdefault(table, []).extend([column] if column else known)
         if not columns:
             raise UsageError("No features were asked for: name tables, or columns as layer.name:column.")
-        keys = {self.sets[table].key for table in columns}
+        keys = {(self.sets[table].entity, self.sets[table].key) for table in columns}
         if len(keys) > 1:
             raise UsageError(f"Features of different entities cannot be asked for together: {', '.join(columns)}.")
         return tuple(self._part(self.sets[table], list(dict.fromkeys(names))) for table, names in columns.items())
 
     def _part(self, features: FeatureSet, names: Sequence[str]) -> _Part:
-        places = {name: place for place, name in enumerate(features.columns)}
-        told = [(f"{features.table}:{name}", places[name], features.decoders[name]) for name in names]
-        gone = Feature(MISSING, None, None)
-        return _Part(features, tuple(told), {each[0]: gone for each in told}, features.ttl // timedelta(milliseconds=1))
+        order = {name: place for place, name in enumerate(features.columns)}
+        places = [order[name] for name in names]
+        decoders = [(order[name], decode) for name in names if (decode := features.decoders[name]) is not None]
+        ttl = features.ttl // timedelta(milliseconds=1)
+        [first, *_] = places
+        chosen = itemgetter(*places) if len(places) > 1 else lambda cells: (cells[first],)
+        named = {f"{features.table}:{name}": place for name, place in zip(names, places, strict=True)}
+        return _Part(features, named, chosen, decoders, ttl)
 
     @staticmethod
     def _keys(plan: Sequence[_Part], entities: Iterable[Mapping[str, Any]]) -> list[str]:
-        columns = plan[0].features.key
-        found = []
-        for entity in entities:
+        columns, entity = plan[0].features.key, plan[0].features.entity
+        ends, found = [part.features.suffix for part in plan], []
+        for each in entities:
             try:
-                parts = [entity[name] for name in columns]
+                start = f"{entity}:{entity_id([each[name] for name in columns])}"
             except KeyError as error:
                 raise UsageError(f"An entity has no {error.args[0]!r}; it is meant by {', '.join(columns)}.") from None
-            found += [part.features.redis_key(parts) for part in plan]
+            found += [start + end for end in ends]
         return found
 
     def _answer(
@@ -154,26 +200,24 @@ class _Client:
     ) -> list[Vector]:
         now = int(self._clock() * 1000)
         oldest = None if max_age is None else max_age // timedelta(milliseconds=1)
-        step = len(plan)
-        vectors = []
-        for first in range(0, len(packed), step):
-            vector = Vector()
-            for part, value in zip(plan, packed[first : first + step], strict=True):
-                if value is None:
-                    vector.update(part.missing)
-                    continue
-                row = Row(*HEAD.unpack_from(value))
-                age = now - row.event_milliseconds
-                if age > part.ttl or (oldest is not None and age > oldest):
-                    gone = Feature(STALE, None, row)
-                    vector.update((name, gone) for name, _, _ in part.wanted)
-                    continue
-                cells = loads(value[_HEAD:])
-                for name, place, decode in part.wanted:
-                    cell = cells[place]
-                    vector[name] = Feature(PRESENT, cell if decode is None or cell is None else decode(cell), row)
-            vectors.append(vector)
-        return vectors
+        step, made = len(plan), []
+        for number, value in enumerate(packed):
+            made.append(_NOTHING if value is None else _found(plan[number % step], value, now, oldest))
+        if step == 1:
+            return [Vector(plan, (each,)) for each in made]
+        return [Vector(plan, made[first : first + step]) for first in range(0, len(made), step)]
+
+
+def _found(part: _Part, packed: bytes, now: int, oldest: int | None) -> _Found:
+    event, version, code = HEAD.unpack_from(packed)
+    age = now - event
+    if age > part.ttl or (oldest is not None and age > oldest):
+        return STALE, Row(event, version, code), None
+    cells = from_json(packed[_HEAD:])
+    for place, decode in part.decoders:
+        if (cell := cells[place]) is not None:
+            cells[place] = decode(cell)
+    return PRESENT, Row(event, version, code), cells
 
 
 class OnlineClient(_Client):

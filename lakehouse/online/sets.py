@@ -192,7 +192,8 @@ def entity_id(parts: Iterable[Any]) -> str:
     for each in parts:
         if each is None:
             raise UsageError("An entity's key column is null: nobody is meant by that.")
-        found.append(quote(str(each), safe=""))
+        text = str(each)
+        found.append(text if text.isalnum() and text.isascii() else quote(text, safe=""))
     return ",".join(found)
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from lakehouse.errors import OnlineDownError, UnknownTableError, UsageError
-from lakehouse.online.client import MISSING, PRESENT, STALE, AsyncOnlineClient, Feature, OnlineClient, Vector
+from lakehouse.online.client import MISSING, PRESENT, STALE, AsyncOnlineClient, Feature, OnlineClient
 from lakehouse.online.sets import FeatureSet, milliseconds
 from lakehouse_tests.fixtures.redis import RedisServer
 
@@ -123,15 +123,16 @@ def test_what_cannot_be_asked_for_is_refused(client: OnlineClient) -> None:
 
 
 def test_both_clients_answer_alike(redis_server: RedisServer, client: OnlineClient) -> None:
-    async def ask() -> list[Vector]:
+    async def ask() -> list[dict[str, Feature]]:
         other = AsyncOnlineClient(redis_server.url, SETS, clock)
         try:
             assert await other.answers()
-            return await other.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])
+            return [dict(each) for each in await other.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])]
         finally:
             await other.close()
 
-    assert asyncio.run(ask()) == client.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])
+    own = client.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])
+    assert asyncio.run(ask()) == [dict(each) for each in own]
     assert client.answers()
 
 
