@@ -62,7 +62,7 @@ class Row(NamedTuple):
     @property
     def code_version(self) -> str:
         """Of the code that made it."""
-        return self.code.decode()
+        return self.code.decode().rstrip("\0")
 
 
 class Vector(Mapping[str, Feature]):

@@ -178,7 +178,7 @@ class FeatureSet:
 def unpack(packed: bytes) -> Record:
     """What was packed."""
     event_time, delta_version, code = HEAD.unpack_from(packed)
-    return Record(event_time, delta_version, code.decode(), json.loads(packed[HEAD.size :]))
+    return Record(event_time, delta_version, code.decode().rstrip("\0"), json.loads(packed[HEAD.size :]))
 
 
 def entity_id(parts: Iterable[Any]) -> str:
