@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     report_url: str = Field(
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
-    redis_url: SecretStr | None = Field(None, description="Redis of features online; empty: the lakehouse's own, if it is on")
+    redis_url: SecretStr | None = Field(None, description="Redis of features online; empty: the lakehouse's own")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
 
     @classmethod

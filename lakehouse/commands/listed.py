@@ -22,6 +22,10 @@ COMMANDS = {
         "sample.demo_stream",
         "Start a broker, send events to it, stream them into silver and gold, kill the stream, and start it again.",
     ),
+    "demo-online": Listed(
+        "sample.demo_online",
+        "Start Redis, load the features of the lake, read one user, and compare what is served with Delta.",
+    ),
     "intake": Listed(
         "commands.build.intake",
         "Take what is new in each database table and topic, each batch in one commit with where the next one begins.",

@@ -219,12 +219,16 @@ def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift
     features, version = source.features, source.snapshot.version
     counts = rows.mapInArrow(_writer(url, features, version, known, shift), _COUNTS)
     try:
-        [total] = counts.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("written", "same", "older")]).collect()
+        [total] = counts.agg(
+            *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("written", "same", "older")]
+        ).collect()
     except PySparkException as error:
         if OnlineDownError.__name__ in str(error):
             raise down(url) from None
         # Its text may quote values of rows.
-        raise EngineError(f"{source.table.id} could not be loaded: {type(error).__name__}. See the engine's log.") from None
+        raise EngineError(
+            f"{source.table.id} could not be loaded: {type(error).__name__}. See the engine's log."
+        ) from None
     return Put(total["written"], total["same"], total["older"])
 
 
@@ -234,13 +238,13 @@ def _writer(
     """What is done where the rows are; it holds the address, which goes to the workers and to no log."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as arrow
+        import pyarrow as pa
 
         store, done = OnlineStore(url), Put()
         for batch in batches:
             done += store.put(features, packed(features, batch, version, shift), version, known)
         store.close()
-        yield arrow.RecordBatch.from_pydict({name: [number] for name, number in done.__dict__.items()})
+        yield pa.RecordBatch.from_pydict({name: [number] for name, number in done.__dict__.items()})
 
     return write
 

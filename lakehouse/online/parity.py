@@ -14,8 +14,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import Snapshot
 from lakehouse.days import end_of
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.online.load import source_of
 from lakehouse.online.sets import FeatureSet, Record, milliseconds, moment_of, unpack
 from lakehouse.online.store import OnlineStore
@@ -173,11 +173,11 @@ class _Judge:
         self.bad.add(key)
         self.note(key, *of)
 
-    def note(
-        self, key: str, feature: str, served: str, expected: str, against: str, record: Record | None
-    ) -> None:
+    def note(self, key: str, feature: str, served: str, expected: str, against: str, record: Record | None) -> None:
         if len(self.kept) < MOST:
-            found = (moment_of(record.event_time), record.delta_version, record.code_version) if record else (None, -1, "")
+            found = (
+                (moment_of(record.event_time), record.delta_version, record.code_version) if record else (None, -1, "")
+            )
             self.kept.append(Mismatch(self._shown(key), feature, served, expected, against, *found))
 
     def _shown(self, key: str) -> str:

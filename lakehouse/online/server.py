@@ -65,6 +65,11 @@ class Server:
     log: str
 
     @property
+    def data_path(self) -> Path:
+        """Folder of its files."""
+        return Path(self.data)
+
+    @property
     def url(self) -> str:
         """Its address, as the setting has it."""
         return f"redis://{HOST}:{self.port}/0"
@@ -131,7 +136,9 @@ def answers(server: Server) -> bool:
 def _launch(settings: Settings, place: Place, port: int | None) -> None:
     program = shutil.which("redis-server")
     if program is None:
-        raise EngineError("There is no redis-server here. Install it: make redis (Debian: apt-get install redis-server)")
+        raise EngineError(
+            "There is no redis-server here. Install it: make redis (Debian: apt-get install redis-server)"
+        )
     log = place.log
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_BYTES:

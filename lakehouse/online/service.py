@@ -34,7 +34,9 @@ class Question(BaseModel):
         description="Each by its key columns", max_length=MOST_ENTITIES, examples=[[{"user_id": "17841"}]]
     )
     features: list[str] = Described(
-        description="layer.name:column, or layer.name for all of a table", examples=[["gold.user_features"]], min_length=1
+        description="layer.name:column, or layer.name for all of a table",
+        examples=[["gold.user_features"]],
+        min_length=1,
     )
     max_age_seconds: float | None = Described(None, gt=0, le=1e9, description="What is older counts as stale")
 

@@ -182,8 +182,9 @@ def unpack(packed: bytes) -> Record:
 
 
 def entity_id(parts: Iterable[Any]) -> str:
-    """The id of an entity: its key columns as texts, joined by commas; whatever else is not a letter, digit, `_.-~` is
-    escaped, so that no two entities share one.
+    """The id of an entity: its key columns as texts, joined by commas.
+
+    What is no letter, digit or `_.-~` is escaped, so that no two entities share one.
 
     Raises:
         UsageError: a value is null.
@@ -195,6 +196,14 @@ def entity_id(parts: Iterable[Any]) -> str:
         text = str(each)
         found.append(text if text.isalnum() and text.isascii() else quote(text, safe=""))
     return ",".join(found)
+
+
+def parsed_key(redis_key: str) -> tuple[str, tuple[str, ...]] | None:
+    """Table and key values that a key of a row of any version says; None for another key."""
+    match redis_key.split(":"):
+        case [entity, parts, end] if "@" in end and entity != "@load":
+            return end.partition("@")[0], tuple(unquote(each) for each in parts.split(","))
+    return None
 
 
 def feature_sets(tables: Mapping[str, Table]) -> dict[str, FeatureSet]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import OnlineError
 from lakehouse.online.address import connect, down
@@ -22,7 +22,6 @@ ROWS_A_CALL = 250  # in one script: a millisecond or two, in which nobody else i
 CALLS_AT_ONCE = 8  # on their way together
 WAITS = (0.1, 0.3, 1.0, 2.0, 4.0)  # seconds before each further attempt; then the store is down
 PATTERN_COUNT = 1000
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,9 @@ class OnlineStore:
 
     def _tried(self, work: Callable[[], Any]) -> Any:
         """Do it; where Redis does not answer, wait and try again, and in the end say that it is down."""
-        from redis.exceptions import BusyLoadingError, TimeoutError as SlowError
+        from redis.exceptions import BusyLoadingError
         from redis.exceptions import ConnectionError as LostError
+        from redis.exceptions import TimeoutError as SlowError
 
         for wait in (*self._waits, None):
             try:

@@ -1,4 +1,4 @@
-"""The process that becomes a server: it takes the place, leaves who started it behind, and runs the server in its stead."""
+"""The process that becomes a server: it takes the place, leaves who started it behind, and runs that in its stead."""
 
 from __future__ import annotations
 

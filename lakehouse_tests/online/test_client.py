@@ -127,7 +127,9 @@ def test_both_clients_answer_alike(redis_server: RedisServer, client: OnlineClie
         other = AsyncOnlineClient(redis_server.url, SETS, clock)
         try:
             assert await other.answers()
-            return [dict(each) for each in await other.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])]
+            return [
+                dict(each) for each in await other.get_online_features(of("1", "2", "3"), ["gold.users", "gold.risk"])
+            ]
         finally:
             await other.close()
 

@@ -49,7 +49,9 @@ def newest(history: Mapping[date, Mapping[str, int]], today: date) -> dict[str, 
     return {user: (day, n) for day in usable for user, n in history[day].items()}
 
 
-def test_the_newest_usable_row_of_each_entity_is_online(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
+def test_the_newest_usable_row_of_each_entity_is_online(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
     """Without it, a user without a row today would be served nothing, or one of last year."""
     publish(made, MON, {"gone": 1})
     publish(made, TUE, {"a": 1, "b": 1})
@@ -79,7 +81,9 @@ def test_a_correction_reaches_the_store(made: Lake, store: OnlineStore, redis_se
     assert online(store, made) == {"a": (TUE, 1), "b": (TUE, 1), "c": (WED, 3)}
 
 
-def test_rows_of_other_code_are_not_mixed_with_those_of_this(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
+def test_rows_of_other_code_are_not_mixed_with_those_of_this(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
     """Without it, a model would be served two meanings of one feature, by the day of the row."""
     publish(made, TUE, {"a": 1, "b": 1}, code="of long ago")
     publish(made, WED, {"a": 2})
@@ -88,7 +92,9 @@ def test_rows_of_other_code_are_not_mixed_with_those_of_this(made: Lake, store: 
     assert online(store, made) == {"a": (WED, 2)}
 
 
-def test_a_backfill_of_old_days_takes_no_newer_rows_place(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
+def test_a_backfill_of_old_days_takes_no_newer_rows_place(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
     table = made.table(TABLE)
     publish(made, WED, {"a": 2})
     load(made, redis_server.url, table, noon(WED))

@@ -46,7 +46,9 @@ def bring(lake: Lake, store: OnlineStore) -> FeatureSet:
         for row in _parts(source.snapshot, table, (*features.key, *features.columns), day):
             key = features.redis_key(row[:1])
             event = _rows(source.snapshot, table, features, day, [key])[key][0]
-            store.put(features, [(key, store.now() + 10**7, features.pack(event, version, row[1:]))], version, EVERYTHING)
+            store.put(
+                features, [(key, store.now() + 10**7, features.pack(event, version, row[1:]))], version, EVERYTHING
+            )
     store.sweep(features, version, EVERYTHING)
     return features
 
@@ -82,8 +84,15 @@ def test_each_kind_of_difference_is_found(made: Lake, store: OnlineStore) -> Non
     texts = [each.text() for each in found.mismatches]
     assert "canary" not in "".join(texts), "a certificate names nobody"
     [wrong] = [each for each in found.mismatches if each.feature == "orders"]
-    assert (wrong.served, wrong.expected, wrong.delta_version, wrong.code_version) == ("3", "2", version, table.code_version)
-    assert wrong.text().endswith(f"(Delta version {version}, the newest; row of {WED}, Delta version {version}, code v1)")
+    assert (wrong.served, wrong.expected, wrong.delta_version, wrong.code_version) == (
+        "3",
+        "2",
+        version,
+        table.code_version,
+    )
+    assert wrong.text().endswith(
+        f"(Delta version {version}, the newest; row of {WED}, Delta version {version}, code v1)"
+    )
     assert sorted(each.feature for each in found.mismatches) == ["(row)", "(row)", "(row)", "orders"]
 
 
@@ -94,11 +103,11 @@ def test_a_row_is_compared_as_known_then_and_now(made: Lake, store: OnlineStore)
     features = bring(made, store)
     publish(made, WED, {"a": 2, "b": 5})
     found = verify(made, store, table, noon(WED))
+    [last] = [(each.served, each.expected) for each in found.mismatches if each.feature == "last"]
     assert {(each.feature, each.served, each.expected, each.against) for each in found.mismatches} == {
         ("orders", "2", "5", f"Delta version {first + 1}, the newest"),
         ("amount", "2.20", "5.50", f"Delta version {first + 1}, the newest"),
-        ("last", *[(each.served, each.expected) for each in found.mismatches if each.feature == "last"][0],
-         f"Delta version {first + 1}, the newest"),
+        ("last", *last, f"Delta version {first + 1}, the newest"),
     }  # fmt: skip
     assert (found.mismatched, found.values) == (1, 12)
     [value] = store.values([key := features.redis_key(["a"])])
@@ -109,7 +118,9 @@ def test_a_row_is_compared_as_known_then_and_now(made: Lake, store: OnlineStore)
     assert told == {f"Delta version {first}, as known then", f"Delta version {first + 1}, the newest"}
 
 
-def test_a_key_without_a_key_for_tokens_is_hidden(made: Lake, store: OnlineStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_a_key_for_tokens_is_hidden(
+    made: Lake, store: OnlineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LAKEHOUSE_PII_KEY")
     made.settings = made.settings.model_copy(update={"pii_key": None})
     publish(made, WED, {"canary": 2})

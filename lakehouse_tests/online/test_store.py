@@ -48,6 +48,14 @@ def held(store: OnlineStore, user: str = "1") -> tuple[int, int] | None:
     return unpack(found)[:2] if found is not None else None
 
 
+START = """
+import sys, time
+from pathlib import Path
+from lakehouse.online.server import start
+from lakehouse.settings import Settings
+time.sleep(0.3)
+start(Settings(root=Path(sys.argv[1])))
+"""
 WRITTEN, SAME, OLDER = Put(1, 0, 0), Put(0, 1, 0), Put(0, 0, 1)
 
 
@@ -185,15 +193,13 @@ def test_a_store_that_comes_back_is_gone_on_with(redis_server: RedisServer, stor
     time.sleep(1.2)  # its files are a second behind at most
     before = store.instance()
     redis_server.kill()
-    impatient = OnlineStore("redis://user:canary-password@" + shown(address(redis_server)).removeprefix("redis://"), (0.01, 0.01))
+    impatient = OnlineStore(
+        "redis://user:canary-password@" + shown(address(redis_server)).removeprefix("redis://"), (0.01, 0.01)
+    )
     with pytest.raises(OnlineDownError, match=r"does not answer at redis://127.0.0.1:\d+/0") as told:
         impatient.instance()
     assert "canary" not in repr(told.value) + repr(impatient)
-    starter = subprocess.Popen(
-        [sys.executable, "-c", "import sys, time\nfrom pathlib import Path\nfrom lakehouse.settings import Settings\n"
-         "from lakehouse.online.server import start\ntime.sleep(0.3)\nstart(Settings(root=Path(sys.argv[1])))",
-         str(redis_server.root)]
-    )  # fmt: skip
+    starter = subprocess.Popen([sys.executable, "-c", START, str(redis_server.root)])
     patient = OnlineStore(address(redis_server), (0.1,) * 200)
     assert put(patient, 11, 5) == WRITTEN
     assert starter.wait(30) == 0

@@ -96,7 +96,9 @@ def test_a_publish_asks_for_a_load_also_where_days_are_missing(address: str) -> 
     [made, *_] = online.online_assets()
     [table] = [each for each in tables().values() if online.online_key(each) == made.key]
     gold = AssetSpec(asset_key(table.id), partitions_def=daily_partitions())
-    defs = Definitions(assets=[gold, made], resources={"lakehouse": LakehouseResource(engine=SparkEngine(), force=False)})
+    defs = Definitions(
+        assets=[gold, made], resources={"lakehouse": LakehouseResource(engine=SparkEngine(), force=False)}
+    )
     with DagsterInstance.ephemeral() as instance:
         first = evaluate_automation_conditions(defs, instance)
         assert first.total_requested == 0

@@ -30,7 +30,9 @@ PORT = 8600
 Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]…", help="Tables with features; else all.")]
 AsOf = Annotated[
     date | None,
-    typer.Option("--as-of", parser=parse_day, metavar="DAY", help="The end of this day is taken for now; else the lake's."),
+    typer.Option(
+        "--as-of", parser=parse_day, metavar="DAY", help="The end of this day is taken for now; else the lake's."
+    ),
 ]
 
 
@@ -119,7 +121,7 @@ def verify_them(
     as_of: AsOf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what is served with Delta, as known then and now; ends with 1 where anything differs. Starts no engine."""
+    """Compare what is served with Delta, as known then and now, without an engine; ends with 1 where it differs."""
     settings = get_settings()
     now, lake = _now(settings, as_of), lake_without_engine(settings)
     with opened(redis_url(settings)) as store:
@@ -133,10 +135,8 @@ def verify_them(
         raise typer.Exit(CHECKS_FAILED)
 
 
-def serve(
-    *, port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine alone.")] = PORT
-) -> None:
-    """Serve features over HTTP on 127.0.0.1 until Ctrl-C, without login; /docs says how to ask, /metrics has figures."""
+def serve(*, port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine alone.")] = PORT) -> None:
+    """Serve features over HTTP on 127.0.0.1 until Ctrl-C, without login. See /docs, /health and /metrics."""
     import uvicorn
 
     from lakehouse.online.service import service
@@ -153,8 +153,8 @@ def told(done: Loaded) -> None:
     """Say what a load came to."""
     rows = done.put
     say(
-        f"{done.table}, Delta version {done.delta_version}: {counted(rows.written, 'row')} written, {rows.same:,} there "
-        f"already, {rows.older:,} older than what is there, {done.removed:,} removed, {done.expired:,} expired "
+        f"{done.table}, Delta version {done.delta_version}: {counted(rows.written, 'row')} written, {rows.same:,} "
+        f"there already, {rows.older:,} older than what is there, {done.removed:,} removed, {done.expired:,} expired "
         f"({done.seconds:.1f} s)."
     )
     if done.other_code:
@@ -175,7 +175,7 @@ def certify(found: Certificate) -> None:
         f"{found.values:,} values, {found.mismatched:,} entities differ."
     )
     if found.gone:
-        say(f"  {counted(found.gone, 'row')} carry a version that cannot be read any more; compared with the newest only.")
+        say(f"  {counted(found.gone, 'row')} carry a version that cannot be read any more: compared with the newest.")
     for each in found.mismatches:
         say(f"  {each.text()}")
 
