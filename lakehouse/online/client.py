@@ -195,7 +195,7 @@ class _Client:
             found += [start + end for end in ends]
         return found
 
-    def _answer(self, plan: Sequence[_Part], packed: Sequence[bytes | None], max_age: timedelta | None) -> list[Vector]:
+    def _answer(self, plan: Sequence[_Part], packed: Sequence[Any], max_age: timedelta | None) -> list[Vector]:
         now = int(self._clock() * 1000)
         oldest = None if max_age is None else max_age // timedelta(milliseconds=1)
         step, made = len(plan), []

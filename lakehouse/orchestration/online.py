@@ -76,7 +76,7 @@ def _asset(table: Table) -> AssetsDefinition:
     settings = get_settings()
     within = table.freshness.within
 
-    @asset(  # type: ignore[call-overload, untyped-decorator]
+    @asset(
         key=online_key(table),
         deps=[AssetDep(asset_key(table.id), partition_mapping=AllPartitionMapping())],
         group_name=GROUP,
@@ -108,7 +108,7 @@ def _when() -> Any:
 
     Not `eager`: that waits for ever for the table's days that nothing is published of.
     """
-    due = AutomationCondition.any_deps_updated() | AutomationCondition.cron_tick_passed(DAYS_END)
+    due: Any = AutomationCondition.any_deps_updated() | AutomationCondition.cron_tick_passed(DAYS_END)
     return (
         due.since_last_handled() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress()
     ).with_label("published")
@@ -146,7 +146,7 @@ def _metadata(done: Loaded) -> dict[str, Any]:
 
 def judged(table: Table, found: Certificate, now: datetime) -> Iterator[AssetCheckResult]:
     """What the checks say: numbers and where rows are from, and of people nothing but tokens."""
-    newest = {"delta_version": found.delta_version, "as_of": now.isoformat(timespec="seconds")}
+    newest: dict[str, Any] = {"delta_version": found.delta_version, "as_of": now.isoformat(timespec="seconds")}
     yield AssetCheckResult(
         passed=not (found.missing or found.extra),
         check_name=COUNT,

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from lakehouse.errors import OnlineDownError, OnlineError, SettingsError, UsageError
 from lakehouse.online.address import redis_url, shown
@@ -218,7 +219,7 @@ def test_a_password_is_shown_to_nobody(tmp_path: Any) -> None:
     assert shown("rediss://me:secret@host:6379/1") == "rediss://host:6379/1"
     assert shown("redis://host") == "redis://host"
     with pytest.raises(SettingsError) as told:
-        redis_url(Settings(root=tmp_path, redis_url="http://me:secret@host"))
+        redis_url(Settings(root=tmp_path, redis_url=SecretStr("http://me:secret@host")))
     assert "secret" not in str(told.value)
     with pytest.raises(OnlineDownError, match="lakehouse redis start"):
         redis_url(Settings(root=tmp_path))

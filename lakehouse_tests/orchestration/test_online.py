@@ -82,7 +82,7 @@ def test_a_run_loads_and_says_what_it_came_to(
     features = FeatureSet.of(made.table(TABLE))
     with redis_server.plain() as client:
         key = features.redis_key(["canary-a"])
-        client.set(key, client.get(key).replace(b"[2,", b"[7,"), keepttl=True)  # type: ignore[union-attr]
+        client.set(key, client.get(key).replace(b"[2,", b"[7,"), keepttl=True)
     done = run(made, monkeypatch)
     found = {each.check_name: each for each in done.get_asset_check_evaluations()}
     assert (found[online.COUNT].passed, found[online.PARITY].passed) == (True, False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from lakehouse.contracts import Privacy
 from lakehouse.errors import OnlineDownError
@@ -84,12 +85,12 @@ def test_a_redis_elsewhere_is_cleaned_too_or_the_erasure_fails(
     """Without it, an erasure would be done while the person is still served."""
     with redis_server.empty():
         put(redis_server.url)
-        elsewhere = Settings(root=tmp_path, redis_url=redis_server.url)
+        elsewhere = Settings(root=tmp_path, redis_url=SecretStr(redis_server.url))
         assert forget_online(elsewhere, TABLES, Person(CANARY)) == 3
         assert rows(redis_server.url) == [FEATURES.redis_key([OTHER])]
     monkeypatch.setattr(OnlineStore.__init__, "__defaults__", ((),))
     with pytest.raises(OnlineDownError):
-        forget_online(Settings(root=tmp_path, redis_url="redis://127.0.0.1:1/0"), TABLES, Person(CANARY))
+        forget_online(Settings(root=tmp_path, redis_url=SecretStr("redis://127.0.0.1:1/0")), TABLES, Person(CANARY))
 
 
 def test_a_lakehouse_without_redis_has_nothing_to_forget(tmp_path: Path) -> None:
