@@ -150,9 +150,9 @@ class OnlineStore:
         """Remove keys; returns how many were there, without those that go along."""
         left, removed = iter(keys), 0
         while chunk := list(islice(left, PATTERN_COUNT)):
-            removed += int(self._tried(lambda chunk=chunk: self._redis.unlink(*chunk)))  # type: ignore[misc]
+            removed += int(self._tried(lambda chunk=chunk: self._redis.delete(*chunk)))  # type: ignore[misc]
         if also:
-            self._tried(lambda: self._redis.unlink(*also))
+            self._tried(lambda: self._redis.delete(*also))
         return removed
 
     def keys(self, pattern: str) -> Iterator[str]:

@@ -7,17 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
-from lakehouse.online.load import load
+from lakehouse.errors import OnlineDownError
+from lakehouse.online import load as module
+from lakehouse.online.load import Loaded, load
 from lakehouse.online.parity import Certificate, verify
 from lakehouse.online.sets import FeatureSet
 from lakehouse.online.store import OnlineStore
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.faults.loading import slow
 from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publish
 from lakehouse_tests.fixtures.redis import RedisServer
 
@@ -41,29 +45,26 @@ def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
         yield found
 
 
+def in_the_middle(made: Lake, redis_server: RedisServer, is_on: Callable[[], bool]) -> None:
+    """Wait until some rows are in, and not all."""
+    with redis_server.plain() as client:
+        deadline = time.monotonic() + 120
+        while client.dbsize() < USERS // 10:
+            assert time.monotonic() < deadline
+            assert is_on(), "the load has ended before its time"
+            time.sleep(0.01)
+        assert client.dbsize() < USERS, "the load was to be in the middle"
+        assert client.exists(FeatureSet.of(made.table(TABLE)).floor)
+
+
 @contextmanager
-def loading(made: Lake, redis_server: RedisServer) -> Iterator[subprocess.Popen[str]]:
-    """A load in a process of its own, in the middle: some rows are in, not all."""
-    command = [sys.executable, "-W", "ignore", "-m", "lakehouse_tests.faults.loading"]
-    process = subprocess.Popen(
-        [*command, str(made.settings.root), redis_server.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        features = FeatureSet.of(made.table(TABLE))
-        with redis_server.plain() as client:
-            deadline = time.monotonic() + 120
-            while client.dbsize() < USERS // 10:
-                assert time.monotonic() < deadline
-                assert process.poll() is None, process.communicate()[0]
-                time.sleep(0.01)
-            assert client.dbsize() < USERS, "the load was to be in the middle"
-            assert client.exists(features.floor)
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+def loading(made: Lake, redis_server: RedisServer, told: list[str]) -> Iterator[Future[Loaded]]:
+    """A slow load in the middle, beside this thread."""
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        patch.setattr(module, "_writer", slow(module._writer))
+        done = pool.submit(load, made, redis_server.url, made.table(TABLE), noon(WED), told=told.append)
+        in_the_middle(made, redis_server, lambda: not done.done())
+        yield done
 
 
 def certificate(made: Lake, store: OnlineStore) -> Certificate:
@@ -72,9 +73,15 @@ def certificate(made: Lake, store: OnlineStore) -> Certificate:
 
 def test_a_load_that_is_killed_is_gone_on_with(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
     """Without it, a killed load would leave rows of two versions side by side, or need a rebuild."""
-    with loading(made, redis_server) as process:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+    command = [sys.executable, "-W", "ignore", "-m", "lakehouse_tests.faults.loading"]
+    with subprocess.Popen(
+        [*command, str(made.settings.root), redis_server.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            in_the_middle(made, redis_server, lambda: process.poll() is None)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
     before = certificate(made, store)
     assert 0 < before.online < USERS == before.entities
     assert before.mismatched == 0, "what is there is right"
@@ -90,13 +97,12 @@ def test_a_redis_that_is_killed_and_comes_back_has_everything(
     made: Lake, store: OnlineStore, redis_server: RedisServer
 ) -> None:
     """Without it, the second that Redis lost would be missing, and the load would have been told that it is there."""
-    with loading(made, redis_server) as process:
+    told: list[str] = []
+    with loading(made, redis_server, told) as done:
         redis_server.kill()
         redis_server.start()
-        told, _ = process.communicate(timeout=120)
-    assert "the load begins again" in told
-    assert told.splitlines()[-1].startswith("loaded "), told
-    assert told.split()[-1] == "2", "the second attempt went through"
+    assert done.result().attempts == 2
+    assert "the load begins again" in "".join(told)
     after = certificate(made, store)
     assert after.passed, [each.text() for each in after.mismatches]
 
@@ -105,11 +111,11 @@ def test_a_redis_that_stays_down_fails_the_load_in_a_sentence(
     made: Lake, store: OnlineStore, redis_server: RedisServer
 ) -> None:
     """Without it, a load would hang, or end in a traceback of the engine's."""
-    with loading(made, redis_server) as process:
-        redis_server.kill()
-        told, _ = process.communicate(timeout=120)
     try:
-        assert told.splitlines()[-1].startswith("OnlineDownError: Redis does not answer at redis://127.0.0.1:"), told
+        with loading(made, redis_server, []) as done:
+            redis_server.kill()
+        with pytest.raises(OnlineDownError, match=r"Redis does not answer at redis://127.0.0.1:\d+"):
+            done.result()
     finally:
         redis_server.start()
     load(made, redis_server.url, made.table(TABLE), noon(WED))
