@@ -95,11 +95,16 @@ def _figures(staged: Staged) -> dict[date, DayMetrics]:
     """By day, all that is counted, from footers, landed files and the log."""
     work = staged.work
     base, arrived = work.base, work.arrived
-    metrics = measure(base.table, staged.files, work.replaced)
+    # Rows that are added leave a day with those that it has: it is judged by all of them.
+    kept, before = (work.growth.kept, work.growth.duplicates) if work.growth else ((), {})
+    files = [*kept, *staged.files]
+    metrics = measure(base.table, files, work.replaced)
+    for day, repeats in before.items():
+        metrics[day].duplicates += repeats
     # Further figures are of the columns that came, then of the clocks: each adds to the day's and leaves the rest as it
     # is.
-    metrics = with_fields(base.table, base.main.snapshot, staged.files, metrics)
-    metrics = with_clocks(base.lake, base.table, staged.files, arrived.lines if arrived else {}, metrics)
+    metrics = with_fields(base.table, base.main.snapshot, files, metrics)
+    metrics = with_clocks(base.lake, base.table, files, arrived.lines if arrived else {}, metrics)
     # Further days of an upsert hold rows that no input was asked for, so nothing was counted of them there.
     for day in work.days:
         problems = [*arrived.problems.get(day, ())] if arrived else []

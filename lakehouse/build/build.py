@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 
 from lakehouse.build.audit import audit
 from lakehouse.build.base import Base, open_base
+from lakehouse.build.grow import BuildWholeError, growth_of
 from lakehouse.build.intake import take
 from lakehouse.build.laps import Laps
 from lakehouse.build.plan import make_plan
@@ -16,7 +17,7 @@ from lakehouse.build.result import UNCHANGED, BuildResult, DayResult
 from lakehouse.build.slices import Slicing
 from lakehouse.build.space import said_when_full
 from lakehouse.build.stage import stage
-from lakehouse.build.work import Run, Work, make_work
+from lakehouse.build.work import Run, Work, growing, make_work
 from lakehouse.checks.clocks import producer_days
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
@@ -91,6 +92,15 @@ def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResu
     unchanged = _unchanged(base, set(asked) - set(todo))
     result = BuildResult(table, base.main.snapshot.version, plan.versions, unchanged)
     laps = laps.lap("plan")
+    growth = None if run.force or run.slicing else growth_of(base, plan, todo)
+    if growth is not None:
+        try:
+            published = carry_through(growing(base, plan, growth, run, laps))
+        except BuildWholeError:
+            laps = laps.lap("stage")
+        else:
+            result, laps = _with(result, published), published.laps
+            todo, base = sorted(set(todo) - set(growth.days)), open_base(lake, table)
     if todo:
         published = carry_through(make_work(base, plan, todo, run, laps))
         result, laps = _with(result, published), published.laps

@@ -48,20 +48,22 @@ class Plan:
         return {self.table.upstream[name].table: s.version for name, s in self.inputs.items()}
 
 
-def make_plan(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
+def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot] | None = None) -> Plan:
     """Pin the inputs of some days and derive each day's fingerprint; nothing is written, and no engine starts.
 
     Args:
         lake: where the tables are.
         table: what to build.
         days: the daily partitions.
+        inputs: of a table that reads tables, by parameter; None: as they are now.
 
     Raises:
         UnsupportedTableError: an input is a table that cannot be read.
     """
     if table.landing is not None:
         return _plan_landing(lake, table, days)
-    inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
+    if inputs is None:
+        inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     prints: dict[date, int] = {}

@@ -150,7 +150,8 @@ def _set_aside(audited: Audited, side: Pinned, facts: Facts) -> int:
     files = [moved(file, folder, keep=keep) for file in _of_days(audited, QUARANTINED, replaced)]
     failpoint(table.id, "before-quarantine-commit")
     commit = Commit(tried, facts)
-    version = replace_days(side.target, side.snapshot, files, replaced, commit, read_whole=table.upsert)
+    added = work.growth is not None
+    version = replace_days(side.target, side.snapshot, files, replaced, commit, added=added, read_whole=table.upsert)
     failpoint(table.id, "after-quarantine-commit")
     return version
 
@@ -171,9 +172,10 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     figures = {day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} for day in days}
     # The gate inside looks at the files once more: one that a vacuum or a person took away meanwhile is refused.
     failpoint(table.id, "before-commit")
-    transactions = _fingerprints(work, audited.good) | contents(table, valid, main.snapshot)
+    added = work.growth is not None
+    transactions = _fingerprints(work, audited.good) | contents(table, valid, main.snapshot, added=added)
     commit = Commit(transactions, {**facts, "lakehouse.metrics": figures})
-    version = replace_days(main.target, main.snapshot, valid, days, commit, read_whole=table.upsert)
+    version = replace_days(main.target, main.snapshot, valid, days, commit, added=added, read_whole=table.upsert)
     failpoint(table.id, "after-commit")
     if base.is_live:
         keep_history(base)

@@ -49,6 +49,7 @@ def stage(work: Work) -> Iterator[Staged]:
     Raises:
         SchemaMismatchError: the transform's columns are not the contract's.
         StagedFileError: the transform gave rows of days that are not being built.
+        BuildWholeError: rows cannot be added to days.
     """
     table = work.base.table
     if work.frame is None and work.fan_out is None:
@@ -77,6 +78,8 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
         rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local)
+        if work.growth is not None:
+            work.growth.check()
         yield read_staged(folder, base.table.partition_by, rows), {}
     finally:
         clear(folder)

@@ -11,7 +11,7 @@ from datetime import date
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from lakehouse.build.plan import neighbours
@@ -25,6 +25,32 @@ def with_neighbours(table: Table, days: Iterable[date]) -> list[date]:
     return sorted({each for day in days for each in [day, *neighbours(table, day)]})
 
 
+def with_places(table: Table, rows: DataFrame, **told: bool) -> DataFrame:
+    """Of rows with a key: key, partition columns and `_at`, by which they come one after the other.
+
+    Only these need to go through a shuffle, not the rows.
+
+    Args:
+        table: whose `keep_first_by` is the order; of ties the earlier day comes first.
+        rows: the transform's.
+        told: further parts of `_at`, the same for all rows.
+    """
+    # A row without its whole key is no repeat of another.
+    keyed = rows.where(reduce(and_, [F.col(c).isNotNull() for c in needed(table)], F.lit(True)))
+    # In a struct nulls come first; by `keep_first_by` they come last.
+    order = [each for c in table.keep_first_by for each in (F.col(c).isNull(), F.col(c))]
+    parts = [each.alias(f"_{n}") for n, each in enumerate(order)] + [F.col(table.day_column).alias("day")]
+    parts += [F.lit(value).alias(name) for name, value in told.items()]
+    return keyed.select(*dict.fromkeys([*table.key, *table.partition_by]), F.struct(*parts).alias("_at"))
+
+
+def reach(table: Table) -> WindowSpec:
+    """All rows of a key, of the days in which it is unique."""
+    # By the number of the day, so that a gap of days without rows does not widen the window.
+    by_day = Window.partitionBy(*table.key).orderBy(F.unix_date(F.col(table.day_column)))
+    return by_day.rangeBetween(-table.unique_days, table.unique_days)
+
+
 def beaten(table: Table, rows: DataFrame, days: Iterable[date]) -> DataFrame:
     """Marks: key, partition columns and `_beaten` of the keys of some days that a row of another day comes before.
 
@@ -35,21 +61,12 @@ def beaten(table: Table, rows: DataFrame, days: Iterable[date]) -> DataFrame:
         rows: the transform's rows of these days and of all their neighbours.
         days: the days to decide.
     """
-    # A row without its whole key is no repeat of another.
-    keyed = rows.where(reduce(and_, [F.col(c).isNotNull() for c in needed(table)], F.lit(True)))
     day = F.col(table.day_column)
-    # In a struct nulls come first; by `keep_first_by` they come last.
-    order = [each for c in table.keep_first_by for each in (F.col(c).isNull(), F.col(c))]
     columns = list(dict.fromkeys([*table.key, *table.partition_by]))
-    # Only key, partition and order go through the shuffle, not the rows.
-    slim = keyed.select(
-        *columns, F.struct(*[c.alias(f"_{n}") for n, c in enumerate(order)], day.alias("day")).alias("_at")
-    )
-    # By the number of the day, so that a gap of days without rows does not widen the window.
-    near = Window.partitionBy(*table.key).orderBy(F.unix_date(day)).rangeBetween(-table.unique_days, table.unique_days)
+    slim = with_places(table, rows)
     # The first row of the key within reach, by the table's order and then by the day; of ties the earlier day wins, on
     # both days alike.
-    first = slim.withColumn("_first_at", F.min("_at").over(near))
+    first = slim.withColumn("_first_at", F.min("_at").over(reach(table)))
     marked = first.where(in_days(table.day_column, list(days)) & (F.col("_first_at.day") != day))
     return marked.select(*columns, F.lit(True).alias(BEATEN))
 

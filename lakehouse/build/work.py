@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
+from lakehouse.build.grow import Growth, grown_rows
 from lakehouse.build.laps import Laps
 from lakehouse.build.plan import Plan, days_read
 from lakehouse.build.slices import FanOut, Slicing
@@ -51,6 +52,7 @@ class Work:
         fan_out: the transform's rows in slices.
         also: further days whose full content the frame holds (an upsert's).
         arrived: of a landed table, what its files told.
+        growth: the rows are added to the days; None: they take the place of what is there.
         laps: the seconds so far.
     """
 
@@ -62,6 +64,7 @@ class Work:
     fan_out: FanOut | None = None
     also: Sequence[date] = ()
     arrived: Arrived | None = None
+    growth: Growth | None = None
     laps: Laps = field(default_factory=Laps)
 
     @property
@@ -91,6 +94,14 @@ class Run:
     force: bool = False
     slicing: Slicing | None = None
     one_batch: bool = False
+
+
+def growing(base: Base, plan: Plan, growth: Growth, run: Run, laps: Laps) -> Work:
+    """How the rows are computed that are added to days; the arguments are those of `make_work`."""
+    started = base.lake.engine_seconds
+    rows = grown_rows(base.lake, plan, growth)
+    laps = laps.lap("read", base.lake.engine_seconds - started)
+    return Work(base, plan, growth.days, run.run_id, rows, growth=growth, laps=laps)
 
 
 def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps) -> Work:

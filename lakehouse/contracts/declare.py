@@ -76,7 +76,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
         key: columns that identify a row; checked on every publish.
         keep_first_by: order in which, of rows of one key, the first is kept; empty: two rows of one key fail the day.
         unique_within: "day", or the days in which rows of one key are repeats.
-        conserves_rows: True where each input row becomes a published, quarantined or duplicate row.
+        conserves_rows: True where each input row by itself becomes a published, quarantined or duplicate row.
         upsert: True where rows of one key may come from several days.
         clock: the event time, bounded against the arrival of the row.
         allowed_lateness: how long after their day rows may arrive; None: any time.

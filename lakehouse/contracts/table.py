@@ -77,7 +77,7 @@ class Table:
         keep_first_by: order in which, among rows of one key, the first is kept and the rest count as duplicates;
             empty: two rows of one key fail the day.
         unique_within: "day", or days (`timedelta`) in which rows of one key are repeats (`lakehouse.contracts.keys`).
-        conserves_rows: True where each input row becomes a published, quarantined or duplicate row.
+        conserves_rows: True where each input row by itself becomes a published, quarantined or duplicate row.
         upsert: True where the rows of one key may come from several days and belong to the first of them; a run then
             recomputes the keys it touches and replaces the days they live in.
         clock: the event time, bounded against the arrival of the row; its row rules and the check `clocks` follow.

@@ -59,6 +59,7 @@ def replace_days(
     days: Sequence[date],
     commit: Commit,
     *,
+    added: bool = False,
     read_whole: bool = False,
     patience: float = PATIENCE,
 ) -> int:
@@ -70,6 +71,7 @@ def replace_days(
         files: staged files, all inside `days`.
         days: every day replaced; one without files becomes empty.
         commit: transactions and facts recorded in the same log entry.
+        added: the files come beside those of the days, which stay; nothing is replaced.
         read_whole: the files were computed from the whole table, so that a change of any day is a conflict.
         patience: seconds to try for while others commit.
 
@@ -84,7 +86,7 @@ def replace_days(
     actions = [add_action(target, file, set(texts)) for file in files]
 
     def write(current: Snapshot, named: Commit) -> None:
-        _write(target, current, files, actions, _of_days(target, current, days), named)
+        _write(target, current, files, actions, () if added else _of_days(target, current, days), named)
 
     # Before the entry that names them: it must never name a file that a power cut can take.
     store.fsync([file.path for file in files], target.path)

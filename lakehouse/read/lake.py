@@ -72,7 +72,9 @@ class Lake:
         """What the table's log holds."""
         return open_snapshot(self.path(name), version)
 
-    def read(self, table: Table, days: Collection[date], snapshot: Snapshot) -> DataFrame:
+    def read(
+        self, table: Table, days: Collection[date], snapshot: Snapshot, paths: Collection[str] | None = None
+    ) -> DataFrame:
         """The rows of some days of a table at one version, as downstream tables see days.
 
         Straight from the files that the log names: Delta's own reader runs four jobs to find them, which on a small day
@@ -83,6 +85,7 @@ class Lake:
             table: the contract, which says the columns.
             days: of `content_day_column`; none: no rows.
             snapshot: the version.
+            paths: only of these files; None: of all.
 
         Raises:
             SchemaMismatchError: for a column whose type in the table is not the contract's.
@@ -91,13 +94,15 @@ class Lake:
         column = table.content_day_column
         by_day = snapshot.by_day(column)
         files = [file for day in sorted(set(days)) for file in by_day.get(day, [])]
+        if paths is not None:
+            files = [file for file in files if file.path in paths]
         if not files:
             return self._nothing(table.schema)
         same_types(self.path(table.id), table.schema, snapshot)
         promoted = promoted_columns(table, snapshot, files)
         # Values are taken from the folders' names, in which special characters are escaped; then Delta's reader knows
         # how.
-        if not all(_spelled(snapshot.partition_by, file) for file in files):
+        if paths is None and not all(_spelled(snapshot.partition_by, file) for file in files):
             rows = self._delta(snapshot).where(in_days(column, days))
             absent = [f for f in table.schema.fields if f.name not in rows.columns]
             rows = rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in absent])

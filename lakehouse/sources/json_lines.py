@@ -6,6 +6,8 @@ Landed files and messages of a topic are both read by this.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import add
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -59,10 +61,13 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
     rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
     known = F.array(*[F.lit(c) for c in fields.columns])
-    unknown = F.map_filter("_p", lambda key, _: ~F.array_contains(known, key))
+    # Most lines have known fields alone, once each; only of others the names are compared one by one, which is slow.
+    found = reduce(add, [F.map_contains_key("_p", c).cast("int") for c in fields.columns])
+    rows = rows.withColumn("_more", F.size("_p") > found)
+    unknown = F.when(F.col("_more"), F.map_filter("_p", lambda key, _: ~F.array_contains(known, key)))
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
     # Which of the two values was meant, nobody can know: the line is set aside as it is.
-    twice = F.size("_p") > F.size(F.array_distinct(F.map_keys("_p")))
+    twice = F.col("_more") & (F.size("_p") > F.size(F.array_distinct(F.map_keys("_p"))))
     error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
     rows = rows.withColumn("_error", error)
     sound = F.col("_error").isNull()
@@ -73,8 +78,12 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
         hidden = F.concat(F.lit('"'), name, F.lit('":')).rlike(personal) | value.rlike(personal)
         return F.when(value.isNotNull() & hidden, F.lit(PERSONAL)).otherwise(_as_written(value))
 
+    # Values are columns of their own before they are looked at: within an expression each look would read them anew.
+    values = {c: f"_v{n}" for n, c in enumerate(fields.columns)}
+    rows = rows.withColumns({v: F.when(sound, F.col("_p").getItem(c)) for c, v in values.items()})
+    rows = rows.withColumns({v: _as_written(F.col(v)) for v in values.values()})
     return rows.select(
-        *[clean(F.when(sound, _as_written(F.col("_p").getItem(c))), c, fields.addresses, key) for c in fields.columns],
+        *[clean(F.col(v), c, fields.addresses, key) for c, v in values.items()],
         F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
         *beside,
         F.when(~sound, masked(without_personal(F.col("_line"), fields.personal))).alias("_raw"),

@@ -23,7 +23,7 @@ from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.kafka.topics import admin, servers_of
 from lakehouse.sources.json_lines import json_rows
 from lakehouse.sources.spans import Found, Part, Span, messages_in
-from lakehouse.transforms.columns import masked, may_hold_address, token_key, utc_timestamp
+from lakehouse.transforms.columns import as_data, masked, may_hold_address, token_key, utc_timestamp
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -165,7 +165,8 @@ def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
         topic: how they are read.
         begun: when the batch was begun, in microseconds since the epoch; it stands for an arrival nobody knows.
     """
-    now = F.timestamp_micros(F.lit(begun))
+    # No literal: a batch would else run code of its own, which is compiled when the batch is over.
+    now = F.timestamp_micros(as_data({"begun": begun}).getField("begun"))
     known = rows.withColumn("_arrived_at", F.coalesce("_arrived_at", now))
     known = known.withColumn("_event_at", utc_timestamp(F.col(topic.time)))
     ahead = F.expr(f"INTERVAL {int(topic.ahead.total_seconds())} SECONDS")

@@ -1,0 +1,243 @@
+"""Add rows to days that are there: of what a stream has brought since a day was published, only that is computed.
+
+A day is added to where its table makes each row of one input row (`conserves_rows`), an input is taken in batches, and
+the day was published by the same code from the same inputs, but for files that have come since. Whatever is otherwise,
+and a day with many small files, is built whole: that is always right, and what this must come out like.
+
+A new row may repeat one that is there. Which of them comes first, the inputs say (`keep_first_by`): their keys are
+looked up in the older files. Where a new row comes before one that is there, that one would have to go; the days are
+then built whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import reduce
+from operator import and_
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from lakehouse.build.base import Base, Pinned
+from lakehouse.build.plan import Plan, make_plan
+from lakehouse.build.route import BEATEN
+from lakehouse.build.unique import reach, with_neighbours, with_places
+from lakehouse.contracts import Table
+from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, staged_file
+from lakehouse.read.lake import Lake, in_days
+from lakehouse.records.history import DayRecord, latest_records
+
+MOST_FILES = 48  # of a day: with as many, it is built whole, into few
+MOST_SHARE = 0.5  # new rows of those that are there: with more, it costs what the whole day does
+_SPOILT = "_spoilt"  # of a mark: a row that is there would have to go
+
+Paths = Mapping[str, frozenset[str]]
+"""Files by parameter of the transform."""
+
+
+class BuildWholeError(Exception):
+    """A row that is there comes after a new one of its key, so that the days have to be built whole."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Days that are added to.
+
+    Attributes:
+        days: in order.
+        added: files with rows that the days have not been built from.
+        recent: files that one of the days has not been built from, of their neighbours too.
+        kept: the files of the days, whose rows stay.
+        duplicates: by day, rows that were repeats when it was built before.
+        seen: told by the engine, when the rows are written, whether a row that is there would have to go.
+    """
+
+    days: Sequence[date]
+    added: Paths
+    recent: Paths
+    kept: Sequence[StagedFile]
+    duplicates: Mapping[date, int]
+    seen: Observation = field(default_factory=Observation)
+
+    def check(self) -> None:
+        """Once the rows are written.
+
+        Raises:
+            BuildWholeError: see there.
+        """
+        if self.seen.get[_SPOILT]:
+            raise BuildWholeError
+
+
+def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
+    """Which of some days can be added to; None where there is none.
+
+    Args:
+        base: the table.
+        plan: its inputs, pinned for these days at least.
+        days: stale ones.
+    """
+    table, lake = base.table, base.lake
+    if not (_may_grow(table, lake) and base.is_live):
+        return None
+    records = latest_records(lake.settings.root, table.id, days, ("duplicates", "inputs"))
+    then = _Then(base, plan, records)
+    grown = [day for day in days if then.grows(day)]
+    if not grown:
+        return None
+    added: dict[str, set[str]] = {name: set() for name in plan.inputs}
+    recent: dict[str, set[str]] = {name: set() for name in plan.inputs}
+    near = with_neighbours(table, grown) if table.unique_days else grown
+    for name, snapshot in plan.inputs.items():
+        now = snapshot.by_day(lake.table(table.upstream[name].table).content_day_column)
+        for day in grown:
+            older = then.files(name, day)
+            added[name].update({f.path for f in now.get(day, [])} - older.get(day, set()))
+            # What is new to any of the days counts as new to all of them: at worst they are built whole for nothing.
+            for each in near:
+                recent[name].update({f.path for f in now.get(each, [])} - older.get(each, set()))
+    kept = _kept(base.main, table, grown, VALID)
+    kept += _kept(base.side, table, grown, QUARANTINED) if base.side else []
+    return Growth(
+        grown, _frozen(added), _frozen(recent), kept, {d: records[d].figures.get("duplicates") or 0 for d in grown}
+    )
+
+
+def grown_rows(lake: Lake, plan: Plan, growth: Growth) -> DataFrame:
+    """The rows to add to the days, with marks for those that repeat rows that are there, or on a neighbour."""
+    table, days = plan.table, list(growth.days)
+    rows = _rows(lake, plan, days, growth.added)
+    if not table.key:
+        return rows.withColumn(_SPOILT, F.lit(False)).observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
+    near = with_neighbours(table, days) if plan.beside & set(days) else days
+    marks = _marks(table, _near(lake, plan, near, growth, rows), days)
+    both = rows.withColumns({BEATEN: F.lit(False), _SPOILT: F.lit(False)}).unionByName(marks, allowMissingColumns=True)
+    return both.observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
+
+
+def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: DataFrame) -> DataFrame:
+    """Key, day and order of the new rows, and of all rows with the same keys within reach."""
+    table = plan.table
+    only_recent = {name: paths - growth.added[name] for name, paths in growth.recent.items()}
+    older = {
+        name: frozenset(f.path for f in snapshot.files) - growth.recent[name] for name, snapshot in plan.inputs.items()
+    }
+    recent = with_places(table, rows, recent=True, added=True)
+    if any(only_recent.values()):
+        recent = recent.unionByName(with_places(table, _rows(lake, plan, near, only_recent), recent=True, added=False))
+    there = with_places(table, _rows(lake, plan, near, older), recent=False, added=False)
+    keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key]).distinct()
+    same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
+    # A batch has few keys: every task gets them all, and the day's rows are not shuffled.
+    return recent.unionByName(there.join(F.broadcast(keys), same, "left_semi"))
+
+
+def _marks(table: Table, rows: DataFrame, days: Sequence[date]) -> DataFrame:
+    """One mark or several for each key and day whose new rows are repeats (as in `lakehouse.build.unique`)."""
+    day = F.col(table.day_column)
+    here = Window.partitionBy(*table.key, day)
+    first = rows.withColumns(
+        {"_first_at": F.min("_at").over(reach(table)), "_there": F.max(~F.col("_at.added")).over(here)}
+    )
+    elsewhere = F.col("_first_at.day") != day
+    is_new = F.when(elsewhere, F.col("_first_at.recent")).otherwise(F.col("_first_at.added"))
+    marked = first.where(in_days(table.day_column, days) & (F.col("_there") | elsewhere))
+    columns = dict.fromkeys([*table.key, table.day_column])
+    return marked.select(*columns, F.lit(True).alias(BEATEN), (F.col("_there") & is_new).alias(_SPOILT))
+
+
+def _rows(lake: Lake, plan: Plan, days: Iterable[date], files: Paths) -> DataFrame:
+    days = list(days)
+    frames = {
+        name: lake.read(lake.table(each.table), days, plan.inputs[name], files[name])
+        for name, each in plan.table.upstream.items()
+    }
+    return plan.table.transform(**frames)
+
+
+def _may_grow(table: Table, lake: Lake) -> bool:
+    read = table.upstream.values()
+    return (
+        table.conserves_rows
+        and not table.upsert
+        and table.partition_by == (table.day_column,)
+        and not any(each.reads_other_days for each in read)
+        and any(lake.table(each.table).taken is not None for each in read)
+    )
+
+
+def _kept(store: Pinned, table: Table, days: Sequence[date], route: str) -> list[StagedFile]:
+    """The live files of some days, by their footers; which repeats were left out of them is known by the record."""
+    snapshot, found = store.snapshot, []
+    by_day = snapshot.by_day(table.day_column)
+    for file in (each for day in days for each in by_day.get(day, [])):
+        values = dict(zip(snapshot.partition_by, file.partition, strict=True))
+        read = staged_file(Path(snapshot.uri) / file.path, values, route)
+        found.append(replace(read, high={name: high for name, high in read.high.items() if name != COPIES}))
+    return found
+
+
+def _frozen(paths: Mapping[str, set[str]]) -> Paths:
+    return {name: frozenset(each) for name, each in paths.items()}
+
+
+class _Then:
+    """What days were built from when they were published, by the records of their commits."""
+
+    def __init__(self, base: Base, plan: Plan, records: Mapping[date, DayRecord]) -> None:
+        self._base, self._plan, self._records = base, plan, records
+        self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._files: dict[tuple[str, int], dict[date, set[str]]] = {}
+
+    def grows(self, day: date) -> bool:
+        """Whether the day holds just what its inputs gave then, and these have only got more since."""
+        base, record, table = self._base, self._records.get(day), self._base.table
+        if record is None or record.operation != "publish" or record.code_version != table.code_version:
+            return False
+        versions = {name: record.inputs.get(each.table, -1) for name, each in table.upstream.items()}
+        live = [each.snapshot.by_day(table.day_column).get(day, []) for each in base.stores]
+        there = sum(file.rows for files in live for file in files)
+        if not there or max(map(len, live)) >= MOST_FILES or not self._readable(versions):
+            return False
+        new = 0
+        for name, snapshot in self._plan.inputs.items():
+            now = {f.path: f for f in snapshot.by_day(self._column(name)).get(day, [])}
+            before = self.files(name, day).get(day, set())
+            if not before <= now.keys():
+                return False
+            new += sum(now[path].rows for path in now.keys() - before)
+        if new > MOST_SHARE * there:
+            return False
+        inputs = {name: self._snapshot(name, version) for name, version in versions.items()}
+        # Only what was published, quarantine included, from these very inputs and code is what they give.
+        return base.is_current(day, make_plan(base.lake, table, [day], inputs).fingerprints[day])
+
+    def files(self, name: str, day: date) -> dict[date, set[str]]:
+        """By day, the files of an input that a day was built from."""
+        key = name, self._records[day].inputs.get(self._base.table.upstream[name].table, -1)
+        if key not in self._files:
+            by_day = self._snapshot(*key).by_day(self._column(name))
+            self._files[key] = {each: {f.path for f in files} for each, files in by_day.items()}
+        return self._files[key]
+
+    def _readable(self, versions: Mapping[str, int]) -> bool:
+        """Whether the log still tells these versions: those of tables that did not exist then, it does not."""
+        try:
+            return all(self._snapshot(name, version).version == version for name, version in versions.items())
+        except Exception:  # noqa: BLE001  # whatever keeps the log from telling, the day can be built whole
+            return False
+
+    def _snapshot(self, name: str, version: int) -> Snapshot:
+        now = self._plan.inputs[name]
+        if version == now.version:
+            return now
+        if (name, version) not in self._snapshots:
+            self._snapshots[name, version] = self._base.lake.snapshot(self._base.table.upstream[name].table, version)
+        return self._snapshots[name, version]
+
+    def _column(self, name: str) -> str:
+        return self._base.lake.table(self._base.table.upstream[name].table).content_day_column

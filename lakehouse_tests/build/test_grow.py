@@ -1,0 +1,118 @@
+"""Days that a stream adds to: what is appended comes out as if the day were built whole."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lakehouse.build.build import build
+from lakehouse.build.followers import build_followers
+from lakehouse.build.result import FAILED, PUBLISHED
+from lakehouse.records.history import latest_records
+from lakehouse_tests.build.test_topics import TODAY, Taking, visit
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.streaming import visits
+
+pytestmark = pytest.mark.spark
+SILVER = "silver.visits"
+OF_THE_FILES = {"files", "bytes", "seconds"}  # figures that may differ: they are not of the rows
+
+
+@pytest.fixture
+def taking(lake: LakeFactory, kafka: Kafka) -> Taking:
+    """A topic of two partitions, of which the first comes first."""
+    return Taking(lake, kafka, partitions=2)
+
+
+def turn(taking: Taking, partition: int, *messages: str) -> None:
+    """Send, take and build what was touched."""
+    taking.kafka.send(taking.topic, messages, partition)
+    taking.take()
+    build_followers(taking.lake, taking.bronze, "test")
+
+
+def files(taking: Taking) -> int:
+    """Live files of silver's today: one where it was built whole."""
+    return len(taking.lake.snapshot(SILVER).by_day("day").get(TODAY, []))
+
+
+def state(taking: Taking) -> dict[str, Any]:
+    """All that silver and what reads it hold, quarantine and figures too."""
+    lake = taking.lake
+    names = (SILVER, f"{SILVER}_quarantine", "gold.by_day")
+    rows = {name: sorted(map(repr, rows_of(lake.path(name)))) for name in names}
+    records = latest_records(lake.settings.root, SILVER)
+    told = {
+        day: {name: value for name, value in each.figures.items() if value and name not in OF_THE_FILES}
+        for day, each in records.items()
+    }
+    content = {n: v for n, v in lake.snapshot(SILVER).transactions().items() if n.startswith("rows/")}
+    return {"rows": rows, "figures": told, "content": content}
+
+
+def whole(taking: Taking) -> dict[str, Any]:
+    """The state once all days are built whole."""
+    for each in taking.tables[1:]:
+        days = taking.lake.snapshot(each.id).by_day("day")
+        build(taking.lake, each, days, run_id="test", force=True)
+    return state(taking)
+
+
+def test_what_is_added_is_what_a_whole_build_gives(taking: Taking) -> None:
+    """Without it, a stream's days would differ from those that are built again: by a repeat, a count or a rule."""
+    chance = random.Random(8)
+    turn(taking, 1, *[visit(n) for n in range(60)])
+    sent, most = list(range(60)), 1
+    for _ in range(4):
+        new = [max(sent) + 1 + n for n in range(chance.randint(1, 8))]
+        again = chance.sample(sent, 3)  # some on their day, some a day later: repeats all the same
+        late = {n: f"{TODAY - timedelta(days=chance.choice([0, 0, 1]))}T08:00:00Z" for n in [*new, *again]}
+        turn(taking, 1, "broken", *[visit(n, late[n]) for n in [*new, new[0], *again]])
+        sent += new
+        most = max(most, files(taking))
+    assert most > 1  # rows were added, and not all built anew
+    grown = state(taking)
+    assert grown["figures"][TODAY]["duplicates"] > 0
+    assert grown == whole(taking)
+
+
+def test_a_row_that_comes_before_one_that_is_there_takes_its_place(taking: Taking) -> None:
+    """Without it, which of two rows of a key is kept would depend on the batches they came in."""
+    turn(taking, 1, *[visit(n) for n in range(9)])
+    turn(taking, 1, visit(20))
+    assert files(taking) == 2
+    turn(taking, 0, visit(3, page="earlier"))
+    assert files(taking) == 1
+    assert [row["page"] for row in taking.rows(SILVER) if row["id"] == "v3"] == ["earlier"]
+    assert state(taking) == whole(taking)
+
+
+def test_a_repeat_of_a_row_on_the_day_before_is_left_out(taking: Taking) -> None:
+    """Without it, a message that is stamped anew after midnight would be there twice where its day is added to."""
+    yesterday = f"{TODAY - timedelta(days=1)}T23:59:59Z"
+    turn(taking, 1, *[visit(n) for n in range(9)], *[visit(n, yesterday) for n in range(30, 34)])
+    turn(taking, 1, visit(20), visit(30))
+    assert files(taking) == 2
+    assert [row["day"] for row in taking.rows(SILVER) if row["id"] == "v30"] == [TODAY - timedelta(days=1)]
+    assert state(taking) == whole(taking)
+
+
+def test_a_day_that_fails_with_new_rows_keeps_its_good_ones(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a burst of broken messages would go live with the rest, or stay after it was mended."""
+    taking = Taking(lake, kafka)
+    silver = visits(0.1)
+    turn(taking, 0, *[visit(n) for n in range(40)])
+    taking.kafka.send(taking.topic, ["broken"] * 18 + [visit(50)])
+    taking.take()
+    assert build(taking.lake, silver, [TODAY], run_id="test").days[TODAY].status == FAILED
+    assert len(taking.rows(SILVER)) == 40
+    taking.kafka.send(taking.topic, [visit(n) for n in range(100, 300)])
+    taking.take()
+    result = build(taking.lake, silver, [TODAY], run_id="test").days[TODAY]
+    assert (result.status, result.metrics.rows, result.metrics.quarantined) == (PUBLISHED, 241, 18)
+    assert (len(taking.rows(SILVER)), len(taking.rows(f"{SILVER}_quarantine"))) == (241, 18)
