@@ -284,7 +284,7 @@ PARTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("Event times", "", {"Clock": 'clock=Clock("event_time")'}),
     (
         "Features",
-        "Rows that say what was known at the end of a day. They are joined by time, for training and for serving.",
+        "Rows that say what was known at the end of a day. They are joined by time, [for training](../how-to/training-sets.md).",
         {"Features": 'features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7))'},
     ),
     (

@@ -28,7 +28,7 @@ LONGEST_FILE = {PACKAGE: 350, TESTS: 450}  # lines
 # From the ground up: a room imports from the rooms before its own, never from one that follows.
 ROOMS = (
     "lazy", "errors", "days", "texts", "users", "store", "environment", "settings", "contracts", "transforms", "delta", "spark", "kafka", "sources",
-    "read", "records", "checks", "build", "online", "privacy", "versions", "lineage", "quarantine", *LAYERS, "catalog", "query",
+    "read", "records", "checks", "build", "online", "privacy", "versions", "lineage", "quarantine", *LAYERS, "catalog", "features", "query",
     "orchestration", "definitions", "report", "runs", "commands", "sample", "cli",
 )  # fmt: skip
 # What the order does not say.
@@ -223,6 +223,7 @@ NOT_AT_REST = {
     "commands.console": "the log of the command line, which is written line by line",
     "runs": "files that Dagster and runs keep for one run; answers over HTTP are opened too",
     "texts": "the width of the terminal, and how a program is called from here",
+    "features": "labels and training sets, in the folders that their user names",
     "catalog": "table files, which are code",
     "commands.build": "files that Dagster and the commands keep for one run",
     "commands.change.keys": "the keys, which are the settings'",

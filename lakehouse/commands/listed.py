@@ -43,6 +43,11 @@ COMMANDS = {
         "commands.inspect.query",
         "Query tables by name: silver.transactions, silver.transactions_quarantine, ops.partition_metrics.",
     ),
+    "training-set": Listed(
+        "commands.inspect.training",
+        "Join labels with the features that were valid at their time, and write them with a record of all that was "
+        "read.",
+    ),
     "connect": Listed(
         "commands.inspect.connect", "Print how to open a table from DuckDB, Polars, pandas, Spark and Trino."
     ),

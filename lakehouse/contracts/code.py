@@ -43,8 +43,8 @@ FILES = {"Landing": ("files", "sample")}
 MACHINERY = frozenset(
     {
         "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "environment",
-        "errors", "kafka", "lazy", "lineage", "online", "orchestration", "privacy", "quarantine", "query", "read",
-        "records", "report", "runs", "sample", "settings", "sources", "spark", "store", "texts", "users", "versions",
+        "errors", "features", "kafka", "lazy", "lineage", "online", "orchestration", "privacy", "quarantine", "query",
+        "read", "records", "report", "runs", "sample", "settings", "sources", "spark", "store", "texts", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""

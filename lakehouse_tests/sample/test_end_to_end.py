@@ -16,7 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog import tables
+from lakehouse.catalog import lake_with_engine, tables
+from lakehouse.features.training import training_set
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.read.lake import table_path
 from lakehouse.runs.executing import create_run, execute
@@ -264,6 +265,29 @@ def test_known_answers_of_the_real_data(lakehouse: Lakehouse, built: Run) -> Non
     purchases = [sum(r[f"purchases_{span}"] for r in fraud) for span in ("1h", "24h", "7d")]
     assert (len(fraud), purchases) == (233, [3_573, 3_662, 4_331])
     assert sum(r["amount_1h"] for r in fraud) == Decimal("66463.50")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"the real files are not at {REAL}; set LAKEHOUSE_TEST_DATA")
+def test_a_label_knows_a_day_once_it_is_over(lakehouse: Lakehouse, built: Run) -> None:
+    """A second before midnight the newest row is that of the day before: what is bought that day is not known yet."""
+    lake = lake_with_engine(get_settings())
+    day = [r for r in lakehouse.rows("gold.user_features") if r["feature_date"] == date(2011, 8, 31)]
+    midnight = datetime(2011, 9, 1, tzinfo=UTC)
+    asked = [(r["user_id"], at.isoformat()) for r in day for at in (midnight - timedelta(seconds=1), midnight)]
+    labels = lake.spark.createDataFrame(asked, "user_id string, event_time string")
+    found = training_set(lake, labels, ["gold.user_features"]).frame.toArrow().to_pylist()
+    assert len(found) == 2 * 198
+    told = {(r["user_id"], r["event_time"] == midnight): r for r in found}
+    names = ("rolling_7d_transaction_count", "user_7d_order_count", "age_seconds")
+    assert [told["17841", after][f"user_features__{name}"] for after in (False, True) for name in names] == [
+        150, 2, 86_399, 150, 2, 0,  # who bought nothing on the day itself
+    ]  # fmt: skip
+    of_the_day = {r["user_id"] for r in day if r["last_event_time"] >= midnight - timedelta(days=1)}
+    assert of_the_day
+    for user in of_the_day:
+        before, after = (told[user, each]["user_features__last_event_time"] for each in (False, True))
+        assert after >= midnight - timedelta(days=1)
+        assert before is None or before < midnight - timedelta(days=1)
 
 
 def test_every_materialization_shows_what_people_look_for(lakehouse: Lakehouse, built: Run) -> None:
