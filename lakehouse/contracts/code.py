@@ -41,7 +41,7 @@ PROSE = {"Field": ("description", "title")}
 FILES = {"Landing": ("files", "sample")}
 
 MACHINERY = frozenset(
-    (
+    (  # noqa: SIM905 - as a list it is longer than a file may be
         "build catalog checks cli commands contracts days definitions delta environment errors features kafka "
         "lazy lineage online orchestration privacy quarantine query read records report runs sample settings "
         "sources spark store texts users versions"

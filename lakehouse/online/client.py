@@ -70,7 +70,7 @@ class Vector(Mapping[str, Feature]):
 
     Args:
         parts: what was asked of each table.
-        found: what came of it: status, row and all values of the row, decoded.
+        found: what came of it: status, what the row says of itself, and all its values, decoded.
     """
 
     __slots__ = ("_found", "_parts")
@@ -84,9 +84,9 @@ class Vector(Mapping[str, Feature]):
         Raises:
             KeyError: it was not asked for.
         """
-        for part, (status, row, cells) in zip(self._parts, self._found, strict=True):
+        for part, (status, head, cells) in zip(self._parts, self._found, strict=True):
             if (place := part.places.get(name)) is not None:
-                return Feature(status, None if cells is None else cells[place], row)
+                return Feature(status, None if cells is None else cells[place], None if head is None else Row(*head))
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -119,7 +119,7 @@ class Vector(Mapping[str, Feature]):
         return self.values_present()
 
 
-_Found = tuple[str, Row | None, list[Any] | None]
+_Found = tuple[str, tuple[int, int, bytes] | None, list[Any] | None]
 _NOTHING: _Found = (MISSING, None, None)
 
 
@@ -207,15 +207,15 @@ class _Client:
 
 
 def _found(part: _Part, packed: bytes, now: int, oldest: int | None) -> _Found:
-    event, version, code = HEAD.unpack_from(packed)
-    age = now - event
+    head = HEAD.unpack_from(packed)
+    age = now - head[0]
     if age > part.ttl or (oldest is not None and age > oldest):
-        return STALE, Row(event, version, code), None
+        return STALE, head, None
     cells = from_json(packed[_HEAD:])
     for place, decode in part.decoders:
         if (cell := cells[place]) is not None:
             cells[place] = decode(cell)
-    return PRESENT, Row(event, version, code), cells
+    return PRESENT, head, cells
 
 
 class OnlineClient(_Client):
