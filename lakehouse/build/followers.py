@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakehouse.build.build import build
+from lakehouse.build.grow import may_grow
 from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 
 
-def build_followers(lake: Lake, source: Table, run_id: str) -> Mapping[str, BuildResult]:
+def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool = True) -> Mapping[str, BuildResult]:
     """Build the stale days of every table that reads a table, directly or not; tables without such days are left out.
 
     A day that fails its audit holds up nothing: what reads it goes on with its last good rows.
@@ -20,11 +21,12 @@ def build_followers(lake: Lake, source: Table, run_id: str) -> Mapping[str, Buil
         lake: where the tables are and what computes them.
         source: the table that has changed.
         run_id: recorded in the commits.
+        all_of_them: else only tables whose days can be added to, which is quick.
     """
     reached, built = {source.id}, dict[str, BuildResult]()
     for each in lake.tables.values():  # upstream tables come first
         if reached.intersection(read.table for read in each.upstream.values()):
             reached.add(each.id)
-            if days := stale_days(lake, each):
+            if (all_of_them or may_grow(each, lake)) and (days := stale_days(lake, each)):
                 built[each.id] = build(lake, each, days, run_id=run_id)
     return built

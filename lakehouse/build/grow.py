@@ -73,6 +73,18 @@ class Growth:
             raise BuildWholeError
 
 
+def may_grow(table: Table, lake: Lake) -> bool:
+    """Whether days of a table can be added to, so that what is new costs what it is, and not the whole day."""
+    read = table.upstream.values()
+    return (
+        table.conserves_rows
+        and not table.upsert
+        and table.partition_by == (table.day_column,)
+        and not any(each.reads_other_days for each in read)
+        and any(lake.table(each.table).taken is not None for each in read)
+    )
+
+
 def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
     """Which of some days can be added to; None where there is none.
 
@@ -82,7 +94,7 @@ def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
         days: stale ones.
     """
     table, lake = base.table, base.lake
-    if not (_may_grow(table, lake) and base.is_live):
+    if not (may_grow(table, lake) and base.is_live):
         return None
     records = latest_records(lake.settings.root, table.id, days, ("duplicates", "inputs"))
     then = _Then(base, plan, records)
@@ -157,17 +169,6 @@ def _rows(lake: Lake, plan: Plan, days: Iterable[date], files: Paths) -> DataFra
         for name, each in plan.table.upstream.items()
     }
     return plan.table.transform(**frames)
-
-
-def _may_grow(table: Table, lake: Lake) -> bool:
-    read = table.upstream.values()
-    return (
-        table.conserves_rows
-        and not table.upsert
-        and table.partition_by == (table.day_column,)
-        and not any(each.reads_other_days for each in read)
-        and any(lake.table(each.table).taken is not None for each in read)
-    )
 
 
 def _kept(store: Pinned, table: Table, days: Sequence[date], route: str) -> list[StagedFile]:

@@ -11,12 +11,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import UsageError
 from lakehouse.lazy import F, T
 from lakehouse.read.lake import quoted
+from lakehouse.store import parquet
 from lakehouse.texts import counted
 
 if TYPE_CHECKING:
@@ -43,7 +45,19 @@ class LabelFile:
     sha256: str
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Its lines. Those of a CSV are text, with `_unread` where a line has other fields than the header."""
+        """Its lines. Those of a CSV are text, with `_unread` where a line has other fields than the header.
+
+        Raises:
+            UsageError: where Spark cannot read it.
+        """
+        try:
+            frame = self._read(spark)
+            _ = frame.schema  # Connect looks at the file no sooner
+        except PySparkException as error:
+            raise UsageError(f"{self.path} cannot be read: {str(error).strip().splitlines()[0]}") from None
+        return frame
+
+    def _read(self, spark: SparkSession) -> DataFrame:
         if self.version is not None:
             return spark.read.format("delta").option("versionAsOf", self.version).load(str(self.path))
         if not is_csv(self.path):
@@ -70,9 +84,15 @@ def label_file(path: Path, version: int | None = None) -> LabelFile:
         snapshot = open_snapshot(path, version)
         return LabelFile(path, snapshot.version, _sha256(path, (path / each.path for each in snapshot.files)))
     if path.is_dir():
-        return LabelFile(path, None, _sha256(path, sorted(path.rglob("*.parquet"))))
+        files = sorted(path.rglob("*.parquet"))
+        if not files:
+            raise UsageError(f"{path}: there are no Parquet files in this folder.")
+        _check_parquet(files)
+        return LabelFile(path, None, _sha256(path, files))
     if not is_csv(path) and path.suffix.lower() != ".parquet":
         raise UsageError(f"{path}: labels are a CSV or Parquet file, or the folder of a Delta table.")
+    if not is_csv(path):
+        _check_parquet([path])
     return LabelFile(path, None, _sha256(path.parent, [path]))
 
 
@@ -87,10 +107,18 @@ def _literal(path: Path) -> str:
     return literal_path(path)
 
 
+def _check_parquet(files: Iterable[Path]) -> None:
+    for file in files:
+        try:
+            parquet.columns_of(file)
+        except (OSError, pa.ArrowException) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from None
+
+
 def _header(path: Path) -> list[str]:
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8", newline="") as lines:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             names = next(csv.reader(lines), [])
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None

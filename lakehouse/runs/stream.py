@@ -6,9 +6,11 @@ any point is simply started again.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
@@ -18,13 +20,32 @@ from lakehouse.build.ends import Reach, ends_of, reach
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, BuildResult
 from lakehouse.contracts import Table
-from lakehouse.errors import BadPartitionsError
+from lakehouse.delta.maintenance import Compactable, compact
+from lakehouse.delta.staged import UNSEEN
+from lakehouse.errors import BadPartitionsError, PublishConflictError
 from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.lake import Lake
 from lakehouse.sources.kafka import Brokers
 
 RETRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often what is done.
+
+    Attributes:
+        pause: seconds from the beginning of a turn without more messages to the next one, at least.
+        refresh: seconds from one build of tables that are built whole (`lakehouse.build.grow`) to the next, at least;
+            those that are added to are built in every turn.
+        most_files: small files of a day; so many are merged to few. A batch leaves one or two, and reading many takes
+            longer than what is in them.
+    """
+
+    pause: float = 1.0
+    refresh: float = 15.0
+    most_files: int = 64
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,7 @@ def turns(  # how a stream is run
     run_id: str,
     stop: threading.Event,
     *,
-    pause: float,
+    pace: Pace,
     until_caught_up: bool = False,
     retried: Callable[[BaseException, float], None] = lambda _error, _seconds: None,
 ) -> Iterator[Turn]:
@@ -85,7 +106,7 @@ def turns(  # how a stream is run
         sources: tables with topics.
         run_id: recorded in the commits.
         stop: set to end after the present turn.
-        pause: seconds from the beginning of a turn without more messages to the next one, at least.
+        pace: how often what is done.
         until_caught_up: end when every message was taken that was there when the stream began.
         retried: told of each error that is tried again, and in how many seconds.
 
@@ -111,19 +132,36 @@ def turns(  # how a stream is run
         reraise=True,
     )
     goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
-    number = 0
+    number, behind, refreshed = 0, False, -math.inf  # behind: tables that are built whole
     while not stop.is_set():
         number += 1
+        due = time.monotonic() >= refreshed + pace.refresh
         for attempt in attempts.copy():
             with attempt:
                 # A turn that was killed, or failed, may have taken a batch and built nothing of it.
                 owed = number == 1 or attempt.retry_state.attempt_number > 1
-                turn = _turn(lake, sources, run_id, number, owed=owed)
+                turn = _turn(lake, sources, run_id, number, owed=owed or (behind and due), whole=owed or due)
+        behind = not (owed or due) and (behind or bool(turn.messages))
+        refreshed = time.monotonic() if owed or due else refreshed
         yield turn
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
-            return
+            if not behind:
+                return
+            refreshed = -math.inf
+        for source in sources:
+            merge_small(lake, source, pace.most_files)
         if not turn.left:
-            stop.wait(max(0.0, turn.begun + pause - time.monotonic()))
+            stop.wait(max(0.0, turn.begun + pace.pause - time.monotonic()))
+
+
+def merge_small(lake: Lake, source: Table, most: int) -> None:
+    """Merge the files of a table's newest day where there are so many; no row changes, and no engine is asked."""
+    files = lake.snapshot(source.id).by_day(source.day_column)
+    newest = max(files, default=None)
+    if newest is not None and len(files[newest]) >= most:
+        hidden = (*source.pii, *UNSEEN)
+        with suppress(PublishConflictError):  # somebody else merged, or added: the next batch comes soon
+            compact(Compactable(lake.path(source.id), source.schema, hidden), values=[newest.isoformat()])
 
 
 def _reached(lake: Lake, source: Table) -> Reach:
@@ -140,7 +178,7 @@ def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
-def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool) -> Turn:
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool, whole: bool) -> Turn:
     begun = time.monotonic()
     taken: dict[str, BuildResult] = {}
     built: dict[str, BuildResult] = {}
@@ -150,5 +188,5 @@ def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owe
             day = broken[0].day
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
         if owed or result.facts.get("batch/messages"):
-            built |= build_followers(lake, source, run_id)
+            built |= build_followers(lake, source, run_id, all_of_them=whole)
     return Turn(number, taken, built, time.monotonic() - begun, begun)

@@ -24,7 +24,7 @@ from lakehouse.build.build import build
 from lakehouse.catalog import declared
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
-from lakehouse.runs.stream import turns
+from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
@@ -95,7 +95,7 @@ def latency(kafka: Kafka, pace: int, minutes: float, folder: Path) -> dict[str, 
     found: list[float] = []
     taken = 0
     sending.start()
-    for turn in turns(lake, [source], "bench", stop, pause=0.0):
+    for turn in turns(lake, [source], "bench", stop, pace=Pace(0, 0)):
         visible = time.time()
         if turn.number > 2:  # the first ones warm the engine
             found += [visible - at for at in _arrivals(lake, turn.taken[source.id].version)]

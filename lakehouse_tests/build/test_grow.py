@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.records.history import latest_records
+from lakehouse.runs.stream import Pace, turns
 from lakehouse_tests.build.test_topics import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -116,3 +118,24 @@ def test_a_day_that_fails_with_new_rows_keeps_its_good_ones(lake: LakeFactory, k
     result = build(taking.lake, silver, [TODAY], run_id="test").days[TODAY]
     assert (result.status, result.metrics.rows, result.metrics.quarantined) == (PUBLISHED, 241, 18)
     assert (len(taking.rows(SILVER)), len(taking.rows(f"{SILVER}_quarantine"))) == (241, 18)
+
+
+def test_sums_are_built_less_often_than_rows_are_added(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, every batch would wait for the tables that have to be built whole, or these for ever."""
+    taking = Taking(lake, kafka, messages_per_batch=20)
+    taking.kafka.send(taking.topic, [visit(n) for n in range(80)])
+    done = list(turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=Pace(0, 3600), until_caught_up=True))
+    assert [sorted(each.built) for each in done] == [
+        ["gold.by_day", SILVER], [SILVER], [SILVER], [SILVER], ["gold.by_day"],
+    ]  # fmt: skip
+    assert [row["visits"] for row in taking.rows("gold.by_day")] == [80]
+
+
+def test_small_files_of_a_stream_are_merged_as_it_goes(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a stream would leave a day of ten thousand files, each of which every reader has to open."""
+    taking = Taking(lake, kafka, messages_per_batch=10)
+    taking.kafka.send(taking.topic, [visit(n) for n in range(60)])
+    for _ in turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=Pace(0, 0, 3), until_caught_up=True):
+        pass
+    assert taking.lake.snapshot("bronze.visits").live.number < 4
+    assert len(taking.rows()) == len(taking.rows(SILVER)) == 60

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.runs.stream import turns
+from lakehouse.runs.stream import Pace, turns
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.streaming import streamed
 
@@ -26,7 +26,7 @@ def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     assert source.topic is not None
     settings = engine_settings(Path(order["root"])).model_copy(update={"source_urls": {source.topic.source: url}})
     lake = Lake(settings, {table.id: table for table in tables}, lambda: engine)
-    done = list(turns(lake, [source], "run", threading.Event(), pause=0, until_caught_up=True))
+    done = list(turns(lake, [source], "run", threading.Event(), pace=Pace(0, 0), until_caught_up=True))
     return {"turns": len(done), "messages": sum(turn.messages for turn in done)}
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -102,7 +105,7 @@ def test_labels_are_read_from_what_people_have(shop: tuple[Lake, Table, Path]) -
     rows = pa.table({"user": ["a"], "event_time": pa.array([ZERO + DAY], pa.timestamp("us", "UTC")), "fraud": [True]})
     pq.write_table(rows, home / "labels.parquet")
     write_deltalake(str(home / "delta"), rows)
-    (home / "labels.csv.gz").write_bytes(gzip.compress(LABELS.encode()))
+    (home / "labels.csv.gz").write_bytes(gzip.compress(LABELS.encode("utf-8-sig")))  # as Excel begins a file
     kept = label_file(home / "delta")
     write_deltalake(str(home / "delta"), rows, mode="append")
     held = [kept, *(label_file(home / name) for name in ("labels.parquet", "labels.csv.gz"))]
@@ -134,6 +137,8 @@ def test_lines_that_are_no_labels_are_told_with_their_file(shop: tuple[Lake, Tab
         ("labels.csv", "lake/out.parquet", "is inside the lakehouse, which this command only reads"),
         ("labels.csv", "out.csv", "a training set is a Parquet file"),
         ("labels.csv", "nowhere/out.parquet", "expected a file's name in a folder that is there"),
+        ("empty", "out.parquet", "there are no Parquet files in this folder"),
+        ("no.parquet", "out.parquet", "no.parquet cannot be read: "),
         ("twice.csv", "out.parquet", "expected a first line with the columns' names, each once; got 'a, a'"),
     ],
 )
@@ -144,6 +149,8 @@ def test_places_that_cannot_be_used_are_refused(
     made, _, home = shop
     (home / "labels.txt").write_text(LABELS)
     (home / "twice.csv").write_text("a,a\n1,2\n")
+    (home / "no.parquet").write_text("no Parquet at all")
+    (home / "empty").mkdir()
     with pytest.raises(UsageError, match=message):
         write_training_set(made, home / labels, home / out, features=("gold.seen",))
 
@@ -179,7 +186,10 @@ def test_the_command_says_what_it_did(
     def run(*words: str) -> Any:
         return CliRunner().invoke(app, ["training-set", "--labels", "labels.csv", *words])
 
+    root = made.settings.root
+    before = {each: each.stat().st_mtime_ns for each in root.rglob("*") if each.is_file()}
     done = run("--features", "gold.seen", "--out", "t.parquet")
+    assert {each: each.stat().st_mtime_ns for each in root.rglob("*") if each.is_file()} == before, "it only reads"
     assert done.exit_code == 0, done.output
     assert "3 labels in" in done.output
     assert "gold.seen: 2 labels with features, 1 without." in done.output
@@ -195,3 +205,51 @@ def test_the_command_says_what_it_did(
     assert run("--features", "gold.none", "--out", "t.parquet").exit_code == 2
     assert label_file(home / "labels.csv").version is None
     assert datetime.fromisoformat(pq.read_table("t.parquet")["event_time"][0].as_py().isoformat()).tzinfo
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from lakehouse.features import written
+from lakehouse.features.training import TrainingSet
+
+at, out, value = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+calls, replace = [], Path.replace
+
+def dying(self, target):
+    calls.append(target)
+    if len(calls) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(self, target)
+
+def parts(made, time, folder):
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"value": [value] * 5}), folder / "part-0.parquet")
+
+Path.replace, written._parts = dying, parts
+manifest = written.Manifest("labels.csv", "", None, "event_time", (), False, {"gold.seen": value}, {})
+written._write(TrainingSet(None, 5, {}, ()), manifest, out)
+"""
+
+
+def test_killed_anywhere_the_file_is_whole_and_the_next_command_mends_it(tmp_path: Path) -> None:
+    """Without it, a model could be trained on half of a file, or on one that says it was made of something else."""
+    out = tmp_path / "out.parquet"
+
+    def write(value: int, at: int = 0) -> int:
+        words = [sys.executable, "-c", KILLED, str(at), str(out), str(value)]
+        return subprocess.run(words, check=False, capture_output=True).returncode
+
+    def held() -> tuple[set[int], int]:
+        return set(pq.read_table(out)["value"].to_pylist()), read_manifest(out).versions["gold.seen"]
+
+    assert write(1) == 0
+    assert held() == ({1}, 1)
+    assert write(2, at=1) == -signal.SIGKILL, "before the file is there"
+    assert held() == ({1}, 1)
+    assert write(3, at=2) == -signal.SIGKILL, "before the record is beside it"
+    assert held() == ({3}, 3)
+    assert write(3) == 0
+    assert read_manifest(tmp_path / "out.parquet.json").versions == {"gold.seen": 3}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out.parquet", "out.parquet.json"]

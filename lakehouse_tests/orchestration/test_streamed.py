@@ -124,7 +124,9 @@ def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(
     monkeypatch.setattr(stream, "FIRST_WAIT", 0.0)
     monkeypatch.setattr(stream, "LONGEST_WAIT", 0.0)
     stop, told = threading.Event(), []
-    for turn in stream.turns(shop, [table], "run", stop, pause=0.0, retried=lambda error, _: told.append(str(error))):
+    for turn in stream.turns(
+        shop, [table], "run", stop, pace=stream.Pace(0, 0), retried=lambda error, _: told.append(str(error))
+    ):
         if turn.number == 3:
             stop.set()
     assert built_of == [1, 3]

@@ -24,7 +24,7 @@ from lakehouse.contracts import Table, Topic
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import Untold
-from lakehouse.runs.stream import Turn, turns
+from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.settings import get_settings
 from lakehouse.sources.kafka import Brokers
@@ -63,6 +63,9 @@ def run(
     pause: Annotated[
         float, typer.Option(help="Seconds from one turn to the next, at least, where nothing waits.")
     ] = 1.0,
+    refresh: Annotated[
+        float, typer.Option(help="Seconds between builds of tables whose days are built whole, such as sums.")
+    ] = 15.0,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve figures for Prometheus at this port of 127.0.0.1.")
     ] = None,
@@ -90,7 +93,13 @@ def run(
         due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
         try:
             for turn in turns(
-                lake, sources, run_id, stop, pause=pause, until_caught_up=until_caught_up, retried=retried
+                lake,
+                sources,
+                run_id,
+                stop,
+                pace=Pace(pause, refresh),
+                until_caught_up=until_caught_up,
+                retried=retried,
             ):
                 metrics.add(lake, turn)
                 untold.add({**turn.taken, **turn.built})
