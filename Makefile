@@ -36,6 +36,11 @@ demo: setup ## Land sample data and build every table; on your data: SOURCE=dir 
 demo-stream: setup kafka ## Start a Kafka broker, stream events into gold, kill the stream and go on
 	@$(BIN)/lakehouse demo-stream
 
+.PHONY: demo-online
+demo-online: setup redis ## Start Redis, load features of the lake, serve one user and certify; USER_ID=17841 SOURCE=dir FROM=day TO=day
+	@$(BIN)/lakehouse demo-online $(if $(USER_ID),--user "$(USER_ID)") $(if $(SOURCE),--source "$(SOURCE)") \
+		$(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
+
 .PHONY: dev
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
@@ -47,7 +52,7 @@ PROCESSES ?= 2
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
 .PHONY: test
-test: setup $(STAMPS)/archive browser database kafka ## Run all tests; some of them: ARGS="-k publish"
+test: setup $(STAMPS)/archive browser database kafka redis ## Run all tests; some of them: ARGS="-k publish"
 ifdef ARGS
 	@$(PYTEST) $(ARGS)
 else
@@ -99,6 +104,10 @@ database: $(STAMPS)/database ## Find or install the PostgreSQL server that the t
 
 .PHONY: kafka
 kafka: $(STAMPS)/kafka ## Fetch the Kafka broker that the tests and `lakehouse kafka start` run
+	@:
+
+.PHONY: redis
+redis: $(STAMPS)/redis ## Find or install the Redis that the tests and `lakehouse redis start` run
 	@:
 
 .PHONY: archive
@@ -189,4 +198,16 @@ $(STAMPS)/database: $(STAMPS)/created
 	if found >/dev/null; then touch $@; else \
 		echo "No PostgreSQL server: the tests of the incremental intake need one."; \
 		echo "Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql"; \
+		[ -z "$$CI" ]; fi
+
+# Debian starts the server it installs; the lakehouse starts its own, on a port of its own, so that one is told not to.
+$(STAMPS)/redis: $(STAMPS)/created
+	@if ! command -v redis-server >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Redis"; export DEBIAN_FRONTEND=noninteractive; \
+		[ -e /etc/systemd/system/redis-server.service ] || { mkdir -p /etc/systemd/system; \
+			ln -s /dev/null /etc/systemd/system/redis-server.service; }; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends redis-server >/dev/null; fi; \
+	if command -v redis-server; then touch $@; else \
+		echo "No Redis server: features online and their tests need one."; \
+		echo "Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis"; \
 		[ -z "$$CI" ]; fi

@@ -47,6 +47,14 @@ class SourceDownError(SourceError, ConnectionError):
     """A source cannot be reached at the moment; trying again may help."""
 
 
+class OnlineError(LakehouseError):
+    """The online store holds what it must not, or cannot take what it should."""
+
+
+class OnlineDownError(OnlineError, ConnectionError):
+    """The online store does not answer at the moment; trying again may help."""
+
+
 class UnknownTableError(LakehouseError):
     """A name or selection matches no table."""
 

@@ -102,6 +102,7 @@ class Settings(BaseSettings):
     report_url: str = Field(
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
+    redis_url: SecretStr | None = Field(None, description="Redis of features online; empty: the lakehouse's own")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
 
     @classmethod
@@ -221,8 +222,7 @@ class Settings(BaseSettings):
             if value is not None:
                 found[f"LAKEHOUSE_{name.upper()}"] = str(value)
         self.root.mkdir(parents=True, exist_ok=True)
-        head = "# Settings of this lakehouse; environment variables and .env win over them."
-        lines = [head, *(f"{name}={value}" for name, value in found.items())]
+        lines = ["# Settings of this lakehouse; variables and .env win over them.", *map("=".join, found.items())]
         _draft(self.own_file, "\n".join(lines) + "\n").replace(self.own_file)
 
     @property

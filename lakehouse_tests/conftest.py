@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakehouse_tests.faults.laboratory import EngineProcess
     from lakehouse_tests.fixtures.kafka import Kafka
     from lakehouse_tests.fixtures.postgres import Server
+    from lakehouse_tests.fixtures.redis import RedisServer
 
 PII_KEY = "a key of the tests"
 _OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL"}
@@ -138,6 +139,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     from lakehouse_tests.fixtures.kafka import serving
 
     with serving(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The one Redis of this process; whoever kills it starts it again."""
+    from lakehouse_tests.fixtures.redis import is_here, serving
+
+    if not is_here() and not os.environ.get("CI"):
+        pytest.skip("no Redis server here: make redis")
+    with serving(tmp_path_factory.mktemp("redis")) as started:
         yield started
 
 

@@ -22,6 +22,10 @@ COMMANDS = {
         "sample.demo_stream",
         "Start a broker, send events to it, stream them into silver and gold, kill the stream, and start it again.",
     ),
+    "demo-online": Listed(
+        "sample.demo_online",
+        "Start Redis, load the features of the lake, read one user, and compare what is served with Delta.",
+    ),
     "intake": Listed(
         "commands.build.intake",
         "Take what is new in each database table and topic, each batch in one commit with where the next one begins.",
@@ -109,6 +113,12 @@ COMMANDS = {
     "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
     "kafka": Listed(
         "sample.produce", "A Kafka broker on this machine, for development and tests: one node, on loopback."
+    ),
+    "redis": Listed(
+        "commands.operate.redis", "A Redis on this machine for features online, for development and tests: on loopback."
+    ),
+    "online": Listed(
+        "commands.operate.online", "Features online: the newest row of each entity, in Redis; loaded, compared, served."
     ),
     "dev": Listed(
         "commands.operate.dev",

@@ -37,7 +37,7 @@ HOST = "127.0.0.1"
 MEMORY = "512m"
 START_SECONDS = 120.0  # it takes some six; a busy machine takes a while
 LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
-_KEEPER = "lakehouse.kafka.keeper"
+_KEEPER = "lakehouse.spark.becoming"
 # Code that was compiled quickly is good enough, and out of memory it does not go on in a state nobody has thought of.
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=WARN")
 _PROPERTIES = {
@@ -164,7 +164,7 @@ def _launch(settings: Settings, place: Place, port: int | None, memory: str) -> 
     record = {"port": port, "memory": memory, "started": time.time()}
     write_private(place.folder / "broker.json", json.dumps(record))
     orders = {
-        "folder": str(place.folder), "log": str(log), "umask": private_umask(settings.root),
+        "what": "broker", "folder": str(place.folder), "log": str(log), "umask": private_umask(settings.root),
         "command": [*java, "kafka.Kafka", "server.properties"],
     }  # fmt: skip
     with log.open("ab") as output:

@@ -7,7 +7,7 @@ The protocol; whoever runs it again after a kill begins at the first step, and e
 3. Landed files are written without the person, and the days are built again.
 4. What no landed file could give again is written anew from itself, and what depends on it is built again.
 5. No run is on, so that none can have read the person before: old files and log entries that name them are removed,
-   and whatever else names them is mended.
+   the rows of features online too, and whatever else names them is mended.
 6. All files are searched. Only if none names the person are the removals flushed, the ledger says done, and the
    journal goes.
 """
@@ -40,6 +40,7 @@ from lakehouse.privacy.erase import (
     table_at,
 )
 from lakehouse.privacy.landed import clean_landing
+from lakehouse.privacy.online import forget_online
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.read.key_index import index_folder
 from lakehouse.read.lake import table_path
@@ -195,6 +196,7 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
     older_than = time.time()  # a run that begins now reads a lake without the person
     # Old versions last, when no live file names the person any more: time travel ends for what is purged.
     removed, entries = _purge(root, contracts, person, older_than)
+    online = forget_online(settings, contracts, person)
     cleaned = clean_rest(root, contracts, person)
     # The proof does not trust the steps above: every file under the root is opened once more.
     scanned, hits = scan(root, contracts, person)
@@ -207,6 +209,7 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
         "days_failed": len(built[-1].behind),
         "files_removed": removed,
         "log_entries_removed": entries,
+        "online_rows_removed": online,
         "other_files_mended": cleaned,
         "files_scanned": scanned,
     }

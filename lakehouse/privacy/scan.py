@@ -28,8 +28,8 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
     mended = 0
     for path in files_under(root):
         top = path.relative_to(root).parts[0]
-        # A broker's files are its own: changed under it, they would be damaged. The scan names them.
-        if top in ("tables", "keys", "kafka") or path in landed or not _is_file(path):
+        # The files of a broker or of Redis are its own: changed under it, they would be damaged. The scan names them.
+        if top in ("tables", "keys", "kafka", "redis") or path in landed or not _is_file(path):
             continue
         if top == "landing":
             # A killed landing leaves its draft; any other file there is not ours, and the scan names it.

@@ -67,7 +67,7 @@ def demo(
     The sample is made up: retail lines and web-shop events, with a believable share of faults.
     """
     settings = get_settings()
-    first, last = _land(settings, source, first, last)
+    first, last = land_days(settings, source, first, last)
     begin_early(settings)
     settings = fit_days(settings, say)
     first, last = check_days(settings, first, last)
@@ -85,7 +85,15 @@ def demo(
     raise typer.Exit(report.exit_code)
 
 
-def _land(settings: Settings, source: Path | None, first: date | None, last: date | None) -> tuple[date, date]:
+def land_days(settings: Settings, source: Path | None, first: date | None, last: date | None) -> tuple[date, date]:
+    """Land a folder's days, or sample data; returns the first and the last day.
+
+    Args:
+        settings: where the lakehouse is.
+        source: folder of retail exports; None: sample data.
+        first: the first day; None: what the folder has, or two weeks.
+        last: the last day; None: as well, or yesterday.
+    """
     if source is None:
         yesterday = datetime.now(UTC).date() - timedelta(days=1)
         last = last or (first + timedelta(days=DAYS - 1) if first else yesterday)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,6 +41,8 @@ def start(settings: Settings) -> SparkSession:
         with suppress(OSError):
             return _heard(join(settings))
     config = spark_config(settings)
+    if settings.is_local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     builder: Any = SparkSession.builder
     try:
         # An engine that is there already shows its pages, or none.

@@ -272,7 +272,8 @@ def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None
 def handed_on() -> dict[str, str]:
     """The environment of an engine: this process's, without what is this process's, or user's, alone."""
     # The engine is on this machine alone. pandera says the same to Spark, in those processes that import it.
-    found = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
+    # Python functions of a query run in this Python, with its packages.
+    found = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **os.environ}
     return {name: value for name, value in found.items() if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
 
 

@@ -193,13 +193,13 @@ def test_the_pictures_of_the_pages_are_those_that_tests_make() -> None:
 def test_every_check_is_on_the_page_of_checks() -> None:
     """Without it, a red check could not be looked up."""
     from lakehouse.catalog import declared
-    from lakehouse.orchestration import freshness, upkeep
+    from lakehouse.orchestration import freshness, online, upkeep
     from lakehouse.orchestration.checks import check_specs
 
     page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     made = {spec.name for table in declared().values() for spec in check_specs(table)}
-    assert listed == made | {freshness.CHECK, upkeep.CHECK}
+    assert listed == made | {freshness.CHECK, upkeep.CHECK, online.COUNT, online.PARITY}
 
 
 def test_the_code_map_in_contributing_is_that_of_the_code() -> None:

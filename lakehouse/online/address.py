@@ -1,0 +1,71 @@
+"""Where the online store is, and connections to it; its password is never shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lakehouse.errors import OnlineDownError, SettingsError
+from lakehouse.online.server import server_of
+from lakehouse.settings import Settings
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+SETTING = "LAKEHOUSE_REDIS_URL"
+SECONDS = 5.0  # that Redis has for an answer
+_URL = re.compile(r"(rediss?)://([^\s/@]*@)?[^\s/@:]+(:\d+)?(/\d*)?|unix://\S+")
+
+
+def redis_url(settings: Settings) -> str:
+    """Address of the online store: that of the setting, or of the Redis that this lakehouse started.
+
+    Raises:
+        SettingsError: the setting is no address; its value is not repeated, for it holds a password.
+        OnlineDownError: neither is there.
+    """
+    if settings.redis_url is not None:
+        url = settings.redis_url.get_secret_value()
+        if not _URL.fullmatch(url):
+            raise SettingsError(f"{SETTING}: is not an address such as redis://user:password@host:6379/0.")
+        return url
+    if (found := server_of(settings)) is not None:
+        return found.url
+    raise OnlineDownError(f"No Redis is on. Start one: lakehouse redis start; or set {SETTING}.")
+
+
+def shown(url: str) -> str:
+    """The address for people: without login and password."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "") + parts.path
+
+
+def connect(url: str, seconds: float = SECONDS) -> Redis:
+    """A connection that is made when it is first used; it does not try again by itself."""
+    from redis import Redis
+
+    made: Redis = Redis.from_url(url, **_options(seconds))
+    return made
+
+
+def connect_async(url: str, seconds: float = SECONDS) -> AsyncRedis:
+    """As `connect`, for asyncio."""
+    from redis.asyncio import Redis as AsyncRedis
+
+    made: AsyncRedis = AsyncRedis.from_url(url, **_options(seconds))
+    return made
+
+
+def _options(seconds: float) -> dict[str, Any]:
+    return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+
+
+def down(url: str) -> OnlineDownError:
+    """What is said where Redis does not answer."""
+    return OnlineDownError(
+        f"Redis does not answer at {shown(url)}. See `lakehouse redis status`; once it is on, the same command goes on."
+    )

@@ -1,0 +1,101 @@
+"""A person taken out of the features online: their rows, and the files in which Redis keeps them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from lakehouse import store
+from lakehouse.contracts import Table
+from lakehouse.contracts.features import feature_tables
+from lakehouse.delta.layout import table_path
+from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.errors import OnlineError
+from lakehouse.online.address import redis_url
+from lakehouse.online.server import Server, place_of, server_of, start
+from lakehouse.online.sets import FeatureSet, parsed_key
+from lakehouse.online.store import EVERYTHING, OnlineStore, opened
+from lakehouse.settings import Settings
+from lakehouse.sources.people import Person
+
+_SECONDS = 30.0  # that Redis has to remove files it has replaced
+
+
+def forget_online(settings: Settings, tables: Mapping[str, Table], person: Person) -> int:
+    """Remove the rows of a person, of every version; returns how many there were.
+
+    The Redis of the lakehouse itself writes its files anew, so that none names the person; one that is off is started
+    for that. Of another Redis, files and copies are its owner's.
+
+    Args:
+        settings: where the lakehouse and its Redis are.
+        tables: all by name; Delta holds them without the person already.
+        person: who.
+
+    Raises:
+        OnlineDownError: Redis does not answer: the erasure is not done.
+        OnlineError: Redis could not write its files anew.
+        EngineError: the lakehouse's own Redis does not start.
+    """
+    own = server_of(settings)
+    was_off = own is None and any(True for _ in store.walk(place_of(settings).folder / "data", gone_ok=True))
+    if was_off:
+        own = start(settings)
+    try:
+        found = 0
+        if own is not None:
+            found += _out_of(own.url, settings, tables, person)
+            with opened(own.url) as redis:
+                redis.rewrite_files()
+            _wait_for_removal(own)
+        if settings.redis_url is not None and (own is None or redis_url(settings) != own.url):
+            found += _out_of(redis_url(settings), settings, tables, person)
+        return found
+    finally:
+        if was_off:
+            place_of(settings).end()
+
+
+def _out_of(url: str, settings: Settings, tables: Mapping[str, Table], person: Person) -> int:
+    people = {each.id: set(each.privacy.person) for each in tables.values()}
+    sets = {each.id: FeatureSet.of(each) for each in feature_tables(tables.values())}
+    with opened(url) as redis:
+        for name, features in sets.items():  # a load that has read the person is not to bring them back
+            snapshot = open_snapshot(table_path(settings.root, name))
+            if snapshot.metadata is not None:
+                redis.begin(features, snapshot.version, EVERYTHING, str(snapshot.metadata.id))
+        return redis.remove(_named(redis, sets, people, person))
+
+
+def _named(
+    redis: OnlineStore, sets: Mapping[str, FeatureSet], people: Mapping[str, set[str]], person: Person
+) -> list[str]:
+    """The keys of rows that are the person's, or name them."""
+    found = []
+    for keys in redis.key_chunks("*"):
+        rows = [(key, of) for key in keys if (of := parsed_key(key)) is not None]
+        for (key, (table, parts)), value in zip(rows, redis.values([key for key, _ in rows]), strict=True):
+            features = sets.get(table)
+            # Of a table that is no more, any part may be a person.
+            known = features is not None and len(features.key) == len(parts)
+            columns = features.key if features is not None and known else ("",) * len(parts)
+            own = (not known or name in people[table] for name in columns)
+            if any(
+                (is_person and person.is_user(part)) or person.in_text(part, strict=True)
+                for part, is_person in zip(parts, own, strict=True)
+            ) or (value is not None and person.in_bytes(value)):
+                found.append(key)
+    return found
+
+
+def _wait_for_removal(server: Server) -> None:
+    """Until no file is left that Redis has replaced: it removes them a moment after it says that it is done."""
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        files = [file for folder in store.listed(server.data_path) for file in store.listed(folder)]
+        listed = next((store.read_text(file) for file in files if file.suffix == ".manifest"), "")
+        live = {line.split()[1] for line in listed.splitlines() if line.startswith("file ") and " type h" not in line}
+        if live and {file.name for file in files if file.suffix != ".manifest"} == live:
+            return
+        time.sleep(0.02)
+    raise OnlineError(f"Redis has not removed files that it replaced: see {server.log}")

@@ -1,0 +1,158 @@
+"""Loading: what is in the store is what Delta has, whatever was there before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+
+import pytest
+
+from lakehouse.errors import OnlineDownError, OnlineError
+from lakehouse.online.load import lake_now, load, rebuild, source_of
+from lakehouse.online.sets import FeatureSet, milliseconds, unpack
+from lakehouse.online.store import OnlineStore, Put
+from lakehouse.read.lake import Lake
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publish
+from lakehouse_tests.fixtures.redis import RedisServer
+
+MON, TUE, WED, THU, FRI, SAT, *_ = DAYS
+
+
+@pytest.fixture
+def made(lake: LakeFactory) -> Lake:
+    return lake(profiles())
+
+
+@pytest.fixture
+def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
+    with redis_server.empty() as found:
+        yield found
+
+
+def online(store: OnlineStore, lake: Lake) -> dict[str, tuple[date, int]]:
+    """Day and orders of each user in the store."""
+    features = FeatureSet.of(lake.table(TABLE))
+    keys = sorted(store.keys(features.pattern))
+    records = [unpack(each) for each in store.values(keys) if each is not None]
+    days = {milliseconds(noon(day).replace(hour=0)): day for day in DAYS}
+    return {
+        features.parts_of(key)[0]: (days[each.event_time], each.values[0])
+        for key, each in zip(keys, records, strict=True)
+    }
+
+
+def newest(history: Mapping[date, Mapping[str, int]], today: date) -> dict[str, tuple[date, int]]:
+    """The same by the meaning of it: the newest row of each user that may be used."""
+    usable = [day for day in sorted(history) if 0 <= (today - day).days < 3]
+    return {user: (day, n) for day in usable for user, n in history[day].items()}
+
+
+def test_the_newest_usable_row_of_each_entity_is_online(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
+    """Without it, a user without a row today would be served nothing, or one of last year."""
+    publish(made, MON, {"gone": 1})
+    publish(made, TUE, {"a": 1, "b": 1})
+    publish(made, WED, {"a": 2})
+    version = publish(made, THU, {"c": 0})
+    publish(made, FRI, {"of tomorrow": 5})
+    table = made.table(TABLE)
+    done = load(made, redis_server.url, table, noon(THU))
+    assert (done.put, done.removed, done.expired, done.delta_version) == (Put(3, 0, 0), 0, 1, version + 1)
+    assert online(store, made) == {"a": (WED, 2), "b": (TUE, 1), "c": (THU, 0)}
+    again = load(made, redis_server.url, table, noon(THU))
+    assert again.put == Put(0, 3, 0), "to load again writes nothing"
+    with redis_server.plain() as client:
+        left = client.pttl(FeatureSet.of(table).redis_key(["b"]))
+    assert abs(left - 12 * 3_600_000) < 60_000, "what is left of the three days, by the lake's moment"
+
+
+def test_a_correction_reaches_the_store(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
+    """Without it, a row that was wrong would be served until it expires."""
+    table = made.table(TABLE)
+    publish(made, TUE, {"a": 1, "b": 1})
+    publish(made, WED, {"a": 9, "wrong": 9})
+    load(made, redis_server.url, table, noon(WED))
+    publish(made, WED, {"c": 3})
+    done = load(made, redis_server.url, table, noon(WED))
+    assert (done.put.written, done.removed) == (3, 1)
+    assert online(store, made) == {"a": (TUE, 1), "b": (TUE, 1), "c": (WED, 3)}
+
+
+def test_rows_of_other_code_are_not_mixed_with_those_of_this(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
+    """Without it, a model would be served two meanings of one feature, by the day of the row."""
+    publish(made, TUE, {"a": 1, "b": 1}, code="of long ago")
+    publish(made, WED, {"a": 2})
+    done = load(made, redis_server.url, made.table(TABLE), noon(WED))
+    assert done.other_code == [TUE]
+    assert online(store, made) == {"a": (WED, 2)}
+
+
+def test_a_backfill_of_old_days_takes_no_newer_rows_place(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
+    table = made.table(TABLE)
+    publish(made, WED, {"a": 2})
+    load(made, redis_server.url, table, noon(WED))
+    publish(made, TUE, {"a": 1, "b": 1})
+    done = load(made, redis_server.url, table, noon(WED), only=[TUE])
+    assert done.put == Put(1, 0, 1)
+    assert online(store, made) == {"a": (WED, 2), "b": (TUE, 1)}
+
+
+def test_a_table_that_was_made_anew_is_loaded_from_nothing(
+    made: Lake, lake: LakeFactory, store: OnlineStore, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:  # fmt: skip
+    """Without it, rows of the old table would win by a version that says nothing about the new one."""
+    for n in range(3):
+        publish(made, WED, {"a": n})
+    load(made, redis_server.url, made.table(TABLE), noon(WED))
+    new = lake(profiles(), root=tmp_path_factory.mktemp("new"))
+    publish(new, WED, {"b": 1})
+    with pytest.raises(OnlineError, match=f"lakehouse online rebuild {TABLE}"):
+        load(new, redis_server.url, new.table(TABLE), noon(WED))
+    rebuild(new, redis_server.url, new.table(TABLE), noon(WED))
+    assert online(store, new) == {"b": (WED, 1)}
+
+
+def test_any_history_ends_in_what_a_rebuild_gives(
+    made: Lake, store: OnlineStore, redis_server: RedisServer, seed: int
+) -> None:
+    """Publishes, corrections and loads of older moments in any order; in the end the store is what Delta says."""
+    rng, table, history = random.Random(seed), made.table(TABLE), dict[date, dict[str, int]]()
+    for _ in range(12):
+        day = rng.choice(DAYS[:5])
+        history[day] = {user: rng.randrange(100) for user in "abcdef" if rng.random() < 0.5}
+        publish(made, day, history[day])
+        if rng.random() < 0.3:
+            only = rng.sample(DAYS[:5], 2) if rng.random() < 0.5 else None
+            load(made, redis_server.url, table, noon(FRI), only=only)
+    load(made, redis_server.url, table, noon(FRI))
+    assert online(store, made) == newest(history, FRI)
+    rebuild(made, redis_server.url, table, noon(FRI))
+    assert online(store, made) == newest(history, FRI)
+
+
+def test_redis_that_is_down_is_said(made: Lake) -> None:
+    publish(made, WED, {"a": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OnlineStore.__init__, "__defaults__", ((),))
+        with pytest.raises(OnlineDownError, match="does not answer at redis://127.0.0.1:1/0"):
+            load(made, "redis://u:canary@127.0.0.1:1/0", made.table(TABLE), noon(WED))
+
+
+def test_a_table_without_rows_is_said(made: Lake) -> None:
+    with pytest.raises(OnlineError, match=f"{TABLE} has no rows yet"):
+        source_of(made, made.table(TABLE), noon(WED))
+
+
+def test_the_moment_of_a_lake_whose_data_has_ended_is_its_end() -> None:
+    """Without it, nothing of a finished data set could be served: all of it would have expired years ago."""
+    now = datetime(2026, 3, 5, 12, tzinfo=UTC)
+    assert lake_now(None, now) == now
+    assert lake_now(date(2011, 8, 31), now) == datetime(2011, 9, 1, tzinfo=UTC)
+    assert lake_now(date(2026, 3, 5), now) == now
