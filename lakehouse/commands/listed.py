@@ -115,11 +115,9 @@ COMMANDS = {
         "sample.produce", "A Kafka broker on this machine, for development and tests: one node, on loopback."
     ),
     "redis": Listed(
-        "commands.operate.redis", "A Redis on this machine for features online, for development and tests: on loopback."
+        "commands.operate.redis", "A Redis on this machine for features online, for development and tests."
     ),
-    "online": Listed(
-        "commands.operate.online", "Features online: the newest row of each entity, in Redis; loaded, compared, served."
-    ),
+    "online": Listed("commands.operate.online", "Features online: the newest row of each entity, in Redis."),
     "dev": Listed(
         "commands.operate.dev",
         "Run the web interface and the daemon until Ctrl-C, for this machine only: they have no login.",

@@ -18,7 +18,7 @@ from lakehouse.texts import program
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    about = "A Redis on this machine for features online, for development and tests: on loopback, without login."
+    about = "A Redis on this machine for features online, for development and tests."
     family = typer.Typer(no_args_is_help=True, help=about, rich_markup_mode="rich")
     family.command("start", cls=Command, epilog=examples("lakehouse redis start", "lakehouse redis start --port 6379"))(
         start
