@@ -267,6 +267,7 @@ def _is_installed(top: str) -> bool:
     )
 
 
+@lru_cache(maxsize=256)
 def _distributions(top: str) -> frozenset[str]:
     return frozenset(each.metadata["Name"] for each in _packages().get(top, ()))
 
