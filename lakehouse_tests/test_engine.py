@@ -7,8 +7,8 @@ import hashlib
 
 import pytest
 
-from lakehouse.contracts.code import MACHINERY, POLICY
-from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.code import POLICY
+from lakehouse.contracts.engine import ENGINE_VERSION, MACHINERY
 from lakehouse.contracts.syntax import meaning
 from lakehouse.contracts.table import Table
 from lakehouse.settings import LAYERS

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.engine import ENGINE_VERSION, MACHINERY
 from lakehouse.contracts.mistakes import Mistake
 from lakehouse.contracts.syntax import meaning
 from lakehouse.errors import ContractError
@@ -39,15 +39,6 @@ LEFT_OUT = {"table": POLICY}
 PROSE = {"Field": ("description", "title")}
 # Which files there are is told by the files themselves: days are built again where others are found.
 FILES = {"Landing": ("files", "sample")}
-
-MACHINERY = frozenset(
-    (  # noqa: SIM905 - as a list it is longer than a file may be
-        "build catalog checks cli commands contracts days definitions delta environment errors features kafka "
-        "lazy lineage online orchestration privacy quarantine query read records report runs sample settings "
-        "sources spark store texts users versions"
-    ).split()
-)
-"""What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""
 
 ENGINE = frozenset({"engine", "pyspark"})  # the parts of a code version that are no code of a project
 _OWN = __name__.partition(".")[0]
