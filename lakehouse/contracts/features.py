@@ -29,11 +29,14 @@ class Features:
         entity: whom or what the rows are about, such as `user`; tables of one entity have the same key columns.
         key: columns that identify the entity; with the day column they are the table's key.
         ttl: how long after the end of its day a row may be used, the last moment included.
+        while_open: online, rows of a day that is not over are served too, as a stream builds them: what is known so
+            far. A training set never has them before the day's end.
     """
 
     entity: str
     key: tuple[str, ...]
     ttl: timedelta
+    while_open: bool = False
 
     def __post_init__(self) -> None:
         check(
@@ -52,6 +55,11 @@ class Features:
     def valid_from(self, day: date) -> datetime:
         """The first moment at which the rows of a day may be used: the end of that day, UTC."""
         return datetime.combine(day + timedelta(days=1), time.min, UTC)
+
+    def is_online(self, day: date, now: datetime) -> bool:
+        """Whether the rows of a day are served at a moment."""
+        has_begun = self.while_open and datetime.combine(day, time.min, UTC) < now
+        return (has_begun or self.valid_from(day) <= now) and now <= self.valid_until(day)
 
     def valid_until(self, day: date) -> datetime:
         """The last moment at which the rows of a day may be used, UTC."""

@@ -41,7 +41,7 @@ class UserFeatures(pa.DataFrameModel):
     owner="team:ml",
     grain="user × day",
     figures={"users": Count()},
-    features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7)),
+    features=Features(entity="user", key=("user_id",), ttl=timedelta(days=7), while_open=True),
     privacy=Privacy(person=("user_id",)),
 )
 def user_features(transactions: DataFrame) -> DataFrame:

@@ -36,6 +36,11 @@ def redis_url(settings: Settings) -> str:
     raise OnlineDownError(f"No Redis is on. Start one: lakehouse redis start; or set {SETTING}.")
 
 
+def has_redis(settings: Settings) -> bool:
+    """Whether the setting has an address, or a Redis that this lakehouse started is on."""
+    return settings.redis_url is not None or server_of(settings) is not None
+
+
 def shown(url: str) -> str:
     """The address for people: without login and password."""
     parts = urlsplit(url)

@@ -113,7 +113,7 @@ def source_of(lake: Lake, table: Table, now: datetime, version: int | None = Non
     assert said is not None
     snapshot, other = _seen(lake, table, version)
     rows = snapshot.rows_by_day(table.day_column)
-    usable = [day for day in sorted(rows) if said.valid_from(day) <= now <= said.valid_until(day)]
+    usable = [day for day in sorted(rows) if said.is_online(day, now)]
     return Source(
         table,
         features,

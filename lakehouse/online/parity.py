@@ -101,7 +101,13 @@ class Certificate:
 
 
 def verify(
-    lake: Lake, store: OnlineStore, table: Table, now: datetime, sample: int | None = SAMPLE, seed: int | None = None
+    lake: Lake,
+    store: OnlineStore,
+    table: Table,
+    now: datetime,
+    sample: int | None = SAMPLE,
+    seed: int | None = None,
+    version: int | None = None,
 ) -> Certificate:
     """Compare what is served of a table with Delta.
 
@@ -112,12 +118,13 @@ def verify(
         now: the lake's moment.
         sample: entities whose rows are compared; None: all.
         seed: of the choice; None: another each time.
+        version: of the table that counts as the newest; None: the newest. A stream publishes while it is compared.
 
     Raises:
         OnlineDownError: Redis does not answer.
         OnlineError: the table has no rows yet.
     """
-    source = source_of(lake, table, now)
+    source = source_of(lake, table, now, version)
     features, snapshot = source.features, source.snapshot
     known = {
         features.redis_key(parts)

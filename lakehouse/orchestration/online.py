@@ -121,7 +121,7 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
         with working_on(table=table.id, days="online", run=context.run.run_id):
             done = load(lakehouse.lake(), url, table, now, told=context.log.info)
         with opened(url) as store:
-            found = verify(lake_without_engine(settings), store, table, now)
+            found = verify(lake_without_engine(settings), store, table, now, version=done.delta_version)
     except LakehouseError as error:
         if is_transient(error) and context.retry_number < MAX_RETRIES:
             raise RetryRequested(MAX_RETRIES, wait_before(context.retry_number + 1)) from error

@@ -22,10 +22,12 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
 from lakehouse.contracts import Table, Topic
 from lakehouse.errors import UsageError
+from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import Untold
 from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
+from lakehouse.runs.stream_online import OnlineToday
 from lakehouse.settings import get_settings
 from lakehouse.sources.kafka import Brokers
 from lakehouse.texts import program
@@ -88,6 +90,7 @@ def run(
         metrics.retried()
         say(f"{error} Trying again in {seconds:.0f} s.")
 
+    online = OnlineToday(lake, say) if has_redis(settings) else None
     screen = Screen(live=console().is_terminal and not as_json)
     with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
         due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
@@ -102,6 +105,8 @@ def run(
                 retried=retried,
             ):
                 metrics.add(lake, turn)
+                if online is not None:
+                    online.add(turn.built)
                 untold.add({**turn.taken, **turn.built})
                 print_json(_json(turn), lines=True) if as_json else screen.show(turn)
                 if time.monotonic() >= due:

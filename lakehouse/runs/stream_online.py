@@ -1,0 +1,71 @@
+"""Features of today, online: what a stream has built is put into Redis as soon as it is published.
+
+The same rows are read from Delta that the load of a whole table reads, so a batch and a stream cannot give two numbers:
+what is served of a day that is not over is what its table says of it, and at its end it is the day's last row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, datetime
+
+from lakehouse.build.result import PUBLISHED, BuildResult
+from lakehouse.contracts import Table
+from lakehouse.errors import OnlineDownError, OnlineError
+from lakehouse.online.address import redis_url
+from lakehouse.online.load import lake_now, load
+from lakehouse.read.lake import Lake
+
+REST = 60.0  # seconds in which a Redis that was down is not asked again: the stream waits for nobody
+
+
+class OnlineToday:
+    """Loads what a stream builds of tables whose features are served while a day is open.
+
+    Args:
+        lake: with an engine.
+        tell: is told of what was not loaded, and why.
+        rest: seconds in which a Redis that was down is not asked again.
+    """
+
+    def __init__(self, lake: Lake, tell: Callable[[str], object], rest: float = REST) -> None:
+        self._lake, self._tell, self._rest = lake, tell, rest
+        self._owed: dict[str, set[date]] = {}
+        self._not_before = 0.0
+        self._tables: Mapping[str, Table] = {
+            name: each for name, each in lake.tables.items() if each.features and each.features.while_open
+        }
+
+    def add(self, built: Mapping[str, BuildResult], now: datetime | None = None) -> int:
+        """Load what was published; returns how many rows were written.
+
+        Days that could not be loaded are loaded with the next ones. Rows of other days, and those that are gone, are a
+        whole load's to see to.
+
+        Args:
+            built: by table, what a turn has built.
+            now: the moment; None: by the clock.
+        """
+        return self.load({name: each.with_status(PUBLISHED) for name, each in built.items()}, now)
+
+    def load(self, published: Mapping[str, Collection[date]], now: datetime | None = None) -> int:
+        """As `add`, by the days that were published of each table."""
+        for name in published.keys() & self._tables.keys():
+            self._owed.setdefault(name, set()).update(published[name])
+        if not self._owed or time.monotonic() < self._not_before:
+            return 0
+        settings, written = self._lake.settings, 0
+        try:
+            for name in list(self._owed):
+                moment = lake_now(settings.last_day, now)
+                done = load(self._lake, redis_url(settings), self._tables[name], moment, only=self._owed[name])
+                written += done.put.written
+                del self._owed[name]
+        except OnlineDownError as error:
+            self._not_before = time.monotonic() + self._rest
+            self._tell(f"{error} The stream goes on; what it builds meanwhile is loaded later.")
+        except OnlineError as error:
+            self._owed.clear()
+            self._tell(str(error))
+        return written
