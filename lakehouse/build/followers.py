@@ -23,10 +23,18 @@ def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool
         run_id: recorded in the commits.
         all_of_them: else only tables whose days can be added to, which is quick.
     """
-    reached, built = {source.id}, dict[str, BuildResult]()
+    built = dict[str, BuildResult]()
+    for each in followers(lake, source):
+        if (all_of_them or may_grow(each, lake)) and (days := stale_days(lake, each)):
+            built[each.id] = build(lake, each, days, run_id=run_id)
+    return built
+
+
+def followers(lake: Lake, source: Table) -> list[Table]:
+    """Every table that reads a table, directly or not, upstream tables first."""
+    reached, found = {source.id}, list[Table]()
     for each in lake.tables.values():  # upstream tables come first
         if reached.intersection(read.table for read in each.upstream.values()):
             reached.add(each.id)
-            if (all_of_them or may_grow(each, lake)) and (days := stale_days(lake, each)):
-                built[each.id] = build(lake, each, days, run_id=run_id)
-    return built
+            found.append(each)
+    return found

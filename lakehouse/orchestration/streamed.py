@@ -6,17 +6,30 @@ touch is told once for all of them, as it is then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
-from dagster import AssetCheckEvaluation, AssetMaterialization, AssetObservation, DagsterInstance
+from dagster import (
+    AssetCheckEvaluation,
+    AssetMaterialization,
+    AssetObservation,
+    AssetRecordsFilter,
+    DagsterInstance,
+)
 
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics
+from lakehouse.contracts import Table
 from lakehouse.orchestration.assets import judged
 from lakehouse.orchestration.report import asset_key, day_metadata, open_metadata, refused
 from lakehouse.read.lake import Lake
+from lakehouse.records.history import latest_records
+
+RUN = "stream-"  # a stream's commits have a run id that begins so
+SOON = timedelta(
+    days=3
+)  # a stream that was off for longer has days that Dagster is told of when they are touched again
 
 
 @dataclass
@@ -40,6 +53,34 @@ class Untold:
             instance.report_runless_asset_event(event)
         self.results.clear()
         return len(events)
+
+
+def missed(instance: DagsterInstance, lake: Lake, tables: Iterable[Table]) -> Untold:
+    """What streams had published in the last days and were killed before they told it.
+
+    Args:
+        instance: what was told.
+        lake: what was published.
+        tables: that streams build.
+    """
+    found, since = Untold(), datetime.now(UTC) - SOON
+    for table in tables:
+        records = latest_records(lake.settings.root, table.id, figures=("rows",))
+        days = {
+            day: DayResult(PUBLISHED, DayMetrics(day, rows=each.rows))
+            for day, each in records.items()
+            if each.at >= since and each.run_id.startswith(RUN) and _told_at(instance, table, day) < each.at
+        }
+        if days:
+            found.results[table.id] = BuildResult(table, lake.snapshot(table.id).version, {}, days)
+    return found
+
+
+def _told_at(instance: DagsterInstance, table: Table, day: date) -> datetime:
+    """When the newest materialization of a day was told; long ago where none was."""
+    wanted = AssetRecordsFilter(asset_key(table.id), asset_partitions=[day.isoformat()])
+    records = instance.fetch_materializations(wanted, limit=1).records
+    return datetime.fromtimestamp(records[0].timestamp if records else 0.0, UTC)
 
 
 def _days_of(result: BuildResult) -> dict[date, DayResult]:

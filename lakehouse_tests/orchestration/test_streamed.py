@@ -13,11 +13,16 @@ from lakehouse.build.ends import Ends
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Table
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.streamed import Untold
+from lakehouse.orchestration.streamed import Untold, missed
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.runs import stream
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.fixtures.streaming import streamed
 
 TODAY = datetime.now(UTC).date()
@@ -76,6 +81,30 @@ def test_today_is_shown_as_open(shop: Lake) -> None:
         assert "open" not in found[str(YESTERDAY)]
 
 
+def publish(lake: Lake, day: date, visits: int, run: str) -> None:
+    """Publish a day of gold.by_day as a build would, without an engine."""
+    target, _ = targets(lake, lake.table("gold.by_day"))
+    rows = [{"day": day, "page": f"p{n}", "visits": 1} for n in range(visits)]
+    facts = {"lakehouse.run_id": run, "lakehouse.metrics": {str(day): {"rows": visits}}}
+    replace_days(
+        target, ensure_table(target), stage_rows(target, rows), [day], Commit({day_transaction(day): visits}, facts)
+    )
+
+
+def test_what_a_killed_stream_had_not_told_is_told_by_the_next(shop: Lake) -> None:
+    """Without it, a day would be shown as never built until something of it comes again."""
+    table = shop.table("gold.by_day")
+    publish(shop, YESTERDAY, 1, "a run of Dagster's, which tells by itself")
+    publish(shop, TODAY, 2, "stream-1")
+    with DagsterInstance.ephemeral() as instance:
+        missed(instance, shop, [table]).tell(instance, shop)
+        found = materialized(instance, table.id)
+        assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {str(TODAY): 2}
+        assert missed(instance, shop, [table]).results == {}
+        publish(shop, TODAY, 3, "stream-2")
+        assert list(missed(instance, shop, [table]).results) == [table.id]
+
+
 def test_a_refused_day_is_no_materialization_and_its_check_fails(shop: Lake) -> None:
     """Without it, a day that was not published would be green."""
     table, untold = shop.table("silver.visits"), Untold()
@@ -113,7 +142,7 @@ def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(
         tried.append(next(batches))
         return BuildResult(table, 1, {}, facts={"batch/messages": tried[-1]})
 
-    def followers(*_: object) -> dict[str, BuildResult]:
+    def followers(*_: object, **__: object) -> dict[str, BuildResult]:
         if len(tried) == 2:
             raise ConnectionError("the engine was restarted")
         built_of.append(len(tried))

@@ -15,6 +15,7 @@ from rich.table import Table as Shown
 
 from lakehouse.build.base import open_base
 from lakehouse.build.ends import ends_of
+from lakehouse.build.followers import followers
 from lakehouse.build.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.build.stream_screen import Screen
@@ -24,7 +25,7 @@ from lakehouse.contracts import Table, Topic
 from lakehouse.errors import UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.streamed import Untold
+from lakehouse.orchestration.streamed import RUN, Untold, missed
 from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.runs.stream_online import OnlineToday
@@ -93,7 +94,10 @@ def run(
     online = OnlineToday(lake, say) if has_redis(settings) else None
     screen = Screen(live=console().is_terminal and not as_json)
     with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
-        due, run_id = time.monotonic() + TOLD_EVERY, f"stream-{uuid.uuid4().hex[:12]}"
+        due, run_id = time.monotonic() + TOLD_EVERY, f"{RUN}{uuid.uuid4().hex[:12]}"
+        missed(instance, lake, [each for source in sources for each in [source, *followers(lake, source)]]).tell(
+            instance, lake
+        )
         try:
             for turn in turns(
                 lake,
