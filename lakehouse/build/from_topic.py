@@ -31,6 +31,7 @@ from lakehouse.build.ends import (
 )
 from lakehouse.build.laps import Laps
 from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
+from lakehouse.checks.batches import DEAD
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
 from lakehouse.delta.commit import append_batch
@@ -47,6 +48,7 @@ from lakehouse.texts import program
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR = 3_600_000_000
+MOST_REASONS = 5  # of messages that are no rows, told by name
 ACCEPT = "accept"  # operation of the commit that gives messages up
 _SCHEMA = pa.schema(
     {
@@ -162,6 +164,7 @@ class TopicBatch(Batch):
             "lag_seconds": 0.0 if first is None else max(0.0, round((self.begun - first) / 1e6, 3)),
             "late_rows": len(late),
             **_percentiles(late),
+            **_reasons(rows["_error"]),
         }
 
     def _late_by(self, rows: pa.Table, newest: Newest) -> list[float]:
@@ -282,6 +285,13 @@ def _text(moment: Any) -> str:
         known = moment.replace(tzinfo=moment.tzinfo or UTC)
         return iso((known - _EPOCH) // _MICROSECOND)
     return "" if moment is None else str(moment)
+
+
+def _reasons(errors: pa.ChunkedArray) -> dict[str, int]:
+    """By reason, the most frequent first, how many messages are no rows: `dead/<reason>`."""
+    counted = {each["values"]: each["counts"] for each in pc.value_counts(errors.drop_null()).to_pylist()}
+    most = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_REASONS]
+    return {f"{DEAD}{reason}": count for reason, count in most}
 
 
 def _percentiles(late: Sequence[float]) -> dict[str, float]:

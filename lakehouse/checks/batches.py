@@ -11,6 +11,7 @@ from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
 from lakehouse.contracts import Table
 from lakehouse.contracts.extract import EXACT
 
+DEAD = "dead/"  # figures by the reason why messages are no rows
 MOST_LATE = 0.01  # share of a batch's rows behind the watermark
 
 
@@ -86,9 +87,11 @@ def _stream_lag(table: Table, m: DayMetrics) -> Outcome:
 def _dead_letters(table: Table, m: DayMetrics) -> Outcome:
     assert table.topic is not None
     hour, bound = _number(m, "dead_last_hour"), table.topic.max_dead
-    text = f"{_number(m, 'dead'):g} of the batch, {hour:g} within an hour (at most {bound})"
+    reasons = {name: value for name, value in m.source.items() if name.startswith(DEAD) and value is not None}
+    why = ", ".join(f"{name.removeprefix(DEAD)} {count}" for name, count in reasons.items())
+    text = f"{_number(m, 'dead'):g} of the batch{f' ({why})' if why else ''}, {hour:g} within an hour (at most {bound})"
     text += "" if hour <= bound else "; `lakehouse quarantine list` shows them by reason: ask the producer"
-    values = _values(m, "dead", "dead_last_hour")
+    values = _values(m, "dead", "dead_last_hour") | reasons
     return Outcome("dead_letters", m.day, hour <= bound, text, blocking=False, values=values)
 
 

@@ -102,6 +102,8 @@ def test_what_is_no_row_is_set_aside_and_keeps_nothing_back(taking: Taking) -> N
     taking.kafka.send(taking.topic, [visit(3, at="never")])
     result = taking.take()
     assert result.facts["batch/dead"] == len(bad) + 1
+    (dead,) = [each for each in result.outcomes if each.check == "dead_letters"]
+    assert "7 of the batch (not a JSON object 6, a message without a value 1)" in dead.message
     assert taking.ids() == ["v1", "v2"]
     told = {row["_offset"]: (row["_error"], row["_raw"]) for row in taking.rows() if row["_error"]}
     assert told[1] == ("not a JSON object", "{rubbish")
