@@ -143,11 +143,19 @@ def test_generated_expressions_are_worth_the_same(
     made = [make.expression() for _ in range(80)] + [make.window() for _ in range(16)]
     known = [each for each in made if accepted(settings, [f"select {each} as c from o"])]
     assert len(known) > len(made) / 3, "too many are left to Spark for this to show anything"
-    for first in range(0, len(known), 50):
-        some = known[first : first + 50]
+    left = [known[first : first + 50] for first in range(0, len(known), 50)]
+    while left:
+        some = left.pop()
         listed = ", ".join(f"{each} as c{number}" for number, each in enumerate(some))
         query = checked(f"select id, {listed} from o")
-        one, other = (rows.sort_by("id") for rows in (here(settings, query), there(engine, query)))
+        try:
+            mine = here(settings, query)
+        except NotTranslatedError:
+            # Beside others, an expression may be worked out for rows that it was not for alone: then they go apart.
+            assert len(some) > 1, some
+            left += [some[: len(some) // 2], some[len(some) // 2 :]]
+            continue
+        one, other = (rows.sort_by("id") for rows in (mine, there(engine, query)))
         for number, text in enumerate(some):
             same(one.select(["id", f"c{number}"]), other.select(["id", f"c{number}"]), ordered=True, what=text)
 
