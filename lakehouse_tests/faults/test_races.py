@@ -136,6 +136,7 @@ def test_days_that_overlap_in_part_are_a_conflict(pair: Racers, path: Path) -> N
     assert names_in(path) in (["a", "a", "old", "old"], ["b", "b", "old", "old"])
 
 
+@pytest.mark.slow
 def test_the_same_work_twice_is_done_once(pair: Racers, path: Path) -> None:
     """Without it, a retried run beside its original would fail, or commit the same rows a second time."""
     for n in range(1, ROUNDS):
@@ -146,6 +147,7 @@ def test_the_same_work_twice_is_done_once(pair: Racers, path: Path) -> None:
     readable(path)
 
 
+@pytest.mark.slow
 def test_appends_all_land_once(pair: Racers, path: Path) -> None:
     """Without it, of two streams that write to one table, one would lose batches."""
     steps = [[Step("append", f"{who}{n}", (MONDAY,), 1, f"{who}/{n}") for n in range(1, 9)] for who in "ab"]

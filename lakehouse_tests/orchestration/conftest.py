@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from dagster import DagsterInstance
 
 from lakehouse.orchestration.instance import opened_instance
@@ -26,6 +28,21 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     get_settings.cache_clear()
     yield get_settings()
     get_settings.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Dagster's migrations, which every storage reads anew as it opens: all of them, to know the newest."""
+    read = ScriptDirectory.from_config
+    known: dict[str | None, ScriptDirectory] = {}
+
+    def once(config: Config) -> ScriptDirectory:
+        folder = config.get_alembic_option("script_location")
+        return known.get(folder) or known.setdefault(folder, read(config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", once)
+        yield
 
 
 @pytest.fixture(scope="session")
