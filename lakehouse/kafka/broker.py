@@ -11,33 +11,26 @@ It listens on loopback alone and has no login: whoever can reach this machine's 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
-import sys
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.errors import EngineError, UsageError
+from lakehouse.errors import EngineError
 from lakehouse.kafka.jars import broker_jars
 from lakehouse.kafka.topics import SCHEME, answers
 from lakehouse.settings import Settings
 from lakehouse.spark.jars import java_command, java_home_problem
-from lakehouse.spark.place import Place, read_record, write_private
+from lakehouse.spark.local_server import HOST, LocalServer
+from lakehouse.spark.place import Place, log_with_room, write_private
 from lakehouse.spark.ui import free_port
-from lakehouse.store.disk import private_umask
 
-HOST = "127.0.0.1"
 MEMORY = "512m"
 START_SECONDS = 120.0  # it takes some six; a busy machine takes a while
-LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
-_KEEPER = "lakehouse.spark.becoming"
 # Code that was compiled quickly is good enough, and out of memory it does not go on in a state nobody has thought of.
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=WARN")
 _PROPERTIES = {
@@ -100,10 +93,9 @@ def place_of(settings: Settings) -> Place:
 
 def broker_of(settings: Settings) -> Broker | None:
     """The broker of this lakehouse; None where none is on. One that has just started may not answer yet."""
-    place = place_of(settings)
-    found, pid = read_record(place.folder / "broker.json"), place.pid()
-    if found is None or pid is None:
+    if (on := _server(settings).found()) is None:
         return None
+    (pid, found), place = on, place_of(settings)
     return Broker(
         found["port"], pid, found["started"], found["memory"], str(place.folder / "data"), str(place.log)
     )  # fmt: skip
@@ -121,73 +113,45 @@ def start(settings: Settings, *, port: int | None = None, memory: str = MEMORY) 
         EngineError: it does not come up, with its log; or its jars could not be fetched.
         UsageError: the port is somebody else's, or the broker listens on another.
     """
-    place = place_of(settings)
-    place.prepare()
-    with place.door():
-        if not place.is_alive():
-            _launch(settings, place, port, memory)
-        return _answering(settings, place, port)
+    server = _server(settings)
+    return server.started(
+        lambda: _launch(settings, server, port, memory),
+        lambda: broker_of(settings),
+        lambda found: answers(found.servers, 1.0),
+        port,
+    )
 
 
-def _answering(settings: Settings, place: Place, port: int | None) -> Broker:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        found = broker_of(settings)
-        if found is not None and port not in (None, found.port):
-            raise UsageError(f"The broker listens on port {found.port}. End it first: lakehouse kafka stop")
-        if found is not None and answers(found.servers, 1.0):
-            return found
-        if not place.is_alive() or time.monotonic() > deadline:
-            place.end()
-            raise EngineError(f"The broker did not start: see {place.log}, which ends with\n{_end_of(place.log)}")
-        time.sleep(0.1)
+def _server(settings: Settings) -> LocalServer:
+    return LocalServer("the broker", "kafka", place_of(settings), "broker.json", START_SECONDS, 0.1)
 
 
-def _launch(settings: Settings, place: Place, port: int | None, memory: str) -> None:
-    log = place.log
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-    port = port or (read_record(place.folder / "broker.json") or {}).get("port") or free_port()
-    if not _is_free(port):
-        raise UsageError(
-            f"Port {port} of {HOST}, where the broker listens, is taken by another program. End that, or choose "
-            "another: lakehouse kafka start --port N (what reads from the broker then needs its new address)."
-        )
+def _launch(settings: Settings, server: LocalServer, port: int | None, memory: str) -> None:
+    folder, port = server.place.folder, server.port_for(port)
     if problem := java_home_problem():
         raise EngineError(problem)
     classes = os.pathsep.join(map(str, broker_jars(settings)))
     java = [java_command(), f"-Xmx{memory}", *_JAVA, "-cp", classes]
-    if not (place.folder / "data").exists():
-        _format(place, java, log)
-    _write(place.folder / "server.properties", port, "data")
-    record = {"port": port, "memory": memory, "started": time.time()}
-    write_private(place.folder / "broker.json", json.dumps(record))
-    orders = {
-        "what": "broker", "folder": str(place.folder), "log": str(log), "umask": private_umask(settings.root),
-        "command": [*java, "kafka.Kafka", "server.properties"],
-    }  # fmt: skip
-    with log.open("ab") as output:
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _KEEPER],
-            input=json.dumps(orders).encode(), stdout=output, stderr=output, check=True, cwd=place.folder,
-        )  # fmt: skip
+    if not (folder / "data").exists():
+        _format(server, java)
+    _write(folder / "server.properties", port, "data")
+    server.run(settings, [*java, "kafka.Kafka", "server.properties"], {"port": port, "memory": memory})
 
 
-def _format(place: Place, java: Sequence[str], log: Path) -> None:
+def _format(server: LocalServer, java: Sequence[str]) -> None:
     """Make the folder of the data, whole or not at all: a start that was killed leaves none that is half made."""
-    draft = place.folder / ".format"
+    folder = server.place.folder
+    draft, properties = folder / ".format", folder / "format.properties"
     shutil.rmtree(draft, ignore_errors=True)
-    properties = place.folder / "format.properties"
     _write(properties, free_port(), draft.name)
-    with log.open("ab") as output:
+    with log_with_room(server.place.log).open("ab") as output:
         done = subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", properties.name],
-            cwd=place.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, umask=0o077, check=False,
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, umask=0o077, check=False,
         )  # fmt: skip
     if done.returncode:
-        raise EngineError(f"The broker's data could not be made: see {log}, which ends with\n{_end_of(log)}")
-    draft.rename(place.folder / "data")
+        raise EngineError(f"The broker's data could not be made: {server.see_log()}")
+    draft.rename(folder / "data")
     properties.unlink()
 
 
@@ -207,15 +171,3 @@ def _write(path: Path, port: int, data: str) -> None:
         "log.dirs": data,
     }
     write_private(path, "".join(f"{name}={value}\n" for name, value in {**_PROPERTIES, **own}.items()))
-
-
-def _is_free(port: int) -> bool:
-    try:
-        with socket.create_server((HOST, port)):
-            return True
-    except OSError:
-        return False
-
-
-def _end_of(log: Path, lines: int = 8) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

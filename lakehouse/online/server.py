@@ -11,26 +11,17 @@ It listens on loopback alone and has no login: whoever can reach this machine's 
 
 from __future__ import annotations
 
-import json
 import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.errors import EngineError, UsageError
+from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark.place import Place, read_record, write_private
-from lakehouse.spark.ui import free_port
-from lakehouse.store.disk import private_umask
+from lakehouse.spark.local_server import HOST, LocalServer
+from lakehouse.spark.place import Place, write_private
 
-HOST = "127.0.0.1"
 START_SECONDS = 30.0  # it takes a tenth of one, and longer where it has much to read again
-LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
-_KEEPER = "lakehouse.spark.becoming"
 _CONFIG: Mapping[str, str] = {
     "bind": HOST,
     "dir": "data",
@@ -82,10 +73,9 @@ def place_of(settings: Settings) -> Place:
 
 def server_of(settings: Settings) -> Server | None:
     """The Redis of this lakehouse; None where none is on. One that has just started may not answer yet."""
-    place = place_of(settings)
-    found, pid = read_record(place.folder / "redis.json"), place.pid()
-    if found is None or pid is None:
+    if (on := _server(settings).found()) is None:
         return None
+    (pid, found), place = on, place_of(settings)
     return Server(found["port"], pid, found["started"], str(place.folder / "data"), str(place.log))
 
 
@@ -100,26 +90,8 @@ def start(settings: Settings, *, port: int | None = None) -> Server:
         EngineError: there is no redis-server here, or it does not come up, with its log.
         UsageError: the port is somebody else's, or Redis listens on another.
     """
-    place = place_of(settings)
-    place.prepare()
-    with place.door():
-        if not place.is_alive():
-            _launch(settings, place, port)
-        return _answering(settings, place, port)
-
-
-def _answering(settings: Settings, place: Place, port: int | None) -> Server:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        found = server_of(settings)
-        if found is not None and port not in (None, found.port):
-            raise UsageError(f"Redis listens on port {found.port}. End it first: lakehouse redis stop")
-        if found is not None and answers(found):
-            return found
-        if not place.is_alive() or time.monotonic() > deadline:
-            place.end()
-            raise EngineError(f"Redis did not start: see {place.log}, which ends with\n{_end_of(place.log)}")
-        time.sleep(0.02)
+    server = _server(settings)
+    return server.started(lambda: _launch(settings, server, port), lambda: server_of(settings), answers, port)
 
 
 def answers(server: Server) -> bool:
@@ -133,44 +105,18 @@ def answers(server: Server) -> bool:
         return False
 
 
-def _launch(settings: Settings, place: Place, port: int | None) -> None:
+def _server(settings: Settings) -> LocalServer:
+    return LocalServer("Redis", "redis", place_of(settings), "redis.json", START_SECONDS, 0.02)
+
+
+def _launch(settings: Settings, server: LocalServer, port: int | None) -> None:
     program = shutil.which("redis-server")
     if program is None:
         raise EngineError(
             "There is no redis-server here. Install it: make redis (Debian: apt-get install redis-server)"
         )
-    log = place.log
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-    port = port or (read_record(place.folder / "redis.json") or {}).get("port") or free_port()
-    if not _is_free(port):
-        raise UsageError(
-            f"Port {port} of {HOST}, where Redis listens, is taken by another program. End that, or choose another: "
-            "lakehouse redis start --port N (what reads from Redis then needs its new address)."
-        )
-    (place.folder / "data").mkdir(mode=0o700, exist_ok=True)
+    folder, port = server.place.folder, server.port_for(port)
+    (folder / "data").mkdir(mode=0o700, exist_ok=True)
     told = {**_CONFIG, "port": str(port)}
-    write_private(place.folder / "redis.conf", "".join(f"{name} {value}\n" for name, value in told.items()))
-    write_private(place.folder / "redis.json", json.dumps({"port": port, "started": time.time()}))
-    orders = {
-        "what": "Redis", "folder": str(place.folder), "log": str(log), "umask": private_umask(settings.root),
-        "command": [program, "redis.conf"],
-    }  # fmt: skip
-    with log.open("ab") as output:
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _KEEPER],
-            input=json.dumps(orders).encode(), stdout=output, stderr=output, check=True, cwd=place.folder,
-        )  # fmt: skip
-
-
-def _is_free(port: int) -> bool:
-    try:
-        with socket.create_server((HOST, port)):
-            return True
-    except OSError:
-        return False
-
-
-def _end_of(log: Path, lines: int = 8) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    write_private(folder / "redis.conf", "".join(f"{name} {value}\n" for name, value in told.items()))
+    server.run(settings, [program, "redis.conf"], {"port": port})

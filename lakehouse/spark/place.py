@@ -26,7 +26,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
 GENTLY = 20.0  # seconds that an engine has to end by itself before it is killed
+
+
+def log_with_room(log: Path) -> Path:
+    """The file of a log, in a folder that is there; a full one is put aside."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    return log
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,15 @@ def _written(address: str, port: int) -> str:
     return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
 
 
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a port of this machine."""
+    try:
+        with socket.create_server((HERE, port)):
+            return True
+    except OSError:
+        return False
+
+
 def free_port() -> int:
     """A port of this machine that nobody listens on."""
     with socket.create_server((HERE, 0)) as probe:

@@ -29,13 +29,12 @@ from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.keeper import TOKEN, Orders
 from lakehouse.spark.options import java_options
-from lakehouse.spark.place import Address, Place
+from lakehouse.spark.place import Address, Place, log_with_room
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
-LOG_BYTES = 10_000_000  # then a new one is begun and the last one kept
 _PACKAGES = ("pyspark", "delta-spark")
 # What a JVM takes from its environment.
 _HANDED_ON = (
@@ -253,10 +252,7 @@ def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined
 
 def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None:
     """Start a keeper, behind the door; it leaves this process at once, and starts the engine."""
-    log = place.log
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
+    log = log_with_room(place.log)
     place.withdraw()
     orders = Orders(str(place.folder), dict(config), settings.engine_minutes * 60, str(log), _versions())
     with log.open("ab") as output:
