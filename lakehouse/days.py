@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def days_between(first: date, last: date) -> list[date]:
     """Every day from first to last, both included."""
@@ -25,6 +27,11 @@ def is_between(day: date, first: date | None, last: date | None) -> bool:
 def end_of(day: date) -> datetime:
     """The moment at which a day is over, in UTC."""
     return datetime.combine(day + timedelta(days=1), time(), UTC)
+
+
+def micros_of(moment: datetime) -> int:
+    """Microseconds since 1970 at a moment; without a time zone it is UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:

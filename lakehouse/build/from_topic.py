@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.checks.batches import DEAD
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
+from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
@@ -45,8 +46,6 @@ from lakehouse.sources.spans import Found, Span, messages_in
 from lakehouse.store import parquet
 from lakehouse.texts import program
 
-_MICROSECOND = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR = 3_600_000_000
 MOST_REASONS = 5  # of messages that are no rows, told by name
 ACCEPT = "accept"  # operation of the commit that gives messages up
@@ -198,7 +197,7 @@ def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | Non
     brokers = Brokers(url, topic)
     before = ends_of(base.main.snapshot, topic.source)
     # Before the brokers are asked: whatever they say is not older than this.
-    begun = (datetime.now(UTC) - _EPOCH) // _MICROSECOND
+    begun = micros_of(datetime.now(UTC))
     found = brokers.found()
     if why := problems(before, found):
         raise SourceError(
@@ -282,8 +281,7 @@ def _dead_since(snapshot: Snapshot, micros: int) -> int:
 
 def _text(moment: Any) -> str:
     if isinstance(moment, datetime):
-        known = moment.replace(tzinfo=moment.tzinfo or UTC)
-        return iso((known - _EPOCH) // _MICROSECOND)
+        return iso(micros_of(moment))
     return "" if moment is None else str(moment)
 
 

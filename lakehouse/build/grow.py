@@ -11,12 +11,11 @@ then built whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from operator import and_
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -27,7 +26,7 @@ from lakehouse.build.route import BEATEN
 from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, staged_file
+from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, live_file
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.history import DayRecord, latest_records
 
@@ -103,7 +102,7 @@ def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
         return None
     added: dict[str, set[str]] = {name: set() for name in plan.inputs}
     recent: dict[str, set[str]] = {name: set() for name in plan.inputs}
-    near = with_neighbours(table, grown) if table.unique_days else grown
+    near = with_neighbours(table, grown)
     for name, snapshot in plan.inputs.items():
         now = snapshot.by_day(lake.table(table.upstream[name].table).content_day_column)
         for day in grown:
@@ -122,13 +121,13 @@ def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
 def grown_rows(lake: Lake, plan: Plan, growth: Growth) -> DataFrame:
     """The rows to add to the days, with marks for those that repeat rows that are there, or on a neighbour."""
     table, days = plan.table, list(growth.days)
-    rows = _rows(lake, plan, days, growth.added)
-    if not table.key:
-        return rows.withColumn(_SPOILT, F.lit(False)).observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
-    near = with_neighbours(table, days) if plan.beside & set(days) else days
-    marks = _marks(table, _near(lake, plan, near, growth, rows), days)
-    both = rows.withColumns({BEATEN: F.lit(False), _SPOILT: F.lit(False)}).unionByName(marks, allowMissingColumns=True)
-    return both.observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
+    rows = table.transform(**plan.frames(lake, days, growth.added))
+    made = rows.withColumn(_SPOILT, F.lit(False))
+    if table.key:
+        near = with_neighbours(table, days) if plan.beside & set(days) else days
+        marks = _marks(table, _near(lake, plan, near, growth, rows), days)
+        made = made.withColumn(BEATEN, F.lit(False)).unionByName(marks, allowMissingColumns=True)
+    return made.observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
 
 
 def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: DataFrame) -> DataFrame:
@@ -138,10 +137,14 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     older = {
         name: frozenset(f.path for f in snapshot.files) - growth.recent[name] for name, snapshot in plan.inputs.items()
     }
+
+    def rows_of(files: Paths) -> DataFrame:
+        return table.transform(**plan.frames(lake, near, files))
+
     recent = with_places(table, rows, recent=True, added=True)
     if any(only_recent.values()):
-        recent = recent.unionByName(with_places(table, _rows(lake, plan, near, only_recent), recent=True, added=False))
-    there = with_places(table, _rows(lake, plan, near, older), recent=False, added=False)
+        recent = recent.unionByName(with_places(table, rows_of(only_recent), recent=True, added=False))
+    there = with_places(table, rows_of(older), recent=False, added=False)
     keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key]).distinct()
     same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
     # A batch has few keys: every task gets them all, and the day's rows are not shuffled.
@@ -162,24 +165,12 @@ def _marks(table: Table, rows: DataFrame, days: Sequence[date]) -> DataFrame:
     return marked.select(*columns, F.lit(True).alias(BEATEN), (F.col("_there") & is_new).alias(_SPOILT))
 
 
-def _rows(lake: Lake, plan: Plan, days: Iterable[date], files: Paths) -> DataFrame:
-    days = list(days)
-    frames = {
-        name: lake.read(lake.table(each.table), days, plan.inputs[name], files[name])
-        for name, each in plan.table.upstream.items()
-    }
-    return plan.table.transform(**frames)
-
-
 def _kept(store: Pinned, table: Table, days: Sequence[date], route: str) -> list[StagedFile]:
     """The live files of some days, by their footers; which repeats were left out of them is known by the record."""
-    snapshot, found = store.snapshot, []
-    by_day = snapshot.by_day(table.day_column)
-    for file in (each for day in days for each in by_day.get(day, [])):
-        values = dict(zip(snapshot.partition_by, file.partition, strict=True))
-        read = staged_file(Path(snapshot.uri) / file.path, values, route)
-        found.append(replace(read, high={name: high for name, high in read.high.items() if name != COPIES}))
-    return found
+    by_day = store.snapshot.by_day(table.day_column)
+    folder, columns = store.target.path, store.snapshot.partition_by
+    read = [live_file(folder, columns, file, route) for day in days for file in by_day.get(day, [])]
+    return [replace(each, high={name: high for name, high in each.high.items() if name != COPIES}) for each in read]
 
 
 def _frozen(paths: Mapping[str, set[str]]) -> Paths:

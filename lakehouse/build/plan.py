@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
@@ -17,6 +18,9 @@ from lakehouse.read.lake import Lake
 from lakehouse.settings import key_id
 from lakehouse.sources.digests import digests
 from lakehouse.sources.landing import LandingFile, landing_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,28 @@ class Plan:
     def versions(self) -> dict[str, int]:
         """Version read of each upstream table."""
         return {self.table.upstream[name].table: s.version for name, s in self.inputs.items()}
+
+    def read_days(self, parameter: str, days: Iterable[date]) -> list[date]:
+        """The days of an input that some days of the table are made from, in order."""
+        return sorted({read for day in days for read in days_read(self.table.upstream[parameter], day)})
+
+    def frames(
+        self, lake: Lake, days: Iterable[date], files: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, DataFrame]:
+        """What the transform reads for some days, by parameter.
+
+        Args:
+            lake: where the inputs are.
+            days: of the table.
+            files: by parameter, only these of an input; None: all.
+        """
+        days = list(days)
+        return {
+            name: lake.read(
+                lake.table(each.table), self.read_days(name, days), self.inputs[name], files[name] if files else None
+            )
+            for name, each in self.table.upstream.items()
+        }
 
 
 def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot] | None = None) -> Plan:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.base import Base
 from lakehouse.build.grow import Growth, grown_rows
 from lakehouse.build.laps import Laps
-from lakehouse.build.plan import Plan, days_read
+from lakehouse.build.plan import Plan
 from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
 from lakehouse.build.upsert import upsert_frame
@@ -162,9 +162,9 @@ def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date], ke
 def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
     if not plan.has_input & set(days):
         return Work(base, plan, days, run.run_id)
-    frames = _frames(base.lake, plan, days)
+    frames = plan.frames(base.lake, days)
     # Neighbours are read only where the plan knows that they have rows: most days have no key beyond their own.
-    beside = _frames(base.lake, plan, with_neighbours(plan.table, days)) if plan.beside & set(days) else None
+    beside = plan.frames(base.lake, with_neighbours(plan.table, days)) if plan.beside & set(days) else None
     if run.slicing is None:
         return Work(base, plan, days, run.run_id, _rows(plan.table, frames, days, beside))
     # Slices of an earlier attempt are taken only under this name: any other input, code or number has other slices.
@@ -172,19 +172,6 @@ def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work
     slices = _slices(plan, days, run.slicing, frames, beside)
     fan_out = FanOut(run.slicing, slices, identity, run.force, counted=not base.lake.settings.is_local)
     return Work(base, plan, days, run.run_id, fan_out=fan_out)
-
-
-def _frames(lake: Lake, plan: Plan, days: Iterable[date]) -> dict[str, DataFrame]:
-    """What the transform reads for some days, by parameter."""
-    days = list(days)
-    return {
-        name: lake.read(lake.table(each.table), _read_days(plan, name, days), plan.inputs[name])
-        for name, each in plan.table.upstream.items()
-    }
-
-
-def _read_days(plan: Plan, parameter: str, days: Iterable[date]) -> list[date]:
-    return sorted({read for day in days for read in days_read(plan.table.upstream[parameter], day)})
 
 
 def _rows(
@@ -229,6 +216,6 @@ def _identity(lake: Lake, plan: Plan, days: Sequence[date], number: int) -> str:
         source = lake.table(each.table)
         files = plan.inputs[name].by_day(source.content_day_column)
         parts += [f"{name} {source.code_version}"]
-        read = _read_days(plan, name, with_neighbours(table, days))
+        read = plan.read_days(name, with_neighbours(table, days))
         parts += sorted({file.first_name for day in read for file in files.get(day, [])})
     return f"{fingerprint(parts):016x}"

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from lakehouse import store
+from lakehouse.delta.files import DataFile
 from lakehouse.errors import StagedFileError
 from lakehouse.store import parquet
 
@@ -130,6 +131,21 @@ def staged_file(path: Path, partition: Mapping[str, str | None], route: str = VA
     found = store.stat(path)
     size = found.size if found else -1  # -1: gone meanwhile, which the gate refuses
     return StagedFile(path, route, partition, footer.num_rows, size, nulls, low, high, types)
+
+
+def live_file(folder: Path, partition_by: Sequence[str], file: DataFile, route: str = VALID) -> StagedFile:
+    """A file that a table's log names, by its footer.
+
+    Args:
+        folder: of the table.
+        partition_by: its partition columns.
+        file: as the log has it.
+        route: of its rows.
+
+    Raises:
+        StagedFileError: where it is no whole Parquet file.
+    """
+    return staged_file(folder / file.path, dict(zip(partition_by, file.partition, strict=True)), route)
 
 
 def _told(footer: parquet.Footer, index: int) -> tuple[int | None, tuple[Any, Any] | None]:

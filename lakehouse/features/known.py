@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Table
+from lakehouse.days import micros_of
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.log import entries, gone_files, oldest_entry, snapshot_at
 from lakehouse.errors import HistoryGoneError
@@ -85,12 +86,8 @@ def span_of(moment: Column, cuts: Sequence[datetime]) -> Column:
     if not cuts:
         return F.lit(0)
     # One text rather than a node of the plan for each: there may be thousands.
-    listed = F.split(F.lit(",".join(str(_micros(each)) for each in cuts)), ",").cast("array<bigint>")
+    listed = F.split(F.lit(",".join(str(micros_of(each)) for each in cuts)), ",").cast("array<bigint>")
     return F.size(F.filter(listed, lambda each: each <= F.unix_micros(moment)))
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 def read_lives(

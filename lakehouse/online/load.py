@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Table
-from lakehouse.days import end_of
+from lakehouse.days import days_between, end_of
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import EngineError, OnlineDownError, OnlineError
 from lakehouse.lazy import F
 from lakehouse.online.address import down
 from lakehouse.online.sets import FeatureSet, milliseconds
-from lakehouse.online.store import EVERYTHING, OnlineStore, Put
+from lakehouse.online.store import EVERYTHING, OnlineStore, Put, opened
 from lakehouse.read.lake import Lake, quoted
 from lakehouse.records.history import older_code
 
@@ -111,9 +112,12 @@ def source_of(lake: Lake, table: Table, now: datetime, version: int | None = Non
     """
     features, said = FeatureSet.of(table), table.features
     assert said is not None
-    snapshot, other = _seen(lake, table, version)
+    # Of a long history only the days that may be served: a stream looks every few seconds.
+    near = days_between((now - said.ttl).date() - timedelta(days=1), now.date())
+    served = [day for day in near if said.is_online(day, now)]
+    snapshot, other = _seen(lake, table, version, served)
     rows = snapshot.rows_by_day(table.day_column)
-    usable = [day for day in sorted(rows) if said.is_online(day, now)]
+    usable = [day for day in served if day in rows]
     return Source(
         table,
         features,
@@ -125,16 +129,16 @@ def source_of(lake: Lake, table: Table, now: datetime, version: int | None = Non
     )
 
 
-def _seen(lake: Lake, table: Table, version: int | None) -> tuple[Snapshot, set[date]]:
-    """A version of a table and the days that other code has made, of one state of its log."""
+def _seen(lake: Lake, table: Table, version: int | None, days: Collection[date]) -> tuple[Snapshot, set[date]]:
+    """A version of a table and those of some days that other code has made, of one state of its log."""
     for _ in range(10):
         newest = lake.snapshot(table.id)
-        other = older_code(lake.settings.root, table.id, table.code_version)
+        other = older_code(lake.settings.root, table.id, table.code_version, days)
         if lake.snapshot(table.id).version == newest.version:
             found = newest if version in (None, newest.version) else lake.snapshot(table.id, version)
             if not found.exists:
                 raise OnlineError(f"{table.id} has no rows yet: build it first (lakehouse backfill {table.id}).")
-            return found, {day for days in other.values() for day in days}
+            return found, set(chain.from_iterable(other.values()))
     raise OnlineError(f"{table.id} is published faster than it can be looked at; try again.")
 
 
@@ -164,18 +168,15 @@ def load(
         OnlineDownError: Redis does not answer; the same call goes on.
         OnlineError: Redis was started again each time, or holds rows of another table of this name.
     """
-    began, store = time.perf_counter(), OnlineStore(url)
-    try:
+    began = time.perf_counter()
+    with opened(url) as store:
         for attempt in range(1, ATTEMPTS + 1):
             instance = store.instance()
             source = source_of(lake, table, now)
             made = _once(lake, url, store, source, whole=whole, only=only)
             if store.instance() == instance:
-                seconds = time.perf_counter() - began
-                return Loaded(**{**made.__dict__, "attempts": attempt, "seconds": seconds})
+                return replace(made, attempts=attempt, seconds=time.perf_counter() - began)
             told(f"Redis was started again while {table.id} was loaded: the load begins again.")
-    finally:
-        store.close()
     raise OnlineError(f"Redis was started again in each of {ATTEMPTS} loads of {table.id}: see its log.")
 
 
@@ -205,11 +206,11 @@ def newest_rows(lake: Lake, source: Source, days: Collection[date]) -> DataFrame
     features, day = source.features, source.table.day_column
     rows = lake.read(source.table, days, source.snapshot)
     key = [F.col(quoted(name)) for name in features.key]
-    row = F.struct(*[F.col(quoted(name)) for name in (*features.columns, day)])
-    found = rows if len(days) == 1 else rows.groupBy(*key).agg(F.max_by(row, F.col(quoted(day))).alias("_row"))
-    if len(days) == 1:
-        return found.select(*key, *[F.col(quoted(name)) for name in (*features.columns, day)])
-    return found.select(*key, *[F.col(f"_row.{quoted(name)}") for name in (*features.columns, day)])
+    kept = [F.col(quoted(name)) for name in (*features.columns, day)]
+    if len(days) == 1:  # a day has one row of each entity
+        return rows.select(*key, *kept)
+    found = rows.groupBy(*key).agg(F.max_by(F.struct(*kept), F.col(quoted(day))).alias("_row"))
+    return found.select(*key, "_row.*")
 
 
 def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift: int) -> Put:
@@ -240,10 +241,10 @@ def _writer(
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        store, done = OnlineStore(url), Put()
-        for batch in batches:
-            done += store.put(features, packed(features, batch, version, shift), version, known)
-        store.close()
+        done = Put()
+        with opened(url) as store:
+            for batch in batches:
+                done += store.put(features, packed(features, batch, version, shift), version, known)
         yield pa.RecordBatch.from_pydict({name: [number] for name, number in done.__dict__.items()})
 
     return write
@@ -280,9 +281,6 @@ def rebuild(lake: Lake, url: str, table: Table, now: datetime, *, whole: bool = 
         now: as of `load`.
         whole: as of `load`.
     """
-    store = OnlineStore(url)
-    try:
+    with opened(url) as store:
         store.drop(FeatureSet.of(table))
-    finally:
-        store.close()
     return load(lake, url, table, now, whole=whole)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from lakehouse.contracts.features import feature_tables
+from lakehouse.days import micros_of
 from lakehouse.errors import OnlineError, UsageError
 
 if TYPE_CHECKING:
@@ -27,28 +28,23 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct(">qq12s")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND, _MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
 Codec = tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]
 
 
 def milliseconds(moment: datetime) -> int:
     """Since 1970."""
-    return (moment - _EPOCH) // _MILLISECOND
+    return micros_of(moment) // 1000
 
 
 def moment_of(number: int) -> datetime:
     """The moment so many milliseconds after 1970, UTC."""
-    return _EPOCH + number * _MILLISECOND
-
-
-def _micros(moment: datetime) -> int:
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    return _EPOCH + timedelta(milliseconds=number)
 
 
 # How a value goes into JSON, and how it comes out; None: as it is. By the beginning of Spark's name of the type.
 _CODECS: Mapping[str, Codec] = {
     "decimal": (str, Decimal),
-    "timestamp": (_micros, lambda number: _EPOCH + timedelta(microseconds=number)),
+    "timestamp": (micros_of, lambda number: _EPOCH + timedelta(microseconds=number)),
     "date": (date.isoformat, date.fromisoformat),
     **dict.fromkeys(("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double"), (None, None)),
 }

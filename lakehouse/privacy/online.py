@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 from lakehouse import store
 from lakehouse.contracts import Table
-from lakehouse.contracts.features import feature_tables
 from lakehouse.delta.layout import table_path
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.errors import OnlineError
 from lakehouse.online.address import redis_url
 from lakehouse.online.server import Server, place_of, server_of, start
-from lakehouse.online.sets import FeatureSet, parsed_key
+from lakehouse.online.sets import FeatureSet, feature_sets, parsed_key
 from lakehouse.online.store import EVERYTHING, OnlineStore, opened
 from lakehouse.settings import Settings
 from lakehouse.sources.people import Person
@@ -58,7 +57,7 @@ def forget_online(settings: Settings, tables: Mapping[str, Table], person: Perso
 
 def _out_of(url: str, settings: Settings, tables: Mapping[str, Table], person: Person) -> int:
     people = {each.id: set(each.privacy.person) for each in tables.values()}
-    sets = {each.id: FeatureSet.of(each) for each in feature_tables(tables.values())}
+    sets = feature_sets(tables)
     with opened(url) as redis:
         for name, features in sets.items():  # a load that has read the person is not to bring them back
             snapshot = open_snapshot(table_path(settings.root, name))

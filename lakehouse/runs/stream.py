@@ -86,7 +86,7 @@ class Turn:
         }
 
 
-def turns(  # how a stream is run
+def turns(
     lake: Lake,
     sources: Sequence[Table],
     run_id: str,
@@ -114,6 +114,49 @@ def turns(  # how a stream is run
         BadPartitionsError: a batch failed a blocking check; it was not taken.
         SourceError: messages are gone, a topic was made anew, or the brokers did not answer for all tries.
     """
+    attempts = _attempts(stop, retried)
+    goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
+    number, whole = 0, _Whole(pace.refresh)
+    while not stop.is_set():
+        number += 1
+        turn = _tried(attempts, lake, sources, run_id, number, whole)
+        yield turn
+        if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
+            if not whole.behind:
+                return
+            whole.last = -math.inf
+        for source in sources:
+            merge_small(lake, source, pace.most_files)
+        if not turn.left:
+            stop.wait(max(0.0, turn.begun + pace.pause - time.monotonic()))
+
+
+@dataclass
+class _Whole:
+    """When tables that are built whole are to be built again.
+
+    Attributes:
+        every: seconds, at least.
+        behind: something was taken since they were built.
+        last: when they were, by the process's own clock.
+    """
+
+    every: float
+    behind: bool = False
+    last: float = -math.inf
+
+    def is_due(self) -> bool:
+        """Whether the time has come, be there something to build or not."""
+        return time.monotonic() >= self.last + self.every
+
+    def turned(self, turn: Turn, *, built: bool) -> None:
+        """After a turn, in which they were built, or were not."""
+        self.behind = not built and (self.behind or bool(turn.messages))
+        self.last = time.monotonic() if built else self.last
+
+
+def _attempts(stop: threading.Event, retried: Callable[[BaseException, float], None]) -> Retrying:
+    """How often, and how soon, an error that may pass is tried again; who stops the stream waits for no pause."""
 
     def wait(seconds: float) -> None:
         stop.wait(seconds)
@@ -123,7 +166,7 @@ def turns(  # how a stream is run
         if error is not None and state.next_action is not None:
             retried(error, state.next_action.sleep)
 
-    attempts = Retrying(
+    return Retrying(
         retry=retry_if_exception(is_transient),
         stop=stop_after_attempt(1 + RETRIES),
         wait=wait_exponential_jitter(max=LONGEST_WAIT, multiplier=FIRST_WAIT),
@@ -131,27 +174,18 @@ def turns(  # how a stream is run
         before_sleep=told,
         reraise=True,
     )
-    goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
-    number, behind, refreshed = 0, False, -math.inf  # behind: tables that are built whole
-    while not stop.is_set():
-        number += 1
-        due = time.monotonic() >= refreshed + pace.refresh
-        for attempt in attempts.copy():
-            with attempt:
-                # A turn that was killed, or failed, may have taken a batch and built nothing of it.
-                owed = number == 1 or attempt.retry_state.attempt_number > 1
-                turn = _turn(lake, sources, run_id, number, owed=owed or (behind and due), whole=owed or due)
-        behind = not (owed or due) and (behind or bool(turn.messages))
-        refreshed = time.monotonic() if owed or due else refreshed
-        yield turn
-        if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
-            if not behind:
-                return
-            refreshed = -math.inf
-        for source in sources:
-            merge_small(lake, source, pace.most_files)
-        if not turn.left:
-            stop.wait(max(0.0, turn.begun + pace.pause - time.monotonic()))
+
+
+def _tried(attempts: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole) -> Turn:
+    """A turn, tried again where its error may pass."""
+    due = whole.is_due()
+    for attempt in attempts.copy():
+        with attempt:
+            # A turn that was killed, or failed, may have taken a batch and built nothing of it.
+            owed = number == 1 or attempt.retry_state.attempt_number > 1
+            turn = _turn(lake, sources, run_id, number, owed=owed or (whole.behind and due), whole=owed or due)
+    whole.turned(turn, built=owed or due)
+    return turn
 
 
 def merge_small(lake: Lake, source: Table, most: int) -> None:

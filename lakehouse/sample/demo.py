@@ -41,6 +41,14 @@ TOP = 8
 QUERY = "SELECT * FROM gold.daily_revenue ORDER BY event_date"
 
 
+Exports = Annotated[
+    Path | None,
+    typer.Option(
+        "--source", metavar="DIR", exists=True, file_okay=False, help="Folder of YYYY-MM-DD.csv.gz retail exports."
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -53,12 +61,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def demo(
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source", metavar="DIR", exists=True, file_okay=False, help="Folder of YYYY-MM-DD.csv.gz retail exports."
-        ),
-    ] = None,
+    source: Exports = None,
     first: FromDay = None,
     last: ToDay = None,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,7 +24,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.read.rows import top_rows
 from lakehouse.runs.running import run_pieces
 from lakehouse.runs.selection import check_days, fit_days
-from lakehouse.sample.demo import land_days
+from lakehouse.sample.demo import Exports, land_days
 from lakehouse.settings import get_settings
 from lakehouse.spark.warm import begin_early
 from lakehouse.texts import program
@@ -47,12 +46,7 @@ def add_to(app: typer.Typer) -> None:
 
 def demo_online(
     user: Annotated[str | None, typer.Option(help="Who is read; else who bought most.")] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source", metavar="DIR", exists=True, file_okay=False, help="Folder of YYYY-MM-DD.csv.gz retail exports."
-        ),
-    ] = None,
+    source: Exports = None,
     first: FromDay = None,
     last: ToDay = None,
 ) -> None:

@@ -29,7 +29,7 @@ from lakehouse.delta.log import (
 )
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
-from lakehouse.delta.staged import staged_file
+from lakehouse.delta.staged import live_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import days_of_transactions
 from lakehouse.errors import HistoryGoneError, UndoRefusedError
@@ -290,10 +290,7 @@ def commit_exchange(change: Exchange, facts: Mapping[str, Any]) -> int:
 
 def _commit(change: Exchange, facts: Mapping[str, Any]) -> int:
     folder = change.target.path
-    added = [
-        staged_file(folder / f.path, dict(zip(change.base.partition_by, f.partition, strict=True)))
-        for f in change.added
-    ]
+    added = [live_file(folder, change.base.partition_by, each) for each in change.added]
     days = None if change.days is None else sorted(change.days)
     commit = Commit(change.transactions, facts)
     schema = change.wanted.schema if change.changes_columns else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 import pytest
@@ -18,17 +18,6 @@ from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publi
 from lakehouse_tests.fixtures.redis import RedisServer
 
 MON, TUE, WED, THU, FRI, SAT, *_ = DAYS
-
-
-@pytest.fixture
-def made(lake: LakeFactory) -> Lake:
-    return lake(profiles())
-
-
-@pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
-    with redis_server.empty() as found:
-        yield found
 
 
 def online(store: OnlineStore, lake: Lake) -> dict[str, tuple[date, int]]:

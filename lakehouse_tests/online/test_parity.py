@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,22 +12,10 @@ from lakehouse.online.parity import HIDDEN, verify
 from lakehouse.online.sets import HEAD, FeatureSet
 from lakehouse.online.store import EVERYTHING, OnlineStore
 from lakehouse.read.lake import Lake
-from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publish
+from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, publish
 from lakehouse_tests.fixtures.redis import RedisServer
 
 MON, TUE, WED, THU, FRI, *_ = DAYS
-
-
-@pytest.fixture
-def made(lake: LakeFactory) -> Lake:
-    return lake(profiles())
-
-
-@pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
-    with redis_server.empty() as found:
-        yield found
 
 
 def bring(lake: Lake, store: OnlineStore) -> FeatureSet:

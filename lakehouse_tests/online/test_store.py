@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -28,12 +27,6 @@ from lakehouse_tests.fixtures.redis import RedisServer
 
 USERS = FeatureSet("gold.users", "user", ("user_id",), {"n": "bigint"}, timedelta(days=7), 1, "0123456789ab")
 LATER = 3_600_000
-
-
-@pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
-    with redis_server.empty() as made:
-        yield made
 
 
 def row(store: OnlineStore, user: str, event: int, version: int, n: int = 0) -> tuple[str, int, bytes]:

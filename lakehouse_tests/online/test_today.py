@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -30,12 +29,6 @@ def made(lake: LakeFactory, redis_server: RedisServer) -> Lake:
     found = lake(profiles(while_open=True))
     found.settings = found.settings.model_copy(update={"redis_url": SecretStr(redis_server.url)})
     return found
-
-
-@pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[OnlineStore]:
-    with redis_server.empty() as found:
-        yield found
 
 
 def test_what_a_batch_and_a_stream_have_made_is_one_number(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from datetime import date, datetime
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from lakehouse.commands.console import AsJson, FromDay, ToDay, console, engine_o
 from lakehouse.commands.console import table as shown_table
 from lakehouse.contracts import Table
 from lakehouse.contracts.features import feature_tables
-from lakehouse.days import days_between, end_of
+from lakehouse.days import days_between
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import redis_url, shown
 from lakehouse.online.client import OnlineClient
@@ -88,9 +87,10 @@ def show(
 ) -> None:
     """Show all features of one entity, as a reader gets them: each with its status and where its row is from."""
     settings = get_settings()
-    found = {name: each for name, each in feature_sets(tables()).items() if each.entity == entity}
+    sets = feature_sets(tables())
+    found = {name: each for name, each in sets.items() if each.entity == entity}
     if not found:
-        known = sorted({each.entity for each in feature_sets(tables()).values()})
+        known = sorted({each.entity for each in sets.values()})
         raise UsageError(f"No table has features of {entity!r}. There are those of: {', '.join(known)}.")
     columns = next(iter(found.values())).key
     if len(columns) != len(key):
@@ -143,8 +143,7 @@ def serve(*, port: Annotated[int, typer.Option(min=1, max=65535, help="Port of t
 
     settings = get_settings()
     url = redis_url(settings)
-    moment = None if settings.last_day is None else end_of(settings.last_day).timestamp()
-    app = service(url, feature_sets(tables()), lambda: time.time() if moment is None else min(moment, time.time()))
+    app = service(url, feature_sets(tables()), lambda: lake_now(settings.last_day).timestamp())
     say(f"Features of {shown(url)} at http://127.0.0.1:{port}/docs, for this machine only. Ctrl-C ends it.")
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
 
