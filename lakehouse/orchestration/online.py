@@ -44,6 +44,7 @@ from lakehouse.spark.warm import working_on
 COUNT, PARITY = "online_count", "online_parity"
 GROUP = "online"
 DAYS_END = "1 0 * * *"  # a minute after, UTC
+TEN_MINUTES = "*/10 * * * *"
 
 
 def online_key(table: Table) -> AssetKey:
@@ -87,7 +88,7 @@ def _asset(table: Table) -> AssetsDefinition:
         code_version=table.code_version,
         # As of its table: where the data has ended, nothing is due any more.
         freshness_policy=None if settings.last_day else FreshnessPolicy.time_window(fail_window=within),
-        automation_condition=_when(),
+        automation_condition=_when(table),
         check_specs=[
             AssetCheckSpec(COUNT, asset=online_key(table), description="As many entities are online as Delta has"),
             AssetCheckSpec(
@@ -103,15 +104,24 @@ def _asset(table: Table) -> AssetsDefinition:
     return made
 
 
-def _when() -> Any:
+def _when(table: Table) -> Any:
     """After its table was published, and after each day's end, when rows of that day may first be used.
 
+    A stream publishes every few seconds and loads its rows itself: what it feeds is looked at every ten minutes.
     Not `eager`: that waits for ever for the table's days that nothing is published of.
     """
     due: Any = AutomationCondition.any_deps_updated() | AutomationCondition.cron_tick_passed(DAYS_END)
-    return (
-        due.since_last_handled() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress()
-    ).with_label("published")
+    is_due = due.since_last_handled() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress()
+    if table.features and table.features.while_open and _is_streamed(table):
+        is_due &= AutomationCondition.cron_tick_passed(TEN_MINUTES)
+    return is_due.with_label("published")
+
+
+def _is_streamed(table: Table) -> bool:
+    """Whether a table reads a topic, directly or not, whose brokers are set."""
+    if table.topic is not None:
+        return get_settings().source_url(table.topic.source) is not None
+    return any(_is_streamed(tables()[read.table]) for read in table.upstream.values())
 
 
 def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:

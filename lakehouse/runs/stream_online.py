@@ -2,6 +2,9 @@
 
 The same rows are read from Delta that the load of a whole table reads, so a batch and a stream cannot give two numbers:
 what is served of a day that is not over is what its table says of it, and at its end it is the day's last row.
+
+Which days are still to be loaded is kept in memory alone. So whole tables are loaded at first, for a stream that was
+killed may have published what it did not load, and after a restart of Redis, which may have lost its last second.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.errors import OnlineDownError, OnlineError
 from lakehouse.online.address import redis_url
 from lakehouse.online.load import lake_now, load
+from lakehouse.online.store import opened
 from lakehouse.read.lake import Lake
 
 REST = 60.0  # seconds in which a Redis that was down is not asked again: the stream waits for nobody
@@ -32,6 +36,8 @@ class OnlineToday:
     def __init__(self, lake: Lake, tell: Callable[[str], object], rest: float = REST) -> None:
         self._lake, self._tell, self._rest = lake, tell, rest
         self._owed: dict[str, set[date]] = {}
+        self._owed_whole: set[str] = set()
+        self._instance = ""  # of Redis, that was last written to
         self._not_before = 0.0
         self._tables: Mapping[str, Table] = {
             name: each for name, each in lake.tables.items() if each.features and each.features.while_open
@@ -53,19 +59,34 @@ class OnlineToday:
         """As `add`, by the days that were published of each table."""
         for name in published.keys() & self._tables.keys():
             self._owed.setdefault(name, set()).update(published[name])
-        if not self._owed or time.monotonic() < self._not_before:
+        if not self._tables or time.monotonic() < self._not_before:
             return 0
-        settings, written = self._lake.settings, 0
+        written = 0
         try:
-            for name in list(self._owed):
-                moment = lake_now(settings.last_day, now)
-                done = load(self._lake, redis_url(settings), self._tables[name], moment, only=self._owed[name])
-                written += done.put.written
-                del self._owed[name]
+            self._look_for_a_restart()
+            for name in self._owed_whole | self._owed.keys():
+                written += self._load(name, now)
         except OnlineDownError as error:
             self._not_before = time.monotonic() + self._rest
             self._tell(f"{error} The stream goes on; what it builds meanwhile is loaded later.")
         except OnlineError as error:
             self._owed.clear()
+            self._owed_whole.clear()
             self._tell(str(error))
         return written
+
+    def _look_for_a_restart(self) -> None:
+        with opened(redis_url(self._lake.settings)) as store:
+            instance = store.instance()
+        if instance != self._instance:
+            self._owed_whole = {name for name in self._tables if self._lake.snapshot(name).exists}
+            self._instance = instance
+
+    def _load(self, name: str, now: datetime | None) -> int:
+        settings = self._lake.settings
+        only = None if name in self._owed_whole else self._owed[name]
+        moment = lake_now(settings.last_day, now)
+        done = load(self._lake, redis_url(settings), self._tables[name], moment, only=only)
+        self._owed.pop(name, None)
+        self._owed_whole.discard(name)
+        return done.put.written

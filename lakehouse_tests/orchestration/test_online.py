@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from lakehouse.settings import get_settings
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.profiles import DAYS, TABLE, profiles, publish
 from lakehouse_tests.fixtures.redis import RedisServer
+from lakehouse_tests.fixtures.streaming import pages, streamed
 
 WED = DAYS[2]
 
@@ -107,6 +109,37 @@ def test_a_publish_asks_for_a_load_also_where_days_are_missing(address: str) -> 
         second = evaluate_automation_conditions(defs, instance, cursor=first.cursor)
         assert second.get_num_requested(made.key) == 1
         assert evaluate_automation_conditions(defs, instance, cursor=second.cursor).total_requested == 0
+
+
+def test_what_a_stream_feeds_is_looked_at_every_ten_minutes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, each of a stream's publishes would ask for a load of the whole table, which the stream itself does."""
+    known = {each.id: each for each in (*streamed(), pages())}
+    made = known["gold.pages"]
+    monkeypatch.setattr(online, "tables", lambda: known)
+    assert not online._is_streamed(made)
+    monkeypatch.setenv("LAKEHOUSE_VISITS_URL", "kafka://127.0.0.1:1")
+    get_settings.cache_clear()
+    assert online._is_streamed(made)
+    [asset] = online.online_assets()
+    gold = AssetSpec(asset_key(made.id), partitions_def=daily_partitions())
+    defs = Definitions(
+        assets=[gold, asset], resources={"lakehouse": LakehouseResource(engine=SparkEngine(), force=False)}
+    )
+    noon = datetime(2026, 12, 31, 12, 1, tzinfo=UTC)  # all days of the lake are over
+
+    def asked(minutes: int, before: Any = None) -> Any:
+        now = noon + timedelta(minutes=minutes)
+        return evaluate_automation_conditions(defs, instance, evaluation_time=now, cursor=before and before.cursor)
+
+    with DagsterInstance.ephemeral() as instance:
+        first = asked(0)
+        day = daily_partitions().get_partition_keys()[-1]
+        instance.report_runless_asset_event(AssetMaterialization(asset_key(made.id), partition=day))
+        second = asked(5, first)
+        assert second.total_requested == 0
+        third = asked(10, second)
+        assert third.get_num_requested(asset.key) == 1
+        assert asked(20, third).total_requested == 0
 
 
 def test_a_key_is_that_of_its_table_in_a_group_of_its_own() -> None:
