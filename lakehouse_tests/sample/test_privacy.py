@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,17 @@ import pytest
 
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
+from lakehouse.online.server import place_of, start
 from lakehouse.privacy.traces import files_under, unpacked
 from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
+from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.redis import is_here
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 3)
@@ -147,14 +151,37 @@ def killed_at(root: Path, point: str, warm: dict[str, str]) -> None:
     assert done.returncode == -signal.SIGKILL, (point, done.returncode, done.stderr[-2000:])
 
 
+def at_redis(root: Path, *arguments: str) -> Any:
+    """Run `lakehouse online …` as of the end of the lake's last day."""
+    return run(root, "online", *arguments, "--as-of", str(LAST))
+
+
+def served(root: Path) -> list[str]:
+    """What readers get of the person: the status of each feature."""
+    return sorted({each["status"] for each in at_redis(root, "show", "user", WHO, "--json").json})
+
+
+@pytest.fixture
+def with_redis(lived: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the lake, with a Redis of its own."""
+    if not is_here():
+        pytest.skip("no Redis server here: make redis")
+    root = tmp_path / "root"
+    shutil.copytree(lived, root)
+    start(Settings(root=root))
+    yield root
+    place_of(Settings(root=root)).end()
+
+
 def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
-    lived: Path, tmp_path: Path, warm: dict[str, str]
+    with_redis: Path, tmp_path: Path, warm: dict[str, str]
 ) -> None:
     """Without it, an erasure could be partial, be broken by a crash, or take rows of other people along."""
-    root, never = tmp_path / "root", tmp_path / "never"
-    shutil.copytree(lived, root)
+    root, never = with_redis, tmp_path / "never"
     land(never, theirs=False)
     assert run(never, "backfill", *RANGE).code == 0
+    at_redis(root, "load")
+    assert served(root) == ["present"]
     forget = ("forget", "--user", WHO, "--email", ADDRESS, "--json")
     before = everything(root)
     counted = run(root, *forget, "--dry-run").json
@@ -180,6 +207,8 @@ def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
         assert unpacked(root / path.relative_to(never)) == unpacked(path), path
     assert not [path for path in files_under(root) if b"ann.canary" in unpacked(path).lower()]
 
+    assert served(root) == ["missing"]
+
     again = run(root, *forget)
     assert (again.code, again.json["landed_lines"], again.json["rows_rewritten"]) == (0, 0, 0)
     assert everything(root) == everything(never)
@@ -190,6 +219,9 @@ def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
     land(root)  # whoever delivers the files still has the person in them
     assert run(root, "backfill", *RANGE).code == 0
     assert everything(root) == everything(never)
+    at_redis(root, "load")
+    assert served(root) == ["missing"]
+    assert at_redis(root, "verify", "--json").code == 0
     assert run(root, *forget).json["hits"] == []
 
 
