@@ -51,24 +51,32 @@ dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.
 PROCESSES ?= 2
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
+# Nearly every test commits, and a commit waits for the disk: where there is room for files in memory, tests write there. What a
+# run that failed has left is moved to LEFT; what one that was killed has left is removed by the next.
+LEFT = .pytest_cache/files
+IN_MEMORY = for old in /dev/shm/lakehouse-tests.*; do kill -0 "$${old\#\#*.}" 2>/dev/null || rm -rf "$$old" 2>/dev/null; done; \
+	room=$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }'); memory=/dev/shm/lakehouse-tests.$$$$; \
+	if [ "$${room:-0}" -gt 6000000 ] && ! grep -q "^[^ ]* /dev/shm .*noexec" /proc/mounts && mkdir -m 700 $$memory; \
+	then export PYTEST_DEBUG_TEMPROOT=$$memory; else memory=; fi
+OUT_OF_MEMORY = rm -rf $(LEFT); [ -z "$$memory" ] || { [ $$ended = 0 ] || mv $$memory $(LEFT); rm -rf $$memory; }
 .PHONY: test
 test: setup $(STAMPS)/archive browser database kafka redis ## Run all tests; some of them: ARGS="-k publish"
 ifdef ARGS
 	@$(PYTEST) $(ARGS)
 else
-	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
+	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; $(IN_MEMORY); \
 	{ $(UI) || $(UI) --last-failed; } >.pytest_cache/ui.log 2>&1 & browser=$$!; \
 	$(PYTEST) -m "not ui" --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder; ended=$$?; \
-	wait $$browser || ended=$$?; cat .pytest_cache/ui.log; exit $$ended
+	wait $$browser || ended=$$?; cat .pytest_cache/ui.log; $(OUT_OF_MEMORY); exit $$ended
 endif
 
 .PHONY: quick
 quick: setup ## Check style and types and run the tests that need no engine, browser or patience
-	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; \
+	@trap 'kill 0' INT TERM; mkdir -p .pytest_cache; $(IN_MEMORY); \
 	$(MAKE) --no-print-directory lint >.pytest_cache/lint.log 2>&1 & lint=$$!; \
 	SPARK_HOME=/no/engine/here $(PYTEST) -q --few --numprocesses auto --dist loadfile \
 		-m "not spark and not ui and not slow" $(ARGS); ended=$$?; \
-	wait $$lint || ended=$$?; cat .pytest_cache/lint.log; exit $$ended
+	$(OUT_OF_MEMORY); wait $$lint || ended=$$?; cat .pytest_cache/lint.log; exit $$ended
 
 .PHONY: screenshots
 screenshots: setup $(STAMPS)/archive browser ## Make the pictures of the documentation anew, by the tests of the interface

@@ -170,8 +170,8 @@ def test_tests_of_the_engine_use_tables_of_their_own() -> None:
     wrong = []
     for path in sorted(TESTS.rglob("*.py")):
         room = path.relative_to(TESTS).parts[0]
-        if room in {*LAYERS, "sample", "benchmarks"}:
-            continue
+        if room in {*LAYERS, "sample", "benchmarks"} or not ours.search(path.read_text(encoding="utf-8")):
+            continue  # to parse all tests takes a second
         for node in nodes(path):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(node.module)]

@@ -55,6 +55,7 @@ def test_a_transaction_is_found_again_from_its_low_half(following: int, age: int
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_numbers_go_on_through_a_wrap_around(shop: Shop) -> None:
     """Without it, every row written after the wrap-around would be missed: `xmin` begins at 3 again."""
     before = low(shop)
@@ -65,6 +66,7 @@ def test_numbers_go_on_through_a_wrap_around(shop: Shop) -> None:
     assert set(read(shop, Reading(xid=int(halfway)))) == {f"o{n}" for n in range(129, 260)}
 
 
+@pytest.mark.slow
 def test_a_savepoint_of_a_running_transaction_is_read_next_time(shop: Shop) -> None:
     """Without it, rows below a savepoint would be missed: no snapshot lists the number that they carry."""
     with shop.session() as slow:
@@ -82,6 +84,7 @@ def test_a_savepoint_of_a_running_transaction_is_read_next_time(shop: Shop) -> N
     ).splitlines() == ["t", "f"]
 
 
+@pytest.mark.slow
 def test_a_rolled_back_change_is_never_read(shop: Shop) -> None:
     """Without it, an order that never was could be sold."""
     begin = low(shop)
@@ -89,6 +92,7 @@ def test_a_rolled_back_change_is_never_read(shop: Shop) -> None:
     assert read(shop, Reading(xid=begin)) == {"ever": ["placed"]}
 
 
+@pytest.mark.slow
 def test_a_deleted_row_is_read_as_its_tombstone(shop: Shop) -> None:
     """Without it, a deleted order would stay for ever."""
     shop.run("SELECT place('o', 'placed', 1)")
@@ -97,6 +101,7 @@ def test_a_deleted_row_is_read_as_its_tombstone(shop: Shop) -> None:
     assert read(shop, Reading(xid=begin)) == {"o": ["deleted", "again"]}
 
 
+@pytest.mark.slow
 def test_rows_that_are_only_marked_as_deleted(shop: Shop) -> None:
     """Without it, a source without tombstones would need another way in."""
     shop.run("SELECT place('o', 'placed', 1); ALTER TABLE orders ADD COLUMN deleted_at timestamptz")
@@ -107,6 +112,7 @@ def test_rows_that_are_only_marked_as_deleted(shop: Shop) -> None:
     assert found == "placed|2026-01-01T21:34:05.000000Z|f"
 
 
+@pytest.mark.slow
 def test_values_are_read_the_same_whatever_the_server_is_set_to(shop: Shop) -> None:
     """Without it, a server in another time zone or date style would move orders to other days."""
     shop.run("INSERT INTO orders VALUES ('o', NULL, 'a|b', 12.50, 'EUR', '2026-03-01 01:00+05:30', '2026-03-01Z')")
@@ -115,6 +121,7 @@ def test_values_are_read_the_same_whatever_the_server_is_set_to(shop: Shop) -> N
     assert found == "12.50|2026-02-28T19:30:00.000000Z|2026-03-01T00:00:00.000000Z|t|t"
 
 
+@pytest.mark.slow
 def test_a_window_of_time_includes_its_beginning_only(shop: Shop) -> None:
     """Without it, a row on the edge would be read twice or never."""
     for n in range(3):
@@ -130,6 +137,7 @@ def test_instants_keep_their_microseconds(value: int) -> None:
     assert micros(iso(value)) == value
 
 
+@pytest.mark.slow
 def test_the_moment_says_who_still_writes(shop: Shop) -> None:
     """Without it, a lag could not be compared with the transactions that there are."""
     asked = f"SELECT coalesce(round(open_seconds::numeric, 1)::text, 'none'), sees_all FROM ({moment_sql(EXTRACT)}) m"
@@ -150,6 +158,7 @@ def test_the_moment_says_who_still_writes(shop: Shop) -> None:
     assert sees == "t"
 
 
+@pytest.mark.slow
 def test_another_table_or_database_is_noticed(server: Server, shop: Shop) -> None:
     """Without it, the transaction numbers of one cluster would be compared with those of another."""
     asked = f"SELECT identity FROM ({moment_sql(EXTRACT)}) moment"
