@@ -204,6 +204,8 @@ def carried_on(  # all that decides where a batch ends
             last = places.get((topic, number), Place(part.first))
             event, arrived = newest.get((topic, number), (None, None))
             offset, arrival = read.get((topic, number), last.offset), _later(last.arrived, arrived)
+            # What came by a clock that was ahead, came now at the latest: else nothing were quiet until that time.
+            arrival = None if arrival is None else min(arrival, begun)
             quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
             idle = int(offset >= part.end and quiet)
             places[topic, number] = Place(offset, _later(last.event, event), arrival, idle, ids[topic])

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build import build as building
+from lakehouse.build import from_topic
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.ends import ends_of
@@ -291,6 +292,35 @@ def test_late_rows_are_told(taking: Taking) -> None:
     (late,) = [each for each in result.outcomes if each.check == "late_rows"]
     assert not late.passed
     assert not late.blocking
+
+
+def test_a_clock_that_jumps_loses_and_doubles_nothing(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a machine whose clock is set would skip messages, take them twice, or wait for days to be judged."""
+    sent, marks = 0, []
+
+    class Jumping(datetime):
+        by = timedelta()
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + cls.by
+
+    monkeypatch.setattr(from_topic, "datetime", Jumping)
+    for by in (timedelta(), timedelta(days=3), timedelta(days=-2), timedelta(hours=-1), timedelta()):
+        Jumping.by = by
+        taking.kafka.send(taking.topic, [visit(sent), visit(sent + 1), visit(sent)])
+        taking.take()
+        sent += 2
+        marks.append(ends_of(taking.lake.snapshot("bronze.visits"), SOURCE))
+        assert taking.ids() == sorted(f"v{n}" for n in range(sent))
+    assert [each.batch for each in marks] == [1, 2, 3, 4, 5]
+    known = [each.watermark for each in marks if each.watermark is not None]
+    assert known == sorted(known)
+    assert sorted(row["_offset"] for row in taking.rows()) == list(range(sent * 3 // 2))
+    (place,) = marks[-1].places.values()
+    assert place.arrived is not None
+    # Else the partition would hold back watermarks, as one that is not idle, until the time that the clock once had.
+    assert datetime.fromtimestamp(place.arrived / 1e6, UTC) <= datetime.now(UTC)
 
 
 def test_many_dead_letters_are_told(lake: LakeFactory, kafka: Kafka) -> None:
