@@ -92,6 +92,8 @@ class Quality:
         anomalies: bounds of those distributions against history; None: they are kept but not judged.
         known_events: days that are unusual for a known reason, by that reason; no baseline holds them, and what is
             unusual about them is said but fails no check.
+        max_shares: by numeric column, another one and how much of its sum over a day the first one's may be, from 0 to
+            1, before the check `shares` warns. Never personal data.
         max_late: share of a day's rows that may be later than `allowed_lateness` before the check `lateness` fails (it
             only says).
     """
@@ -103,6 +105,7 @@ class Quality:
     profile: tuple[str, ...] = ()
     anomalies: Anomalies | None = None
     known_events: Mapping[date, str] = field(default_factory=dict)
+    max_shares: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     max_late: float = 0.01
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class Quality:
             () if self.max_rows is None else is_at_least("quality.max_rows", self.max_rows, self.min_rows),
             *(is_share("quality.max_null_rate", share) for share in self.max_null_rate.values()),
             are_names("quality.profile", self.profile),
+            *(is_share("quality.max_shares", share) for _, share in self.max_shares.values()),
             is_share("quality.max_late", self.max_late),
         )
 

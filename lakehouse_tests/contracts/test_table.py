@@ -107,6 +107,10 @@ ONE = "Write one of these."
         ({"profile": ("anount",)}, f"quality.profile: expected {KNOWN}, got 'anount'. Did you mean 'amount'?"),
         ({"profile": ("shop",), "pii": ("shop",)}, ("quality.profile: expected no personal data, whose values are kept "
          "with each commit, got shop. Take it out.")),
+        ({"max_shares": {"amount": ("amuont", 0.1)}}, (f"quality.max_shares: expected {KNOWN}, got 'amuont'. Did you mean "
+         "'amount'?")),
+        ({"max_shares": {"amount": ("shop", 0.1)}}, ("quality.max_shares: expected a numeric column, which has a sum, got "
+         "shop (string). Name another column.")),
         ({"pii": ("email",)}, f"privacy.further: expected {KNOWN}, got 'email'. {ONE}"),
         ({"person": ("user",)}, f"privacy.person: expected {KNOWN}, got 'user'. {ONE}"),
         ({"tokens": ("user",)}, f"privacy.tokens: expected {KNOWN}, got 'user'. {ONE}"),
@@ -288,12 +292,13 @@ def test_upsert_needs_one_input_and_the_days_of_its_events() -> None:
         match="model: expected a column _event_days of type array<date>, as upsert needs, got no such column. Add it",
     ):
         declared(columns=columns, key=("id",), upsert=True)
-    for side in ("days_before", "days_after"):
+    windows = {"days_before": Input("silver.rows", days_before=3), "days_after": Input("silver.rows", days_after=3)}
+    for side, read in windows.items():
         with pytest.raises(
             ContractError,
             match=f"exactly one input, a table without days_before or days_after, got rows with {side}=3. Join",
         ):
-            declared(inputs={"rows": Input("silver.rows", **{side: 3})}, key=("id",), upsert=True)
+            declared(inputs={"rows": read}, key=("id",), upsert=True)
     assert declared(key=("id",), upsert=True).upsert
 
 
