@@ -38,10 +38,14 @@ def check_names(table: Table) -> dict[str, str]:
 
 def _names_of_depth(table: Table) -> dict[str, str]:
     rows, age = table.quarantine.max_rows, table.quarantine.max_age
-    if not table.rules or (rows is None and age is None):
+    ages = table.quarantine.max_ages
+    if not table.rules or (rows is None and age is None and not ages):
         return {}
     bounds = [f"at most {rows:,} rows"] if rows is not None else []
     bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
+    bounds += [
+        f"none that broke {rule} for longer than {most.total_seconds() / 86400:g} days" for rule, most in ages.items()
+    ]
     return {DEPTH_CHECK: f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"}
 
 

@@ -234,6 +234,8 @@ def _unknown_columns(made: Table) -> Iterator[Mistake]:
         "reconciles": tuple(made.reconciles),
         "lineage": tuple(made.lineage),
     }
+    rules = tuple(each.name for each in made.rules)
+    yield from are_known("quarantine.max_ages", made.quarantine.max_ages, rules, f"a row rule of {made.model.__name__}")
     for word, columns in named.items():
         yield from are_known(word, columns, made.columns, f"a column of {made.model.__name__}")
 

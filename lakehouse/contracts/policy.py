@@ -127,11 +127,14 @@ class Quarantine:
         max_share: share of a day's rows that may fail the row rules before the day is not published, from 0 to 1.
         max_rows: rows of the whole quarantine beyond which the check `quarantine_depth` warns; None: any number.
         max_age: age of its oldest row beyond which that check warns; None: any age.
+        max_ages: by row rule, the age of the oldest row that broke it beyond which that check warns: of rows that
+            somebody has to look at sooner, such as messages that are no rows.
     """
 
     max_share: float = 0.1
     max_rows: int | None = None
     max_age: timedelta | None = None
+    max_ages: Mapping[str, timedelta] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(
@@ -139,6 +142,9 @@ class Quarantine:
             () if self.max_rows is None else is_at_least("quarantine.max_rows", self.max_rows, 0),
             unless(self.max_age is None or self.max_age >= NOTHING, "quarantine.max_age", "a time that is not negative",
                    str(self.max_age), "Write it as timedelta(days=30)."),
+            unless(all(age >= NOTHING for age in self.max_ages.values()), "quarantine.max_ages",
+                   "times that are not negative", ", ".join(map(str, self.max_ages.values())),
+                   "Write them as timedelta(days=1)."),
         )  # fmt: skip
 
 

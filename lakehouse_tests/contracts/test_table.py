@@ -194,6 +194,8 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
         (lambda: Quarantine(max_rows=-5), f"quarantine.max_rows: {NUMBER.format(0, -5)}"),
         (lambda: Quarantine(max_age=timedelta(days=-1)), ("quarantine.max_age: expected a time that is not negative, "
          "got -1 day, 0:00:00. Write it as timedelta(days=30).")),
+        (lambda: Quarantine(max_ages={"r": timedelta(days=-1)}), ("quarantine.max_ages: expected times that are not "
+         "negative, got -1 day, 0:00:00. Write them as timedelta(days=1).")),
         (lambda: Freshness(within=timedelta(0)), ("freshness.within: expected a time above zero, got 0:00:00. Write it "
          "as timedelta(hours=36).")),
         (lambda: Freshness(budget=5), f"freshness.budget: {SHARE.format(5)}"),
