@@ -8,20 +8,32 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandera.pyspark as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from lakehouse.build.base import open_base
 from lakehouse.build.closings import Closing, Closings, closed_by, closings_of
 from lakehouse.build.ends import Ends, Place
+from lakehouse.build.plan import make_plan
+from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input
-from lakehouse.delta.commit import append_batch, ensure_table
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.contracts.fitting import closing_mistakes
+from lakehouse.delta.commit import append_batch, ensure_table, replace_days
+from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
 from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import ContractError
-from lakehouse_tests.fixtures.making import target_of
+from lakehouse.orchestration.reasons import what_happened
+from lakehouse.read.lake import Lake
+from lakehouse.versions.restore import plan_restore, restore
+from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.fixtures.making import model, stage_rows, table, target_of
+from lakehouse_tests.fixtures.streaming import SOURCE, messages
 
 HOUR = 3_600_000_000
 DAY = date(2026, 3, 1)
@@ -129,6 +141,100 @@ def test_hours_before_closings_were_kept_stay_as_they_were(tmp_path: Path) -> No
     assert log.closed() == []
     log.add(START + 7 * HOUR, START + 2)
     assert log.closed() == [Closing(START + n * HOUR, START + 7 * HOUR, START + 2) for n in (4, 5)]
+
+
+class Stream:
+    """A table with a topic, and one that reads it with its closed hours; decided from logs, without an engine."""
+
+    def __init__(self, root: Path) -> None:
+        self.source = messages()
+        contract = model(day=(T.DateType(), pa.Field()), n=(T.LongType(), pa.Field(nullable=True)))
+        read = {"visits": Input(self.source.id, hours_close_after=LATENESS)}
+        self.hours = table("gold.hours", contract, lambda visits: visits, read)
+        self.lake = Lake(engine_settings(root), {each.id: each for each in (self.source, self.hours)}, no_engine)
+        self.last = ends(0, None)
+
+    def take(self, watermark: int, *days: date) -> None:
+        """A batch with a message of each of some days, or of none, as where a partition fell idle."""
+        base = open_base(self.lake, self.source).main
+        now = ends(self.last.batch + 1, watermark, watermark)
+        known = bool(closings_of(base.snapshot, SOURCE).hours)
+        rows = [{"_arrival_date": DAY + timedelta(days=9), "_event_date": day} for day in days]
+        told = now.transactions(SOURCE) | dict(closed_by(self.last, now, SOURCE, known=known))
+        append_batch(base.target, base.snapshot, stage_rows(base.target, rows), Commit(told))
+        self.last = now
+
+    def stale(self) -> list[date]:
+        """The stale days of the reader, which are then published."""
+        found = stale_days(self.lake, self.hours)
+        prints = make_plan(self.lake, self.hours, found).fingerprints
+        told: dict[str, Any] = {"lakehouse.run_id": "r", "lakehouse.code_version": self.hours.code_version}
+        told |= {"lakehouse.inputs": {self.source.id: self.lake.snapshot(self.source.id).version}}
+        for day in found:
+            target = open_base(self.lake, self.hours).main.target
+            files = stage_rows(target, [{"day": day, "n": 1}])
+            facts = {**told, "lakehouse.metrics": {day.isoformat(): {"rows": 1}}}
+            replace_days(target, ensure_table(target), files, [day], Commit({day_transaction(day): prints[day]}, facts))
+        return found
+
+
+def no_engine() -> SparkSession:
+    raise AssertionError("deciding what is stale computes nothing")
+
+
+def test_just_the_days_with_a_newly_closed_hour_are_stale(tmp_path: Path) -> None:
+    """Too few, and hours at the end of a day stay open for ever; too many, and an open day is built in every turn."""
+    stream, following = Stream(tmp_path), DAY + timedelta(days=1)
+    stream.take(START + 23 * HOUR, DAY)
+    assert stream.stale() == [DAY]
+    stream.take(START + 23 * HOUR + 1)
+    assert stream.stale() == [], "the watermark went on, and closed nothing"
+    stream.take(START + 24 * HOUR, following)
+    assert stream.stale() == [DAY, following]
+    stream.take(START + 24 * HOUR + 7, following)
+    assert stream.stale() == [following]
+    stream.take(START + 25 * HOUR)
+    assert stream.stale() == [DAY], "without a message: the hour from 23:00 is closed"
+    stream.take(START + 26 * HOUR)
+    assert stream.stale() == [following]
+    stream.take(START + 100 * HOUR)
+    assert stream.stale() == [following], "no day without messages"
+    stream.take(START + 900 * HOUR)
+    assert stream.stale() == []
+
+
+def test_why_a_day_is_stale_is_told(tmp_path: Path) -> None:
+    """Without it, a run would be there for rows that nobody finds."""
+    stream = Stream(tmp_path)
+    stream.take(START + 23 * HOUR, DAY)
+    stream.stale()
+    stream.take(START + 25 * HOUR)
+    assert what_happened(stream.lake, {"gold.hours": [DAY]}) == "hours of bronze.visits were closed"
+
+
+def test_a_restore_takes_closings_back(tmp_path: Path) -> None:
+    """Without it, hours would count as closed by a watermark of messages that are taken again."""
+    stream = Stream(tmp_path)
+    stream.take(START + 23 * HOUR, DAY)
+    stream.take(START + 24 * HOUR, DAY)
+    source, lake = stream.source, stream.lake
+    path, before = lake.path(source.id), lake.snapshot(source.id).version
+    wanted = closings_of(fresh_snapshot(path), SOURCE)
+    stream.take(START + 30 * HOUR, DAY)
+    assert closings_of(fresh_snapshot(path), SOURCE) != wanted
+    restore(lake, plan_restore(lake, source, before), by="test")
+    assert closings_of(fresh_snapshot(path), SOURCE) == wanted
+
+
+def test_hours_close_where_a_stream_is() -> None:
+    """Without it, hours of files would wait for a watermark that never comes."""
+    contract = model(day=(T.DateType(), pa.Field()))
+    plain = table("silver.plain", contract, lambda visits: visits, {"visits": Input("bronze.visits")})
+    read = {"plain": Input(plain.id, hours_close_after=LATENESS)}
+    wrong = table("gold.wrong", contract, lambda plain: plain, read)
+    (mistake,) = closing_mistakes(wrong, {plain.id: plain})
+    assert "hours_close_after: expected a table with a Topic" in str(mistake)
+    assert closing_mistakes(plain, {"bronze.visits": messages()}) == []
 
 
 def test_lateness_is_in_full_hours() -> None:

@@ -14,17 +14,14 @@ import pytest
 from pydantic import SecretStr
 
 from lakehouse.build.build import build
-from lakehouse.build.closings import closings_of
 from lakehouse.build.ends import ends_of
 from lakehouse.build.stale import stale_days
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.gold.event_windows import ALLOWED_LATENESS
 from lakehouse.orchestration.reasons import what_happened
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
-from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
@@ -133,7 +130,8 @@ def test_hours_close_and_are_corrected_as_an_oracle_says(streamed: Streamed, see
         new = [(10 * n + k, at(DAY, 6 + 2 * n + chance.uniform(-5, 2))) for k in range(10)]
         streamed.take(*new, *chance.sample(sent, min(3, len(sent))))  # some are sent again, as they were
         sent += new
-    streamed.take((101, at(DAY, 6.5)), (104, at(DAY, 6.5)))  # late for certain
+    # Late for certain, and in an hour that is open for certain.
+    streamed.take((101, at(DAY, 6.5)), (104, at(DAY, 6.5)), (103, at(DAY, 17)))
     for name in (SILVER, WINDOWS):
         streamed.build(name)
     made = streamed.windows()
@@ -160,7 +158,6 @@ def test_a_day_is_stale_when_one_of_its_hours_is_closed(streamed: Streamed) -> N
     assert settled((1, at(DAY, 23.1)), (2, at(DAY, 23.2))) == [DAY]
     assert all(closed is None for _, closed, _ in streamed.windows().values())
 
-    before = streamed.lake.snapshot(STREAM).version
     streamed.take((5, at(LATER, 0.1)), (4, at(LATER, 0.2)))
     streamed.build(SILVER)
     assert streamed.stale(WINDOWS) == [DAY, LATER]
@@ -170,9 +167,3 @@ def test_a_day_is_stale_when_one_of_its_hours_is_closed(streamed: Streamed) -> N
 
     assert settled((7, at(LATER, 0.7)), (8, at(LATER, 0.6))) == [LATER]
     assert settled((11, at(LATER, 1.7)), (10, at(LATER, 1.8))) == [LATER]
-
-    path = streamed.lake.path(STREAM)
-    restore(streamed.lake, plan_restore(streamed.lake, streamed.lake.table(STREAM), before), by="test")
-    assert closings_of(fresh_snapshot(path), "event_stream") == closings_of(
-        fresh_snapshot(path, before), "event_stream"
-    )
