@@ -214,7 +214,8 @@ def _beside(each: Input) -> str:
     from lakehouse.texts import counted
 
     sides = ((each.days_before, "before"), (each.days_after, "after"))
-    return "".join(f" and {counted(days, 'day')} {side}" for days, side in sides if days)
+    closing = "" if each.hours_close_after is None else f", hours close {_span(each.hours_close_after)} after their end"
+    return "".join(f" and {counted(days, 'day')} {side}" for days, side in sides if days) + closing
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -20,7 +20,7 @@ from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
-from lakehouse.contracts.fitting import entity_mistakes, slice_mistakes
+from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, slice_mistakes
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
@@ -167,6 +167,7 @@ def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
     return [
         *source_mistakes(table, found),
         *upsert_mistakes(table, found),
+        *closing_mistakes(table, found),
         *slice_mistakes(table, found),
         *entity_mistakes(table, found),
     ]

@@ -24,7 +24,7 @@ DECIDES_ROWS = (
     # Rules: which rows are set aside.
     "contracts.rules", "contracts.clock", "contracts.bronze", "contracts.message", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.
-    "build.build", "build.work", "build.grow", "build.unique", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
+    "build.build", "build.work", "build.grow", "build.unique", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices", "build.closings",
     # Reading tables back: partition values, columns that were added later.
     "read.lake", "read.promote", "contracts.versions",
     # Settings of the engine.

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
 from lakehouse.build.batch import Batch, Taken
+from lakehouse.build.closings import closed_by, closings_of
 from lakehouse.build.ends import (
     Ends,
     Newest,
@@ -139,7 +140,7 @@ class TopicBatch(Batch):
         ids = {name: each.id for name, each in self.found.items()}
         return Taken(
             measured=self._measured(rows, newest),
-            transactions=ends.transactions(self.topic.source) if is_news else {},
+            transactions=self._transactions(ends) if is_news else {},
             told={"taken_at": iso(self.begun), "watermark": watermark, "topics": ids, "offsets": offsets},
             shown={
                 "taken_at": iso(self.begun),
@@ -148,6 +149,12 @@ class TopicBatch(Batch):
                 "offsets": ", ".join(f"{s.topic}/{s.partition} {s.start}–{s.end - 1}" for s in self.spans) or "none",
             },
         )
+
+    def _transactions(self, ends: Ends) -> dict[str, int]:
+        """Where the next batch begins, and what hours the watermark has closed."""
+        source = self.topic.source
+        known = bool(closings_of(self.base.main.snapshot, source).hours)
+        return ends.transactions(source) | dict(closed_by(self.before, ends, source, known=known))
 
     def _measured(self, rows: pa.Table, newest: Newest) -> dict[str, Value | None]:
         messages = messages_in(self.spans)
@@ -162,7 +169,8 @@ class TopicBatch(Batch):
             "left": self.left,
             "lag_seconds": 0.0 if first is None else max(0.0, round((self.begun - first) / 1e6, 3)),
             "late_rows": len(late),
-            **_percentiles(late),
+            **_percentiles("late_by", late, 50, 99),
+            **_percentiles("lateness", _lateness(rows), 50, 95, 99),
             **_reasons(rows["_error"]),
         }
 
@@ -292,8 +300,14 @@ def _reasons(errors: pa.ChunkedArray) -> dict[str, int]:
     return {f"{DEAD}{reason}": count for reason, count in most}
 
 
-def _percentiles(late: Sequence[float]) -> dict[str, float]:
-    if not late:
+def _lateness(rows: pa.Table) -> pa.Array:
+    """By how many seconds messages arrived after their events; before them, where a producer's clock is ahead."""
+    seconds = pc.divide(pc.subtract(_micros(rows["_arrived_at"]), _micros(rows["_event_at"])).cast(pa.float64()), 1e6)
+    return seconds.drop_null().combine_chunks()
+
+
+def _percentiles(name: str, seconds: Sequence[float] | pa.Array, *percents: int) -> dict[str, float]:
+    if not len(seconds):
         return {}
-    found = pc.quantile(pa.array(late), q=[0.5, 0.99]).to_pylist()
-    return {"late_by_p50_seconds": round(found[0], 3), "late_by_p99_seconds": round(found[1], 3)}
+    found = pc.quantile(pa.array(seconds), q=[percent / 100 for percent in percents]).to_pylist()
+    return {f"{name}_p{n}_seconds": round(value, 3) for n, value in zip(percents, found, strict=True)}

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakehouse.build.closings import closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile
@@ -67,9 +68,7 @@ class Plan:
         """
         days = list(days)
         return {
-            name: lake.read(
-                lake.table(each.table), self.read_days(name, days), self.inputs[name], files[name] if files else None
-            )
+            name: input_rows(lake, each, self.read_days(name, days), self.inputs[name], files[name] if files else None)
             for name, each in self.table.upstream.items()
         }
 
@@ -91,6 +90,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
     if inputs is None:
         inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
+    closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     prints: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
@@ -104,6 +104,11 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
         parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
+        for name, read in reads:
+            # Not every batch that moved the watermark: only closed hours of days that the stream has rows of.
+            after = table.upstream[name].hours_close_after
+            if after is not None and states[name].rows.get(read) and (closed := closings[name].of(read, after)):
+                parts.append(f"{name}/{read}/closed/{parts_of(closed)}")
         if any(states[name].rows.get(read) for name, read in reads):
             has_input.add(day)
         if table.unique_days and day in has_input and (near := _near(table, states, day)):

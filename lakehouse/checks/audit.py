@@ -38,10 +38,14 @@ def check_names(table: Table) -> dict[str, str]:
 
 def _names_of_depth(table: Table) -> dict[str, str]:
     rows, age = table.quarantine.max_rows, table.quarantine.max_age
-    if not table.rules or (rows is None and age is None):
+    ages = table.quarantine.max_ages
+    if not table.rules or (rows is None and age is None and not ages):
         return {}
     bounds = [f"at most {rows:,} rows"] if rows is not None else []
     bounds += [f"none for longer than {age.total_seconds() / 86400:g} days"] if age is not None else []
+    bounds += [
+        f"none that broke {rule} for longer than {most.total_seconds() / 86400:g} days" for rule, most in ages.items()
+    ]
     return {DEPTH_CHECK: f"The quarantine holds {', '.join(bounds)}; judged after publishing, which it never blocks"}
 
 
@@ -70,6 +74,9 @@ def _names_of_days(table: Table) -> dict[str, str]:
     if table.reconciles and not table.upsert:
         sums = (f"{own} to {name}.{column}" for own, (name, column) in table.reconciles.items())
         named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
+    if table.quality.max_shares:
+        bounds = (f"{own} at most {most:.0%} of {of}" for own, (of, most) in table.quality.max_shares.items())
+        named["shares"] = f"Sums of the day: {', '.join(bounds)} (warns only)"
     if table.allowed_lateness is not None:
         days = table.allowed_lateness.days
         named["lateness"] = (
@@ -90,7 +97,7 @@ def blocking_checks(table: Table) -> frozenset[str]:
 
     One of them may still let a small excess pass with a warning, as the volume does.
     """
-    never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", *batch_checks(table)}
+    never = {DEPTH_CHECK, CLOCKS_CHECK, "schema_drift", "lateness", "shares", *batch_checks(table)}
     anomalies = table.quality.anomalies
     drifting = set(drift_checks(table)) if anomalies is None or not anomalies.block else set()
     return frozenset(check_names(table)) - never - drifting
@@ -119,6 +126,7 @@ def audit_day(
         "unique_key": _unique_key,
         "row_conservation": _row_conservation,
         "source_readable": _source_readable,
+        "shares": _shares,
         **BATCH_CHECKS,
     }
     names = check_names(table)
@@ -231,6 +239,17 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
     values: dict[str, Value] = {f"sum/{name}": str(total) for name, total in own.items()}
     text = "; ".join(apart or told) + (f" ({m.quarantined} rows in quarantine)" if apart and m.quarantined else "")
     return Outcome("reconciliation", m.day, not apart, text, blocking=not m.quarantined, values=values)
+
+
+def _shares(table: Table, m: DayMetrics) -> Outcome:
+    told, values, broken = [], dict[str, Value](), False
+    for own, (of, most) in table.quality.max_shares.items():
+        part, whole = m.profile.total(own), m.profile.total(of)
+        share = part / whole if whole else Decimal(0)
+        broken |= part > whole * Decimal(str(most))
+        told.append(f"{own} {part} of {of} {whole} ({share:.2%}; at most {most:.0%})")
+        values[f"share/{own}"] = round(float(share), 6)
+    return Outcome("shares", m.day, not broken, "; ".join(told), blocking=False, values=values)
 
 
 def _source_readable(_: Table, m: DayMetrics) -> Outcome:

@@ -227,12 +227,15 @@ def _unknown_columns(made: Table) -> Iterator[Mistake]:
         "keep_first_by": tuple(c for c in made.keep_first_by if not c.startswith("_")),
         "quality.max_null_rate": tuple(made.quality.max_null_rate),
         "quality.profile": made.quality.profile,
+        "quality.max_shares": _shared(made),
         "privacy.person": made.privacy.person,
         "privacy.tokens": made.privacy.tokens,
         "privacy.further": made.privacy.further,
         "reconciles": tuple(made.reconciles),
         "lineage": tuple(made.lineage),
     }
+    rules = tuple(each.name for each in made.rules)
+    yield from are_known("quarantine.max_ages", made.quarantine.max_ages, rules, f"a row rule of {made.model.__name__}")
     for word, columns in named.items():
         yield from are_known(word, columns, made.columns, f"a column of {made.model.__name__}")
 
@@ -250,15 +253,21 @@ def _unfit_columns(made: Table) -> Iterator[Mistake]:
         ("partition_by", made.partition_by, "whose values are in file names"),
         ("quality.profile", made.quality.profile, "whose values are kept with each commit"),
         ("reconciles", made.reconciles, "whose sums are kept with each commit"),
+        ("quality.max_shares", _shared(made), "whose sums are kept with each commit"),
     ):
         held = sorted(set(columns) & set(made.pii))
         yield from unless(not held, word, f"no personal data, {why}", ", ".join(held), "Take it out.", *held[:1])
-    for own in made.reconciles:
+    for word, own in [("reconciles", o) for o in made.reconciles] + [("quality.max_shares", o) for o in _shared(made)]:
         kind = made.schema[own].dataType
         yield from unless(
-            isinstance(kind, T.NumericType), "reconciles", "a numeric column, which has a sum",
+            isinstance(kind, T.NumericType), word, "a numeric column, which has a sum",
             f"{own} ({kind.simpleString()})", "Name another column.", own,
         )  # fmt: skip
+
+
+def _shared(made: Table) -> tuple[str, ...]:
+    """The columns of `max_shares`."""
+    return tuple(name for own, (of, _) in made.quality.max_shares.items() for name in (own, of))
 
 
 def _unfit_values(made: Table) -> Iterator[Mistake]:

@@ -125,6 +125,24 @@ def entity_mistakes(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
                   "Use the same columns and types, or name another entity.")  # fmt: skip
 
 
+def closing_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:
+    """Inputs whose closed hours are asked for, and that no stream feeds.
+
+    Args:
+        table: what is built.
+        sources: tables by `layer.name`, its inputs among them.
+    """
+    return [
+        mistake
+        for each in table.upstream.values()
+        if each.hours_close_after is not None
+        for mistake in unless(
+            sources[each.table].topic is not None, "hours_close_after", "a table with a Topic, whose watermark closes",
+            each.table, "Leave it out, or read the table that takes the messages.", each.table,
+        )
+    ]  # fmt: skip
+
+
 def slice_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:
     """Inputs that are cut and do not have the columns: of another type, equal values have other hashes.
 

@@ -92,6 +92,8 @@ class Quality:
         anomalies: bounds of those distributions against history; None: they are kept but not judged.
         known_events: days that are unusual for a known reason, by that reason; no baseline holds them, and what is
             unusual about them is said but fails no check.
+        max_shares: by numeric column, another one and how much of its sum over a day the first one's may be, from 0 to
+            1, before the check `shares` warns. Never personal data.
         max_late: share of a day's rows that may be later than `allowed_lateness` before the check `lateness` fails (it
             only says).
     """
@@ -103,6 +105,7 @@ class Quality:
     profile: tuple[str, ...] = ()
     anomalies: Anomalies | None = None
     known_events: Mapping[date, str] = field(default_factory=dict)
+    max_shares: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     max_late: float = 0.01
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class Quality:
             () if self.max_rows is None else is_at_least("quality.max_rows", self.max_rows, self.min_rows),
             *(is_share("quality.max_null_rate", share) for share in self.max_null_rate.values()),
             are_names("quality.profile", self.profile),
+            *(is_share("quality.max_shares", share) for _, share in self.max_shares.values()),
             is_share("quality.max_late", self.max_late),
         )
 
@@ -123,11 +127,14 @@ class Quarantine:
         max_share: share of a day's rows that may fail the row rules before the day is not published, from 0 to 1.
         max_rows: rows of the whole quarantine beyond which the check `quarantine_depth` warns; None: any number.
         max_age: age of its oldest row beyond which that check warns; None: any age.
+        max_ages: by row rule, the age of the oldest row that broke it beyond which that check warns: of rows that
+            somebody has to look at sooner, such as messages that are no rows.
     """
 
     max_share: float = 0.1
     max_rows: int | None = None
     max_age: timedelta | None = None
+    max_ages: Mapping[str, timedelta] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(
@@ -135,6 +142,9 @@ class Quarantine:
             () if self.max_rows is None else is_at_least("quarantine.max_rows", self.max_rows, 0),
             unless(self.max_age is None or self.max_age >= NOTHING, "quarantine.max_age", "a time that is not negative",
                    str(self.max_age), "Write it as timedelta(days=30)."),
+            unless(all(age >= NOTHING for age in self.max_ages.values()), "quarantine.max_ages",
+                   "times that are not negative", ", ".join(map(str, self.max_ages.values())),
+                   "Write them as timedelta(days=1)."),
         )  # fmt: skip
 
 

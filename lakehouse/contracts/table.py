@@ -19,7 +19,7 @@ from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Figure, Sum
 from lakehouse.contracts.landing import Landing
-from lakehouse.contracts.mistakes import check, is_at_least
+from lakehouse.contracts.mistakes import check, is_at_least, unless
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.contracts.topic import Topic
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEPT_MODULE, KEPT_SCHEMA = "_kept_module", "_kept_schema"  # of a table that was kept (lakehouse.contracts.kept)
+# Columns that an input with `hours_close_after` has beside its own: the watermark that closed the hour of the row's
+# event time, null while it is open, and whether the row arrived after that.
+CLOSING = ("_closed_at", "_came_after")
 COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
 
 
@@ -45,14 +48,25 @@ class Input:
         table: `layer.name`.
         days_before: how many days before the computed day are read as well.
         days_after: how many days after it.
+        hours_close_after: of a table with a topic, the allowed lateness of its hours, in full hours: the rows then
+            have `_closed_at`, the watermark that closed the hour of their event time (null while it is open), and
+            `_came_after`, whether they arrived later than all that was taken by then. A day is stale when one of its
+            hours was closed. None: there are no such columns.
     """
 
     table: str
     days_before: int = 0
     days_after: int = 0
+    hours_close_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        check(is_at_least("days_before", self.days_before, 0), is_at_least("days_after", self.days_after, 0))
+        after = self.hours_close_after or timedelta(0)
+        check(
+            is_at_least("days_before", self.days_before, 0),
+            is_at_least("days_after", self.days_after, 0),
+            unless(after >= timedelta(0) and not after % timedelta(hours=1), "hours_close_after",
+                   "full hours, 0 or more", after, "Write hours_close_after=timedelta(hours=1)."),
+        )  # fmt: skip
 
     @property
     def reads_other_days(self) -> bool:
@@ -234,9 +248,10 @@ class Table:
 
     @cached_property
     def profiled(self) -> tuple[str, ...]:
-        """Columns whose distribution is kept: those of `quality.profile`, and those that add up or are a figure."""
+        """Columns whose distribution is kept: those of `quality.profile`, and those that are added up."""
         sums = [each.column for each in self.figures.values() if isinstance(each, Sum) and not each.by]
-        return tuple(dict.fromkeys([*self.quality.profile, *self.reconciles, *sums]))
+        shares = [name for own, (of, _) in self.quality.max_shares.items() for name in (own, of)]
+        return tuple(dict.fromkeys([*self.quality.profile, *self.reconciles, *sums, *shares]))
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from lakehouse.build.closings import input_rows, input_schema
 from lakehouse.build.plan import days_read
 from lakehouse.build.recompute import (
     PLACE,
@@ -71,7 +72,7 @@ class Maker:
             days = _days_read(table, each, rows)
             snapshot = self._pinned(each.table, versions.get(each.table), days, made.notes)
             made.versions[each.table] = snapshot.version
-            frames[name] = self._lake.read(self._lake.table(each.table), days, snapshot)
+            frames[name] = input_rows(self._lake, each, days, snapshot)
         # File and line name one input row for certain; a key names all rows that were put together by it.
         if set(PLACE) <= set(table.transform(**frames).columns):
             self._pick_by_place(rows, frames, made)
@@ -206,7 +207,7 @@ class Maker:
         """Compute the rows again from the picked input rows alone."""
         table = self._table
         frames = {
-            name: frame_of(self._lake, self._lake.table(each.table).schema, made.picked.get(each.table, ()))
+            name: frame_of(self._lake, input_schema(self._lake, each), made.picked.get(each.table, ()))
             for name, each in table.upstream.items()
         }
         again = recomputed(table, frames, self._quarantined, self._rules)

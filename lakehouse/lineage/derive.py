@@ -17,12 +17,15 @@ from typing import Any
 from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, Source
 from lakehouse.contracts.lineage import one_by_one
+from lakehouse.contracts.table import CLOSING
 from lakehouse.errors import ContractError
 from lakehouse.lineage.recording import REMOTE, recorded
 from lakehouse.lineage.values import NotDerivedError
 from lakehouse.sources.reader import LINE_SCHEMA
 
 Inputs = Mapping[str, Sequence[tuple[str, Source | None]]]
+# Closed hours (`lakehouse.build.closings`): which of a message's own columns decides on them.
+_CLOSING = dict(zip(CLOSING, ("_event_at", "_arrived_at"), strict=True))
 _WRITTEN_BY_READER = (*(field.name for field in LINE_SCHEMA), "_ingested_run", "_code_version")
 
 
@@ -61,7 +64,10 @@ def inputs_of(table: Table, known: Mapping[str, Table]) -> Inputs:
         landed: list[tuple[str, Source | None]] = [(c, (source, c)) for c in table.landing.columns]
         return {name: [*landed, *((each, None) for each in _WRITTEN_BY_READER)] for name in table.inputs}
     return {
-        name: [(column, (each.table, column)) for column in known[each.table].columns]
+        name: [
+            *((column, (each.table, column)) for column in known[each.table].columns),
+            *((added, (each.table, read)) for added, read in _CLOSING.items() if each.hours_close_after is not None),
+        ]
         for name, each in table.upstream.items()
     }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from lakehouse.build.closings import input_rows
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.days import is_between
@@ -194,18 +195,14 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
         day: of the table.
         limit: rows told of, at most.
     """
-    frames = {
-        name: lake.read(lake.table(each.table), [day], lake.snapshot(each.table))
-        for name, each in table.upstream.items()
-    }
+    frames = {name: input_rows(lake, each, [day], lake.snapshot(each.table)) for name, each in table.upstream.items()}
     keys = list(table.key)
     origin = [F.col("_source_file"), F.col("_source_row")]
     expected = table.transform(**frames).where(F.col(table.day_column) == F.lit(day))
     if table.unique_days:
         near = with_neighbours(table, [day])
         beside = {
-            name: lake.read(lake.table(each.table), near, lake.snapshot(each.table))
-            for name, each in table.upstream.items()
+            name: input_rows(lake, each, near, lake.snapshot(each.table)) for name, each in table.upstream.items()
         }
         repeated = beaten(table, table.transform(**beside), [day]).select(*keys)
         same = reduce(and_, [expected[k].eqNullSafe(repeated[k]) for k in keys])

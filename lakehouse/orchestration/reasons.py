@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import date
 
+from lakehouse.build.closings import Closings, closings_read
+from lakehouse.contracts import Input
+from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction
+from lakehouse.errors import HistoryGoneError
 from lakehouse.orchestration.why import LONGEST
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -31,9 +35,36 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             version = lake.snapshot(each.table).version
             if all(day in built and built[day].inputs.get(each.table) == version for day in days):
                 continue  # these days were built from it as it is
+            if each.hours_close_after is not None and _closed_since(
+                lake, each, {d: b.inputs for d, b in built.items()}
+            ):
+                told[f"hours of {each.table} were closed"] = None
+                continue
             newest = _newest_late(lake, each.table, days)
             told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
     return "; ".join(told)[:LONGEST]
+
+
+def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int]]) -> bool:
+    """Whether hours of some days were closed since these were built from versions of an input, by table."""
+    after = each.hours_close_after
+    assert after is not None
+    now, then = closings_read(lake, each, lake.snapshot(each.table)), dict[int, Closings]()
+    for day, versions in built.items():
+        version = versions.get(each.table, -1)
+        if version not in then:
+            then[version] = _closings_at(lake, each, version)
+        if now.of(day, after) != then[version].of(day, after):
+            return True
+    return False
+
+
+def _closings_at(lake: Lake, each: Input, version: int) -> Closings:
+    """As the log told it then; nothing where it does not tell that version any more."""
+    try:
+        return closings_read(lake, each, snapshot_at(lake.path(each.table), version)) if version >= 0 else Closings()
+    except HistoryGoneError:
+        return Closings()
 
 
 def _newest_late(lake: Lake, name: str, days: Collection[date]) -> str:

@@ -21,6 +21,8 @@ from lakehouse.records.failures import FAILURES, Depth, QuarantinedRow, depth_of
 from lakehouse.records.ledger import LEDGER
 from lakehouse.records.ops import rows_about
 
+_FORM = "since by rule"  # what is kept of a day: a file of another form is made anew
+
 
 @dataclass(frozen=True)
 class _Kept:
@@ -45,7 +47,7 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
         return depth_of((), at)
     # By the tables' ids and the ledger's version: a table that was built anew, or a decision, makes all of it count
     # again.
-    made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version)]
+    made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version), _FORM]
     done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
@@ -83,6 +85,7 @@ def _by_day(found: list[QuarantinedRow]) -> dict[str, Mapping[str, Any]]:
         oldest = depth.oldest.isoformat() if depth.oldest else None
         days[day.isoformat()] = {
             "rows": depth.rows, "discarded": depth.discarded, "by_rule": dict(depth.by_rule), "oldest": oldest,
+            "since": {rule: first.isoformat() for rule, first in depth.since.items()},
         }  # fmt: skip
     return days
 
@@ -92,12 +95,17 @@ def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:
     for each in days.values():
         by_rule.update(each["by_rule"])
     oldest = [datetime.fromisoformat(each["oldest"]) for each in days.values() if each["oldest"]]
+    since: dict[str, datetime] = {}
+    for rule, text in ((rule, text) for each in days.values() for rule, text in each["since"].items()):
+        first = datetime.fromisoformat(text)
+        since[rule] = min(since.get(rule, first), first)
     return Depth(
         at,
         sum(each["rows"] for each in days.values()),
         sum(each["discarded"] for each in days.values()),
         by_rule,
         min(oldest, default=None),
+        since,
     )
 
 

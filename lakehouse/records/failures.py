@@ -101,13 +101,14 @@ class QuarantinedRow:
 
 @dataclass
 class Depth:
-    """A quarantine as a whole at a moment: rows by rule (a row counts for each it broke), the oldest first failure."""
+    """A quarantine as a whole at a moment: rows by rule (a row counts for each it broke), the oldest first failures."""
 
     at: datetime
     rows: int = 0
     discarded: int = 0
     by_rule: Counter[str] = field(default_factory=Counter)
     oldest: datetime | None = None
+    since: dict[str, datetime] = field(default_factory=dict)  # by rule
 
     @property
     def age(self) -> timedelta:
@@ -164,19 +165,25 @@ def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
         depth.rows += 1
         depth.by_rule.update(each.rules)
         depth.oldest = min(depth.oldest or each.first, each.first)
+        for rule in each.rules:
+            depth.since[rule] = min(depth.since.get(rule, each.first), each.first)
     return depth
 
 
 def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
     """Whether the quarantine is within the contract's bounds, and what is in it in words."""
     rows, age = table.quarantine.max_rows, table.quarantine.max_age
-    passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age)
+    ages = {rule: (depth.at - depth.since[rule], most) for rule, most in table.quarantine.max_ages.items()
+            if rule in depth.since}  # fmt: skip
+    overdue = [f"{rule} {_days(since)} (at most {_days(most)})" for rule, (since, most) in ages.items() if since > most]
+    passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age) and not overdue
     if not depth.rows:
         return passed, "no row in quarantine"
     most = f" (at most {rows:,})" if rows is not None else ""
     longest = f" (at most {_days(age)})" if age is not None else ""
     since = f"{depth.oldest:%Y-%m-%d %H:%M} UTC" if depth.oldest else "?"
     by_rule = ", ".join(f"{name} {number:,}" for name, number in depth.by_rule.most_common())
+    by_rule += f"; unresolved for too long: {', '.join(overdue)}" if overdue else ""
     return passed, (
         f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
         f"Look at them: lakehouse quarantine show {table.id}; then mend the cause and replay them, or discard them"

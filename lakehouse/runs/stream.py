@@ -58,6 +58,7 @@ class Turn:
         built: by table that reads it, what was built.
         seconds: of the whole turn.
         begun: when it was begun, by the process's own clock.
+        moved: whether a batch was added: one without messages, too, where the watermark went on.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Turn:
     built: Mapping[str, BuildResult] = field(default_factory=dict)
     seconds: float = 0.0
     begun: float = 0.0
+    moved: bool = False
 
     @property
     def messages(self) -> int:
@@ -151,7 +153,7 @@ class _Whole:
 
     def turned(self, turn: Turn, *, built: bool) -> None:
         """After a turn, in which they were built, or were not."""
-        self.behind = not built and (self.behind or bool(turn.messages))
+        self.behind = not built and (self.behind or turn.moved)
         self.last = time.monotonic() if built else self.last
 
 
@@ -216,11 +218,14 @@ def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owe
     begun = time.monotonic()
     taken: dict[str, BuildResult] = {}
     built: dict[str, BuildResult] = {}
+    moved = False
     for source in sources:
+        before = lake.snapshot(source.id).version
         result = taken[source.id] = build(lake, source, [], run_id=run_id, one_batch=True)
         if broken := [each for each in result.outcomes if each.blocking and not each.passed]:
             day = broken[0].day
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
-        if owed or result.facts.get("batch/messages"):
+        moved |= (comes := result.version > before)
+        if owed or comes:
             built |= build_followers(lake, source, run_id, all_of_them=whole)
-    return Turn(number, taken, built, time.monotonic() - begun, begun)
+    return Turn(number, taken, built, time.monotonic() - begun, begun, moved)

@@ -15,6 +15,9 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 GAUGES: Mapping[str, tuple[str, str]] = {
     "batch/left": ("lakehouse_stream_backlog_messages", "Messages that were there and not in the last batch"),
     "batch/lag_seconds": ("lakehouse_stream_lag_seconds", "Age of the oldest message of the last batch when it began"),
+    "batch/lateness_p50_seconds": ("lakehouse_stream_lateness_p50_seconds", "From event to arrival, half of a batch"),
+    "batch/lateness_p95_seconds": ("lakehouse_stream_lateness_p95_seconds", "From event to arrival, 95 % of a batch"),
+    "batch/lateness_p99_seconds": ("lakehouse_stream_lateness_p99_seconds", "From event to arrival, 99 % of a batch"),
     "batch/dead_last_hour": ("lakehouse_stream_dead_letters_hour", "Messages of the last hour that are no rows"),
 }
 

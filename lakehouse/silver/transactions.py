@@ -91,7 +91,13 @@ class Transactions(pa.DataFrameModel):
     # Numbers of a closed month do not move by themselves; `lakehouse late apply` takes later rows in.
     allowed_lateness=timedelta(days=45),
     # The daily exports of nine months leave 1,800 rows.
-    quarantine=Quarantine(max_share=0.4, max_rows=5_000, max_age=timedelta(days=30)),
+    quarantine=Quarantine(
+        max_share=0.4,
+        max_rows=5_000,
+        max_age=timedelta(days=30),
+        # Dead letters of the stream: its topic forgets them, after a week as a rule.
+        max_ages={"message_readable": timedelta(days=1)},
+    ),
     quality=Quality(
         max_null_rate={"order_id": 0.05, "user_id": 0.95, "source": 0.0},
         # Warns only: a late event on a holiday makes a day of one row. Bronze refuses short files.

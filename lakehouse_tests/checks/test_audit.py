@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pandera.pyspark as pa
@@ -10,8 +11,9 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.checks.anomalies import volume
-from lakehouse.checks.audit import audit_day, check_names
+from lakehouse.checks.audit import audit_day, blocking_checks, check_names
 from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.checks.profile import Numbers, Profile
 from lakehouse.contracts import Input, Landing, Table, Volume
 from lakehouse_tests.fixtures.making import model, table
 
@@ -97,6 +99,24 @@ def test_shares_of_few_rows_say_little(nulls: int, rows: int, passed: bool) -> N
     made = sales(max_null_rate={"note": 0.25})
     assert outcome(made, "null_rates", rows=rows, nulls={"note": nulls}).passed is passed
     assert not outcome(made, "null_rates", rows=rows, nulls={"id": 1}).passed, "a bound of 0 has no tolerance"
+
+
+@pytest.mark.parametrize(("late", "passed"), [(0, True), (10, True), (11, False)])
+def test_a_share_of_sums_warns_and_blocks_nothing(late: int, passed: bool) -> None:
+    """Without it, nobody would hear that many events came after the numbers of their hour were taken for final."""
+    number = {name: (T.LongType(), pa.Field()) for name in ("events", "corrections")}
+    contract = model(day=(T.DateType(), pa.Field()), **number)
+    made = table(
+        "gold.hours", contract, lambda rows: rows, {"rows": Input("bronze.rows")},
+        max_shares={"corrections": ("events", 0.01)},
+    )  # fmt: skip
+    assert set(number) <= set(made.profiled)
+    assert "shares" not in blocking_checks(made)
+    profile = Profile(numbers={"events": Numbers(total=Decimal(1000)), "corrections": Numbers(total=Decimal(late))})
+    found = outcome(made, "shares", rows=3, profile=profile)
+    assert (found.passed, found.blocking) == (passed, False)
+    assert f"corrections {late} of events 1000" in found.message
+    assert outcome(made, "shares").passed
 
 
 def test_the_share_of_quarantined_rows_is_of_those_judged() -> None:

@@ -107,6 +107,10 @@ ONE = "Write one of these."
         ({"profile": ("anount",)}, f"quality.profile: expected {KNOWN}, got 'anount'. Did you mean 'amount'?"),
         ({"profile": ("shop",), "pii": ("shop",)}, ("quality.profile: expected no personal data, whose values are kept "
          "with each commit, got shop. Take it out.")),
+        ({"max_shares": {"amount": ("amuont", 0.1)}}, (f"quality.max_shares: expected {KNOWN}, got 'amuont'. Did you mean "
+         "'amount'?")),
+        ({"max_shares": {"amount": ("shop", 0.1)}}, ("quality.max_shares: expected a numeric column, which has a sum, got "
+         "shop (string). Name another column.")),
         ({"pii": ("email",)}, f"privacy.further: expected {KNOWN}, got 'email'. {ONE}"),
         ({"person": ("user",)}, f"privacy.person: expected {KNOWN}, got 'user'. {ONE}"),
         ({"tokens": ("user",)}, f"privacy.tokens: expected {KNOWN}, got 'user'. {ONE}"),
@@ -190,6 +194,8 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
         (lambda: Quarantine(max_rows=-5), f"quarantine.max_rows: {NUMBER.format(0, -5)}"),
         (lambda: Quarantine(max_age=timedelta(days=-1)), ("quarantine.max_age: expected a time that is not negative, "
          "got -1 day, 0:00:00. Write it as timedelta(days=30).")),
+        (lambda: Quarantine(max_ages={"r": timedelta(days=-1)}), ("quarantine.max_ages: expected times that are not "
+         "negative, got -1 day, 0:00:00. Write them as timedelta(days=1).")),
         (lambda: Freshness(within=timedelta(0)), ("freshness.within: expected a time above zero, got 0:00:00. Write it "
          "as timedelta(hours=36).")),
         (lambda: Freshness(budget=5), f"freshness.budget: {SHARE.format(5)}"),
@@ -288,12 +294,13 @@ def test_upsert_needs_one_input_and_the_days_of_its_events() -> None:
         match="model: expected a column _event_days of type array<date>, as upsert needs, got no such column. Add it",
     ):
         declared(columns=columns, key=("id",), upsert=True)
-    for side in ("days_before", "days_after"):
+    windows = {"days_before": Input("silver.rows", days_before=3), "days_after": Input("silver.rows", days_after=3)}
+    for side, read in windows.items():
         with pytest.raises(
             ContractError,
             match=f"exactly one input, a table without days_before or days_after, got rows with {side}=3. Join",
         ):
-            declared(inputs={"rows": Input("silver.rows", **{side: 3})}, key=("id",), upsert=True)
+            declared(inputs={"rows": read}, key=("id",), upsert=True)
     assert declared(key=("id",), upsert=True).upsert
 
 

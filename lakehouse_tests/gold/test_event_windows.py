@@ -1,13 +1,17 @@
-"""gold.event_windows: hours of events, as a batch computes them."""
+"""gold.event_windows: hours of events, and when a stream closed them."""
 
-from datetime import UTC, date, datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.gold.event_windows import event_windows
+from lakehouse.bronze.event_stream import event_stream
+from lakehouse.build.closings import with_closing
+from lakehouse.contracts import Input
+from lakehouse.gold.event_windows import ALLOWED_LATENESS, event_windows
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.silver.test_orders import transaction
 
@@ -17,9 +21,12 @@ Made = dict[tuple[datetime, str, str], dict[str, Any]]
 @pytest.fixture
 def build(spark: SparkSession) -> Any:
     """Windows of hand-written transactions by hour, source and currency."""
+    columns = with_closing(Input("bronze.event_stream", hours_close_after=ALLOWED_LATENESS), event_stream.schema)
 
-    def run(*rows: dict[str, Any]) -> Made:
-        made = event_windows.transform(spark.createDataFrame(list(rows), transactions.schema)).collect()
+    def run(*rows: dict[str, Any], messages: Sequence[dict[str, Any]] = ()) -> Made:
+        events = spark.createDataFrame(list(rows), transactions.schema)
+        stream = spark.createDataFrame([dict.fromkeys(columns.names) | each for each in messages], columns)
+        made = event_windows.transform(events, stream).collect()
         return {(r["window_start"].replace(tzinfo=UTC), r["source"], r["currency"]): r.asDict() for r in made}
 
     return run
@@ -70,6 +77,40 @@ def test_guests_and_cancellations_are_events(build: Any) -> None:
     assert key == (hour(5, 10), "events", "EUR")
     assert (row["events"], row["purchases"], row["cancellations"], row["users"]) == (5, 3, 2, 2)
     assert row["gross_revenue"] == Decimal("13.00")
+
+
+def message(event_id: str, moment: str, closed: datetime | None = None, *, late: bool | None = None) -> dict[str, Any]:
+    """A row of bronze.event_stream with what its hour's closing says of it."""
+    at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    return {"event_id": event_id, "_event_at": at, "_closed_at": closed, "_came_after": late}
+
+
+def test_a_closed_hour_says_by_which_watermark_and_what_corrected_it(build: Any) -> None:
+    """Without it, nobody could tell a number that still moves from one that was final and has moved."""
+    closed = hour(5, 12) + timedelta(minutes=3)
+    made = build(
+        *[transaction(each, "o1", "purchase", "2011-01-05T10:00", "1.00") for each in ("a", "b", "c", "file")],
+        transaction("d", "o1", "purchase", "2011-01-05T10:30", "1.00", source="online_retail"),
+        transaction("e", "o1", "purchase", "2011-01-05T11:00", "1.00"),
+        messages=[
+            message("a", "2011-01-05T10:00", closed, late=False),
+            message("b", "2011-01-05T10:00", closed, late=True),
+            message("b", "2011-01-05T10:00", closed, late=True),
+            # Sent again after the hour was closed: that changes nothing.
+            message("c", "2011-01-05T10:00", closed, late=True),
+            message("c", "2011-01-05T10:00", closed, late=False),
+            # Set aside by a rule: no event of the hour.
+            message("bad", "2011-01-05T10:00", closed, late=True),
+            message("e", "2011-01-05T11:00"),
+        ],
+    )
+    told = {
+        (at.hour, source): (r["events"], r["closed_at_watermark"], r["corrections"])
+        for (at, source, _), r in made.items()
+    }
+    assert told == {
+        (10, "events"): (4, closed.replace(tzinfo=None), 1), (10, "online_retail"): (1, None, 0), (11, "events"): (1, None, 0),
+    }  # fmt: skip
 
 
 def test_a_batch_closes_and_corrects_nothing(build: Any) -> None:

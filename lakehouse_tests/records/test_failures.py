@@ -26,7 +26,7 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import depth
 from lakehouse.records import failures as module
 from lakehouse.records.depth import depth_now
-from lakehouse.records.failures import FAILURES, depth_of, failures, judge_depth, project_failures
+from lakehouse.records.failures import FAILURES, QuarantinedRow, depth_of, failures, judge_depth, project_failures
 from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
@@ -278,6 +278,19 @@ def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_p
         assert f"amount_at_least_minimum {len(rows)}" in text
         assert "lakehouse quarantine show silver.sales" in text
     assert by_rules(found) == {MONDAY: {("amount_at_least_minimum",): [each.row for each in found]}}
+
+
+def test_rows_that_broke_one_rule_may_have_to_be_looked_at_sooner() -> None:
+    """Without it, a dead letter would wait as long as any wrong amount, and its topic forget it meanwhile."""
+    urgent = "amount_at_least_minimum"
+    made = sales(max_ages={urgent: timedelta(days=1)})
+    assert "none that broke amount_at_least_minimum for longer than 1 days" in check_names(made)["quarantine_depth"]
+    old, young = (QuarantinedRow(MONDAY, n, (rule,), NOW - timedelta(hours=30 * (n + 1)), NOW, 1, "v1")
+                  for n, rule in ((0, urgent), (1, "another")))  # fmt: skip
+    for rows, passed in (([old, young], False), ([young], True), ([replace(old, discarded=True), young], True)):
+        judged, text = judge_depth(made, depth_of(rows, NOW))
+        assert judged is passed
+        assert ("unresolved for too long: amount_at_least_minimum 1.2 days (at most 1.0 days)" in text) is not passed
 
 
 def test_days_without_bad_rows_are_not_looked_at_for_ever(

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.build.closings import with_closing
 from lakehouse.build.recompute import PLACE, frame_of, recomputed, rows_of
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table
@@ -109,6 +110,8 @@ def messages(table: Table) -> list[Row]:
             "_event_date": at.date(),
             "_source_file": "topic/t/0",
             "_source_row": n,
+            "_event_at": at,
+            "_arrived_at": at + timedelta(hours=n),
         }
         shown = {name: value for name, value in event.items() if name != "email"}
         rows.append({**dict.fromkeys(table.columns), **shown, **own, **place})
@@ -127,10 +130,18 @@ def landed(table: Table) -> list[Row]:
     return [{**line, **place, "_source_row": n} for n, line in enumerate(lines, 1)]
 
 
+def closed(rows: list[Row]) -> list[Row]:
+    """Messages whose hours were closed, each by another watermark; every second one came after that."""
+    return [
+        {**row, "_closed_at": row["_event_at"] + timedelta(hours=2, minutes=n), "_came_after": n % 2 == 1}
+        for n, row in enumerate(rows)
+    ]
+
+
 def input_schema(name: str, table: Table) -> T.StructType:
     """The columns of one input of a table, by parameter."""
     if table.landing is None:
-        return declared()[table.upstream[name].table].schema
+        return with_closing(table.upstream[name], declared()[table.upstream[name].table].schema)
     texts = [T.StructField(c, T.StringType()) for c in (*table.landing.columns, "_ingested_run", "_code_version")]
     return T.StructType([*texts, *LINE_SCHEMA])
 
@@ -152,7 +163,10 @@ def inputs(engine: Lake) -> Mapping[str, Mapping[str, list[Row]]]:
         if table.landing is not None:
             found[table.id] = {name: landed(table) for name in table.inputs}
         else:
-            found[table.id] = {name: published[each.table] for name, each in table.upstream.items()}
+            found[table.id] = {
+                name: closed(published[each.table]) if each.hours_close_after else published[each.table]
+                for name, each in table.upstream.items()
+            }
         frames = {n: frame_of(engine, input_schema(n, table), rows) for n, rows in found[table.id].items()}
         published[table.id] = recomputed(table, frames, quarantined=False)
         assert published[table.id], f"{table.id} publishes nothing from the rows of this test"
