@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from pydantic import SecretStr
@@ -302,8 +302,8 @@ def test_a_clock_that_jumps_loses_and_doubles_nothing(taking: Taking, monkeypatc
         by = timedelta()
 
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(tz) + cls.by
+        def now(cls, tz: Any = None) -> Self:
+            return super().now(tz) + cls.by
 
     monkeypatch.setattr(from_topic, "datetime", Jumping)
     for by in (timedelta(), timedelta(days=3), timedelta(days=-2), timedelta(hours=-1), timedelta()):
