@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 PARTITIONS, MOST = 3, 60
 AT_BRONZE = ("before-stage", "after-stage", "before-commit", "after-commit")
 AT_SILVER = 3  # of its points, which are those of any table and tested as such
-SAID = "{kills} kills of the stream, {brokers} of the broker, {visits} visits, {lost} lost, {doubled} doubled"
+KILLED_WHAT = ("kills", "brokers", "executors")
+SAID = "{kills} kills of the stream, {brokers} of the broker, {executors} of executors, {visits} visits, {lost} lost, {doubled} doubled"
 
 
 class Producer:
@@ -95,7 +96,7 @@ def assert_exact(root: Path, kafka: Kafka, topic: str, sent: set[str], **counts:
     gold = sum(row["visits"] for row in rows_of(table_path(root, "gold.by_day")))
     lost = len(sent - silver.keys()) + len(stored.keys() - bronze.keys())
     doubled = sum(silver.values()) - len(silver) + sum(bronze.values()) - len(bronze)
-    tally("stream", SAID, visits=len(sent), lost=lost, doubled=doubled, **{"kills": 0, "brokers": 0} | counts)
+    tally("stream", SAID, visits=len(sent), lost=lost, doubled=doubled, **dict.fromkeys(KILLED_WHAT, 0) | counts)
     assert silver.keys() == sent
     assert (lost, doubled, gold, bronze) == (0, 0, len(sent), stored)
 

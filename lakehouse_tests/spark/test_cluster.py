@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,8 @@ from lakehouse.spark.config import spark_config
 from lakehouse_tests.conftest import JAVA
 from lakehouse_tests.faults.crashing import DAYS, expected, land, tables
 from lakehouse_tests.faults.test_crashes import assert_state, assert_swept
+from lakehouse_tests.faults.test_stream_crashes import assert_exact
+from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.spark.test_warm import is_gone, until
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
@@ -104,8 +107,15 @@ class Builder:
     def build(self, generation: int) -> Any:
         """Land a generation of the lake and build it; returns how the days of each table ended."""
         land(self.shared.root, generation)
+        return self._told("build")
+
+    def stream(self, kafka: Kafka, topic: str, most: int) -> Any:
+        """Take a topic in batches of so many messages and build what they touch; returns turns and messages."""
+        return self._told(json.dumps({"root": str(self.shared.root), "url": kafka.url, "topic": topic, "most": most}))
+
+    def _told(self, order: str) -> Any:
         assert self.process.stdin is not None
-        self.process.stdin.write("build\n")
+        self.process.stdin.write(f"{order}\n")
         self.process.stdin.flush()
         return json.loads(self.line())
 
@@ -237,6 +247,27 @@ def test_a_server_on_a_cluster_serves_several(shared: Shared) -> None:
         assert cluster.token_file.read_text() not in json.dumps(found)
         assert_private(shared.root, cluster)
     assert_swept(shared.root)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_executors_that_are_killed_under_a_stream_lose_and_double_nothing(shared: Shared, kafka: Kafka) -> None:
+    """Without it, a worker that dies in a batch could leave half of it, or write it twice."""
+    if cluster_of(shared.settings) is None:
+        shared.start()
+    topic, ids = kafka.topic(2), [f"v{n}" for n in range(600)]
+    for number in range(2):
+        kafka.send(topic, [visit(each) for each in [*ids[number::2], *ids[:50]]], number)
+    with building(shared) as builder:
+        with Killer(shared, ("bronze.visits", "silver.visits")) as killer:
+            assert builder.stream(kafka, topic, 200)["messages"] == 700
+        assert killer.kills, "nothing was killed"
+    assert_exact(shared.root, kafka, topic, set(ids), executors=killer.kills)
+
+
+def visit(number: str) -> str:
+    """A message of today, the same whenever it is sent again."""
+    return json.dumps({"id": number, "page": "home", "at": f"{datetime.now(UTC):%Y-%m-%d}T00:00:00Z"})
 
 
 def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
