@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakehouse.build.closings import closings_read, input_rows, parts_of
+from lakehouse.build.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile
@@ -104,11 +104,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
         parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
-        for name, read in reads:
-            # Not every batch that moved the watermark: only closed hours of days that the stream has rows of.
-            after = table.upstream[name].hours_close_after
-            if after is not None and states[name].rows.get(read) and (closed := closings[name].of(read, after)):
-                parts.append(f"{name}/{read}/closed/{parts_of(closed)}")
+        parts += _closed(table, closings, [each for each in reads if states[each[0]].rows.get(each[1])])
         if any(states[name].rows.get(read) for name, read in reads):
             has_input.add(day)
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
@@ -122,6 +118,15 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
     return [(name, read) for name, each in table.upstream.items() for read in days_read(each, day)]
+
+
+def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tuple[str, date]]) -> list[str]:
+    """Closed hours of days that the stream has rows of, and not each batch that moved the watermark."""
+    return [
+        f"{name}/{read}/closed/{parts_of(closed)}"
+        for name, read in reads
+        if (after := table.upstream[name].hours_close_after) and (closed := closings[name].of(read, after))
+    ]
 
 
 def _rows_in(states: Mapping[str, _DayStates], days: Sequence[date]) -> dict[date, int]:

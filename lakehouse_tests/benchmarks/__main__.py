@@ -18,7 +18,7 @@ from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
 OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "online", "training")  # those that are done several times
-OF_SOURCE = ("anomalies", "late")  # those that can use real data
+OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
 
 
 def main() -> int:
