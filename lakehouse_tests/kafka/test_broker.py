@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from lakehouse.commands.operate import elsewhere
+from lakehouse.commands.operate.elsewhere import ProblemError
 from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageError
 from lakehouse.kafka import jars as own
 from lakehouse.kafka.broker import broker_of, cluster_id, place_of, start
@@ -20,6 +23,7 @@ from lakehouse.kafka.topics import TopicState, ensure_topic, servers_of, topics
 from lakehouse.settings import Settings
 from lakehouse.spark import jars
 from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.streaming import SOURCE, streamed
 from lakehouse_tests.spark.test_warm import is_gone, until
 
 
@@ -173,3 +177,17 @@ def test_the_broker_has_jars_of_its_own() -> None:
     assert "kafka_2.13-4.3.1.jar" in brokers
     assert not brokers & {jar.name for jar in jars.locked_jars()}
     assert jars.default_jars_dir(own.LOCK_FILE) != jars.default_jars_dir()
+
+
+@pytest.mark.slow
+def test_the_doctor_asks_the_brokers(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, an address with a slip in it would be found by the first stream."""
+    topic = kafka.topic(2)
+    monkeypatch.setattr(elsewhere, "tables", lambda: {each.id: each for each in streamed(topic)})
+    assert elsewhere.topics(Settings(root=tmp_path)) == "", "no address is set"
+    known = Settings(root=tmp_path, source_urls={SOURCE: SecretStr(kafka.url)})
+    assert elsewhere.topics(known) == f"{topic} has 2 partitions"
+    monkeypatch.setattr(elsewhere, "tables", lambda: {each.id: each for each in streamed("no-such-topic")})
+    with pytest.raises(ProblemError, match="no-such-topic") as none:
+        elsewhere.topics(known)
+    assert "LAKEHOUSE_VISITS_URL" in none.value.mend

@@ -19,8 +19,9 @@ from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.dev import HOST, is_free
-from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, workers
+from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, redis, topics, workers
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
+from lakehouse.online.address import has_redis
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
@@ -55,7 +56,7 @@ def doctor(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, Java, jars, packages, folders, who can read them, the key for tokens, the port and the engine."""
+    """Check Python, Java, jars, packages, folders, keys, the port, brokers, Redis and the engine."""
     findings = list(examine(engine=engine))
     if as_json:
         print_json([asdict(each) for each in findings])
@@ -90,6 +91,10 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
+    if settings.source_urls and (found := _finding("topics", lambda: topics(settings))).found:
+        yield found
+    if has_redis(settings):
+        yield _finding("redis", lambda: redis(settings))
     if needed[0].ok:  # else there is nothing to read logs with
         yield _finding("tidy", lambda: tidiness(settings))
         yield _finding("lineage", _lineage)

@@ -1,4 +1,4 @@
-"""What `lakehouse doctor` looks at where Spark runs in other processes: who answers, who works, and what they see."""
+"""What `lakehouse doctor` looks at in other processes: who answers, who works, and what executors see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from urllib.parse import urlsplit
 
 import pyspark
 
+from lakehouse.catalog import tables
+from lakehouse.errors import LakehouseError
+from lakehouse.online.address import SETTING, redis_url, shown
+from lakehouse.online.store import opened
 from lakehouse.settings import Settings
+from lakehouse.sources.kafka import Brokers
 from lakehouse.spark.cluster import cluster_of, state_of
 from lakehouse.spark.config import is_here
 from lakehouse.texts import counted
@@ -126,3 +131,30 @@ def _addresses(settings: Settings) -> list[tuple[str, int]]:
     kind, _, rest = settings.spark_url.partition("://")
     parts = (urlsplit(f"//{each}") for each in rest.partition("/")[0].split(","))
     return [(each.hostname or "", each.port or (CONNECT_PORT if kind == "sc" else 7077)) for each in parts]
+
+
+def topics(settings: Settings) -> str:
+    """What the brokers of the tables with topics say, of those whose address is set; empty: there are none."""
+    found = []
+    for table in tables().values():
+        url = settings.source_url(table.topic.source) if table.topic else None
+        if url is None or table.topic is None:
+            continue
+        try:
+            known = Brokers(url, table.topic).found()
+        except LakehouseError as error:
+            variable = f"LAKEHOUSE_{table.topic.source.upper()}_URL"
+            raise ProblemError(str(error), f"Start the brokers, or correct {variable}, or remove it.") from None
+        found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
+    return ", ".join(found)
+
+
+def redis(settings: Settings) -> str:
+    """That the online store answers."""
+    url = redis_url(settings)
+    try:
+        with opened(url) as store:
+            store.instance()
+    except LakehouseError as error:
+        raise ProblemError(str(error), f"Start it: lakehouse redis start; or correct {SETTING}.") from None
+    return f"{shown(url)} answers"
