@@ -86,7 +86,7 @@ def transform(steps: Sequence[Step], a: DataFrame, b: DataFrame, apart: tuple[st
                 over = Window.partitionBy(*apart, *some)
                 value = (
                     F.sum(one).over(over),
-                    F.max(F.struct(one, two)).over(over)[two],
+                    F.max(F.struct(F.col(one).alias("p"), F.col(two).alias("q"))).over(over)["q"],
                     F.rank().over(over.orderBy(one)),
                 )
                 frame, names = frame.withColumn(new, value[numbers[4] % 3].cast("bigint")), [*names, new]
