@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from lakehouse import catalog
 from lakehouse.commands.operate import elsewhere
 from lakehouse.commands.operate.elsewhere import ProblemError
 from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageError
@@ -183,11 +184,11 @@ def test_the_broker_has_jars_of_its_own() -> None:
 def test_the_doctor_asks_the_brokers(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, an address with a slip in it would be found by the first stream."""
     topic = kafka.topic(2)
-    monkeypatch.setattr(elsewhere, "tables", lambda: {each.id: each for each in streamed(topic)})
+    monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed(topic)})
     assert elsewhere.topics(Settings(root=tmp_path)) == "", "no address is set"
     known = Settings(root=tmp_path, source_urls={SOURCE: SecretStr(kafka.url)})
     assert elsewhere.topics(known) == f"{topic} has 2 partitions"
-    monkeypatch.setattr(elsewhere, "tables", lambda: {each.id: each for each in streamed("no-such-topic")})
+    monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed("no-such-topic")})
     with pytest.raises(ProblemError, match="no-such-topic") as none:
         elsewhere.topics(known)
     assert "LAKEHOUSE_VISITS_URL" in none.value.mend

@@ -91,14 +91,14 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("privacy", lambda: _privacy(settings))
     yield _finding("pii key", lambda: _pii_key(settings))
     yield _finding("port", lambda: _port(settings))
-    if settings.source_urls and (found := _finding("topics", lambda: topics(settings))).found:
-        yield found
-    if has_redis(settings):
-        yield _finding("redis", lambda: redis(settings))
     if needed[0].ok:  # else there is nothing to read logs with
         yield _finding("tidy", lambda: tidiness(settings))
         yield _finding("lineage", _lineage)
         yield _finding("warm engine", lambda: _warm(settings))
+        if settings.source_urls and (asked := _finding("topics", lambda: topics(settings))).found:
+            yield asked
+        if has_redis(settings):
+            yield _finding("redis", lambda: redis(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
             found = _finding("engine", lambda: _engine(settings))

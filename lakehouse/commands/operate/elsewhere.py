@@ -8,12 +8,8 @@ from urllib.parse import urlsplit
 
 import pyspark
 
-from lakehouse.catalog import tables
 from lakehouse.errors import LakehouseError
-from lakehouse.online.address import SETTING, redis_url, shown
-from lakehouse.online.store import opened
 from lakehouse.settings import Settings
-from lakehouse.sources.kafka import Brokers
 from lakehouse.spark.cluster import cluster_of, state_of
 from lakehouse.spark.config import is_here
 from lakehouse.texts import counted
@@ -135,8 +131,12 @@ def _addresses(settings: Settings) -> list[tuple[str, int]]:
 
 def topics(settings: Settings) -> str:
     """What the brokers of the tables with topics say, of those whose address is set; empty: there are none."""
+    # Whose packages may be missing: doctor is to say so.
+    from lakehouse import catalog
+    from lakehouse.sources.kafka import Brokers
+
     found = []
-    for table in tables().values():
+    for table in catalog.tables().values():
         url = settings.source_url(table.topic.source) if table.topic else None
         if url is None or table.topic is None:
             continue
@@ -151,6 +151,9 @@ def topics(settings: Settings) -> str:
 
 def redis(settings: Settings) -> str:
     """That the online store answers."""
+    from lakehouse.online.address import SETTING, redis_url, shown
+    from lakehouse.online.store import opened
+
     url = redis_url(settings)
     try:
         with opened(url) as store:
