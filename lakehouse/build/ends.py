@@ -204,7 +204,7 @@ def carried_on(  # all that decides where a batch ends
             last = places.get((topic, number), Place(part.first))
             event, arrived = newest.get((topic, number), (None, None))
             offset, arrival = read.get((topic, number), last.offset), _later(last.arrived, arrived)
-            # What came by a clock that was ahead, came now at the latest: else nothing were quiet until that time.
+            # A clock that was ahead does not count: until its time, the partition would never be quiet.
             arrival = None if arrival is None else min(arrival, begun)
             quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
             idle = int(offset >= part.end and quiet)

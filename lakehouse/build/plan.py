@@ -104,8 +104,9 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
         if day in accepted:
             parts.append(f"late/{accepted[day]}")
         parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
-        parts += _closed(table, closings, [each for each in reads if states[each[0]].rows.get(each[1])])
-        if any(states[name].rows.get(read) for name, read in reads):
+        with_rows = [(name, read) for name, read in reads if states[name].rows.get(read)]
+        parts += _closed(table, closings, with_rows)
+        if with_rows:
             has_input.add(day)
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
