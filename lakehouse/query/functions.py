@@ -156,7 +156,8 @@ def _to_whole(name: str) -> Make:
     def make(value: Value) -> Value:
         kind = value.kind
         if kind.name == "decimal":
-            made = decimal(min(kind.precision - kind.scale + 1, 38), 0)
+            more = 1 if kind.scale else 0  # the digit that 9.5 gains; what is whole already keeps its type
+            made = decimal(min(kind.precision - kind.scale + more, 38), 0)
             return Value(cast(f"{name}({value.sql})", made), made)
         if kind != DOUBLE:
             raise NotTranslatedError(f"{name} of {kind}")
