@@ -58,6 +58,9 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",
         # The line of Python that made a column, for messages: seven calls into the JVM each, a fifth of a small run.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # How much compiled code is kept, of all tables: the build of one has about fifty pieces. With the default, 100,
+        # each build pushes out what others need, and a stream compiles thirty pieces anew in every turn.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
         # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
