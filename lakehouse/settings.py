@@ -25,8 +25,8 @@ _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as 
 LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
 UPKEEP_CRON = "30 2 * * *"
 UPKEEP_OFF = "off"
-_SOURCE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+|kafka://[^\s/,@]+:\d+(,[^\s/,@]+:\d+)*")
-_SOURCE_EXAMPLES = "postgresql://user:password@host:5432/database or kafka://host:9092,host:9093"
+_SOURCE = re.compile(r"postgres(ql)?://[^\s/]+/[^\s/]+|kafka(\+ssl)?://\S+")
+_SOURCE_EXAMPLES = "postgresql://user:password@host:5432/database or kafka+ssl://user:password@host:9093"
 _SPARK_URL = re.compile(r"^(local(\[[^\]]+\])?|sc://.+|spark://.+|yarn|k8s://.+)$")
 
 
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     source_urls: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Databases and brokers that tables are taken from, as JSON by source; or a variable for each, "
-        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host:5432/database` or `kafka://host:port`; empty: none",
+        "`LAKEHOUSE_<SOURCE>_URL=postgresql://user:password@host/database`, `kafka[+ssl]://[user:password@]host:port`",
     )
     alert_webhook: SecretStr | None = Field(None, description="Where alerts are posted; empty: they are only logged")
     alert_routes: dict[str, SecretStr] = Field(

@@ -42,7 +42,8 @@ def servers_of(url: str) -> str:
     """
     if found := _ADDRESS.fullmatch(url):
         return found[1]
-    raise UsageError(f"{url!r} is not the address of a broker, such as {SCHEME}127.0.0.1:9092")
+    told = re.sub(r"//[^@]*@", "//…@", url)  # a login is for what is read, and may hold a password
+    raise UsageError(f"{told!r} is not the address of a broker without a login, such as {SCHEME}127.0.0.1:9092")
 
 
 def admin(servers: str) -> AdminClient:

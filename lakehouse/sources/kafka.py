@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Topic
 from lakehouse.errors import SourceDownError, SourceError
-from lakehouse.kafka.topics import admin, servers_of
+from lakehouse.kafka.address import address_of
+from lakehouse.kafka.asking import Asking, RefusedError, refused_by
 from lakehouse.sources.json_lines import json_rows
 from lakehouse.sources.spans import Found, Part, Span, messages_in
 from lakehouse.transforms.columns import as_data, masked, may_hold_address, token_key, utc_timestamp
@@ -46,12 +47,16 @@ class Brokers:
     """The source of a `Topic`.
 
     Args:
-        url: `kafka://host:port[,host:port]`.
+        url: `kafka://host:port[,host:port]`, or with a login and encrypted (`lakehouse.kafka.address`).
         topic: which topics, and how their messages are read.
+
+    Raises:
+        SettingsError: it is no such address.
     """
 
     def __init__(self, url: SecretStr, topic: Topic) -> None:
-        self._servers = servers_of(url.get_secret_value())
+        self._setting = f"LAKEHOUSE_{topic.source.upper()}_URL"
+        self._address = address_of(url, self._setting)
         self._topic = topic
 
     def found(self) -> dict[str, Found]:
@@ -63,15 +68,19 @@ class Brokers:
         """
         from confluent_kafka import KafkaException, TopicCollection
 
-        client = admin(self._servers)
+        asking = Asking(self._address, self._setting)
+        client = asking.client
         try:
             asked = client.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
+            asking.wait(asked.values())
             told = {name: future.result() for name, future in asked.items()}
             numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
             # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for more.
             first, end = (_offsets(client, numbers, newest=newest) for newest in (False, True))
+        except RefusedError as error:
+            raise self._kept_out(str(error)) from None
         except KafkaException as error:
-            raise self._refused(error) from None
+            raise self._refused(error, asking) from None
         return {
             name: Found(str(one.topic_id), {n: Part(first[name, n], end[name, n]) for n in numbers[name]})
             for name, one in told.items()
@@ -90,7 +99,7 @@ class Brokers:
         """
         topic, key = self._topic, token_key()
         options = {
-            "kafka.bootstrap.servers": self._servers,
+            **self._address.for_spark(),
             "assign": json.dumps(_by_topic({(s.topic, s.partition): s.partition for s in spans}, lists=True)),
             "startingOffsets": json.dumps(_by_topic({(s.topic, s.partition): s.start for s in spans})),
             "endingOffsets": json.dumps(_by_topic({(s.topic, s.partition): s.end for s in spans})),
@@ -124,6 +133,8 @@ class Brokers:
         told = f"{error}\n{trace}"
         if "kafka" not in told.lower():
             return None
+        if why := refused_by(told, self._address, self._setting):
+            return self._kept_out(why)
         if _LOST.search(told):
             return SourceError(
                 f"{self._name}: messages were deleted while they were read. Nothing was taken; the next batch says "
@@ -135,16 +146,24 @@ class Brokers:
 
     @property
     def _name(self) -> str:
-        return f"{', '.join(self._topic.topics)} of the brokers in LAKEHOUSE_{self._topic.source.upper()}_URL"
+        return f"{', '.join(self._topic.topics)} of the brokers in {self._setting}"
 
     def _down(self, why: str) -> SourceDownError:
         return SourceDownError(
             f"{self._name}: {why}. Nothing was taken, and the next batch begins where the last one ended."
         )
 
-    def _refused(self, error: Exception) -> SourceError:
+    def _kept_out(self, why: str) -> SourceError:
+        """An error that no retry mends."""
+        return SourceError(f"{self._name}: {why}. Nothing was taken.")
+
+    def _refused(self, error: Exception, asking: Asking) -> SourceError:
         from confluent_kafka import KafkaError
 
+        try:
+            asking.check()
+        except RefusedError as refused:
+            return self._kept_out(str(refused))
         found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
         if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return SourceError(
@@ -153,7 +172,7 @@ class Brokers:
             )
         down = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)  # noqa: SLF001  # their public names
         if found is None or found.retriable() or found.code() in down:
-            return self._down("no broker answers")
+            return self._down(f"no broker answers{asking.hint()}")
         return SourceError(f"{self._name}: the brokers refuse: {found.str()}. Nothing was taken.")
 
 

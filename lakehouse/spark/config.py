@@ -33,6 +33,8 @@ RUNTIME_CONFIG = {
     # A compiled stage longer than the JVM's limit for its compiler runs interpreted (50 row rules: 2.2 times the plain
     # write); below the limit, Spark splits it into methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A server of Spark Connect shows, and logs, each query as it came, with the options of its readers: passwords too.
+    "spark.sql.redaction.string.regex": r'(?i)key: "[^"]*(password|jaas|secret|token)[^"]*"\s+value: "(\\.|[^"\\])*"',
 }
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pyspark
 
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import LakehouseError, SourceDownError
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import cluster_of, state_of
 from lakehouse.spark.config import is_here
@@ -144,7 +144,9 @@ def topics(settings: Settings) -> str:
             known = Brokers(url, table.topic).found()
         except LakehouseError as error:
             variable = f"LAKEHOUSE_{table.topic.source.upper()}_URL"
-            raise ProblemError(str(error), f"Start the brokers, or correct {variable}, or remove it.") from None
+            correct = f"orrect {variable}, or remove it."
+            down = isinstance(error, SourceDownError)
+            raise ProblemError(str(error), f"Start the brokers, or c{correct}" if down else f"C{correct}") from None
         found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
     return ", ".join(found)
 
