@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dagster import AssetCheckEvaluation
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage
 from dagster._utils.concurrency import ConcurrencyClaimStatus
@@ -48,6 +49,18 @@ class BatchedSqliteEventLogStorage(ConsolidatedSqliteEventLogStorage):
             for event, event_id in newest.values():
                 self._store_asset_event(connection, event, event_id)
         self._last = last
+
+    def _store_runless_asset_check_evaluation(self, event: EventLogEntry, event_id: int | None) -> None:
+        """Store what a check says of a partition without a run, in place of what it said before.
+
+        Dagster (1.13) adds a row each time, which its own index forbids from the second time on: a stream, which tells
+        of a day every few seconds, would end with that.
+        """
+        found = event.dagster_event.event_specific_data if event.dagster_event else None
+        if isinstance(found, AssetCheckEvaluation) and found.partition is not None:
+            self._update_asset_check_evaluation(event, event_id)
+        else:
+            super()._store_runless_asset_check_evaluation(event, event_id)
 
     def claim_concurrency_slot(
         self, concurrency_key: str, run_id: str, step_key: str, priority: int | None = None

@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, AssetMaterialization, DagsterEvent, DagsterInstance, EventLogEntry
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetKey,
+    AssetMaterialization,
+    DagsterEvent,
+    DagsterInstance,
+    EventLogEntry,
+)
 from dagster._core.events import DagsterEventType, StepMaterializationData
 from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage
 
@@ -111,3 +119,18 @@ def test_a_slot_that_is_freed_in_between_is_not_lost(tmp_path: Path) -> None:
         unlucky.claim_concurrency_slot("silver_orders", "waiting", "step")
         assert usual.claim_concurrency_slot("silver_orders", "waiting", "step").is_claimed
         assert not usual.claim_concurrency_slot("silver_orders", "third", "step").is_claimed
+
+
+def test_a_day_is_judged_again_and_again_without_a_run(instance: DagsterInstance) -> None:
+    """Without it, a stream would end when it tells for the second time that a check of one day fails."""
+    key = AssetCheckKey(KEY, "shares")
+
+    def verdict(*, passed: bool, partition: str | None) -> AssetCheckEvaluation:
+        return AssetCheckEvaluation(KEY, "shares", passed, {}, partition=partition)
+
+    for passed in (False, False, True):
+        for partition in ("2011-01-01", "2011-01-02", None):
+            instance.report_runless_asset_event(verdict(passed=passed, partition=partition))
+    kept = instance.event_log_storage.get_asset_check_execution_history(key, limit=9)
+    told = sorted((each.partition or "", each.evaluation.passed) for each in kept if each.evaluation)
+    assert told == [("", False), ("", False), ("", True), ("2011-01-01", True), ("2011-01-02", True)]
