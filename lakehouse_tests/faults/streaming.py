@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
 
 
 def _tables(order: dict[str, Any]) -> list[Table]:
-    """Small ones, or the sample's; either with batches of so many messages."""
+    """Small ones, or the sample's, all or some of them; either with batches of so many messages."""
     if not order.get("sample"):
         return streamed(order["topic"], messages_per_batch=order["most"])
     found = []
@@ -40,6 +41,7 @@ def _tables(order: dict[str, Any]) -> list[Table]:
             found.append(table)
             continue
         ((parameter, _),) = table.inputs.items()
-        cut = replace(table, inputs={parameter: replace(table.topic, messages_per_batch=order["most"])})
-        found.append(cut)
-    return found
+        words: dict[str, Any] = {"messages_per_batch": order["most"], "topics": (order["topic"],)}
+        words |= {"idle_after": timedelta(seconds=order["idle"])} if "idle" in order else {}
+        found.append(replace(table, inputs={parameter: replace(table.topic, **words)}))
+    return [each for each in found if each.id in order.get("only", {each.id for each in found})]
