@@ -78,9 +78,10 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
         rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local)
+        files = read_staged(folder, base.table.partition_by, rows)
         if work.growth is not None:
-            work.growth.check()
-        yield read_staged(folder, base.table.partition_by, rows), {}
+            work.growth.check(files)
+        yield files, {}
     finally:
         clear(folder)
 

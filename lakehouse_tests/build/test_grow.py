@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
@@ -101,6 +103,26 @@ def test_a_repeat_of_a_row_on_the_day_before_is_left_out(taking: Taking) -> None
     turn(taking, 1, visit(20), visit(30))
     assert files(taking) == 2
     assert [row["day"] for row in taking.rows(SILVER) if row["id"] == "v30"] == [TODAY - timedelta(days=1)]
+    assert state(taking) == whole(taking)
+
+
+@pytest.fixture
+def adaptive(spark: SparkSession) -> Iterator[None]:
+    """The engine plans anew on its way, as those of users do."""
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_the_first_rows_of_a_day_leave_the_day_before_as_it_is(taking: Taking) -> None:
+    """Without it, a stream would end at midnight: an engine tells nothing of a plan that it finds to be without rows."""
+    yesterday = f"{TODAY - timedelta(days=1)}T23:59:59Z"
+    turn(taking, 1, *[visit(n, yesterday) for n in range(9)])
+    turn(taking, 1, *[visit(n) for n in range(20, 29)])
+    turn(taking, 1, visit(40))
+    assert sorted(row["day"] for row in taking.rows(SILVER)) == [TODAY - timedelta(days=1)] * 9 + [TODAY] * 10
+    assert files(taking) > 1  # added to, not built whole
     assert state(taking) == whole(taking)
 
 
