@@ -63,6 +63,11 @@ def spark_config(settings: Settings) -> dict[str, str]:
         # How much compiled code is kept, of all tables: the build of one has about fifty pieces. With the default, 100,
         # each build pushes out what others need, and a stream compiles thirty pieces anew in every turn.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # Each batch reads its topics with consumers of its own, which no later one can use: they are closed soon.
+        "spark.kafka.consumer.cache.timeout": "20s",
+        "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",
+        "spark.kafka.consumer.fetchedData.cache.timeout": "20s",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "20s",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
         # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.

@@ -17,6 +17,7 @@ from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
+ALONE = ("growth", "soak")
 OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "online", "training")  # those that are done several times
 OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
 
@@ -24,7 +25,7 @@ OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
 def main() -> int:
     """Run the chosen benchmark; JSON to standard output, progress to standard error."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks", description=__doc__)
-    known = sorted({"pipeline", "growth", *OF_ROUNDS, *OF_SOURCE})
+    known = sorted({"pipeline", *ALONE, *OF_ROUNDS, *OF_SOURCE})
     parser.add_argument("what", choices=known, nargs="?", default="pipeline")
     parser.add_argument("--source", type=Path, help="folder of Online Retail files; default: a synthetic stand-in")
     parser.add_argument("--rounds", type=int, default=3)
