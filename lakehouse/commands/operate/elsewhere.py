@@ -144,9 +144,10 @@ def topics(settings: Settings) -> str:
             known = Brokers(url, table.topic).found()
         except LakehouseError as error:
             variable = f"LAKEHOUSE_{table.topic.source.upper()}_URL"
-            correct = f"orrect {variable}, or remove it."
-            down = isinstance(error, SourceDownError)
-            raise ProblemError(str(error), f"Start the brokers, or c{correct}" if down else f"C{correct}") from None
+            mend = f"Correct {variable}, or remove it."
+            if isinstance(error, SourceDownError):
+                mend = f"Start the brokers, or correct {variable}, or remove it."
+            raise ProblemError(str(error), mend) from None
         found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
     return ", ".join(found)
 
