@@ -25,6 +25,7 @@ from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
 from lakehouse.contracts.versions import lock_file, problems, read_lock, unlocked
+from lakehouse.environment import source_setting
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.kept import keep_tables, kept_tables
 from lakehouse.read.lake import Lake, LakeOfNow, table_path
@@ -238,7 +239,7 @@ def get_table(name: str) -> Table:
         return known[name]
     if name in declared():
         roots = _roots(declared()[name])
-        addresses = " and ".join(f"LAKEHOUSE_{source.upper()}_URL" for source in sorted(roots))
+        addresses = " and ".join(source_setting(source) for source in sorted(roots))
         raise UnknownTableError(f"{name} is not in use: set {addresses}, the address of the database it is taken from.")
     hint = near(name, known, alike=0.4)
     raise UnknownTableError(f"There is no table {name!r}.{hint} Tables: {', '.join(known)}.")

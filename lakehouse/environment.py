@@ -11,6 +11,11 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 _SOURCE_URL = re.compile(r"lakehouse_(\w+)_url")
 
 
+def source_setting(source: str) -> str:
+    """Name of the variable with the address of a database or of brokers, as `Extract` or `Topic` name it."""
+    return f"LAKEHOUSE_{source.upper()}_URL"
+
+
 class SourceUrls(PydanticBaseSettingsSource):
     """`LAKEHOUSE_<SOURCE>_URL` for any source: which there are, table files say, and no line here."""
 

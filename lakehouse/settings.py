@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
-from lakehouse.environment import SourceUrls
+from lakehouse.environment import SourceUrls, source_setting
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
@@ -190,7 +190,7 @@ class Settings(BaseSettings):
         url = self.source_urls.get(source)
         if url is not None and not _SOURCE.fullmatch(url.get_secret_value()):
             raise SettingsError(
-                f"LAKEHOUSE_{source.upper()}_URL: is not an address such as {_SOURCE_EXAMPLES}. "
+                f"{source_setting(source)}: is not an address such as {_SOURCE_EXAMPLES}. "
                 "`.env.example` lists the settings."
             )
         return url

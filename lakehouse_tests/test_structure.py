@@ -39,7 +39,7 @@ ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
     "kafka": {"errors", "settings", "spark", "store"},
     "online": {"contracts", "days", "delta", "errors", "lazy", "read", "records", "settings", "spark", "store"},
     "transforms": {"errors", "settings"},
-    "contracts": {"errors", "lazy", "settings"},
+    "contracts": {"environment", "errors", "lazy", "settings"},
 }
 TERMINAL = {"typer", "click", "rich", "print"}
 # Names that only a driver with a JVM of its own has.

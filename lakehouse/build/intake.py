@@ -121,7 +121,7 @@ def take(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult
     url = lake.settings.source_url(table.taken.source)
     if url is None:
         # Not an error: the table was built before and stays as it is; who has no such source has nothing to take.
-        said = f"not configured: set LAKEHOUSE_{table.taken.source.upper()}_URL"
+        said = f"not configured: set {table.taken.setting}"
         return replace(result, facts={"batch/source": said})
     taken = list(_batches(base, url, run, laps))
     return _with(result, taken, asked[-1:])

@@ -62,7 +62,7 @@ def _database_clock(table: Table, m: DayMetrics) -> Outcome:
     ahead, within = (m.source.get(name) for name in ("clock_ahead_seconds", "clock_within_seconds"))
     if not isinstance(ahead, float) or not isinstance(within, float):
         return Outcome("database_clock", m.day, True, "not measured", blocking=False)
-    name = f"the clock of the database in LAKEHOUSE_{table.extract.source.upper()}_URL"
+    name = f"the clock of the database in {table.extract.setting}"
     side = "ahead of" if ahead > 0 else "behind"
     text = f"{name} is {abs(ahead):.1f} s {side} this machine's, give or take {within:.1f} s"
     passed = abs(ahead) - within <= table.extract.clock_apart.total_seconds()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lakehouse.contracts.mistakes import are_known, check, unless
+from lakehouse.environment import source_setting
 
 EXACT, LAG = "exact", "lag"
 TAKEN = ("_arrival_date", "_batch", "_xid", "_tombstone")  # how a row came out of its database
@@ -48,6 +49,11 @@ class Extract:
     lag: timedelta = timedelta(minutes=5)
     overlap: timedelta = timedelta(hours=1)
     clock_apart: timedelta = timedelta(minutes=1)
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting with the database's address."""
+        return source_setting(self.source)
 
     def __post_init__(self) -> None:
         of = f"a column of {self.relation}"

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from lakehouse.contracts.landing import PERSONAL_WORDS
 from lakehouse.contracts.mistakes import are_known, are_names, check, is_at_least, unless
+from lakehouse.environment import source_setting
 
 # How a message came out of its topic; the last two say, of one that is no row, what it was and why.
 MESSAGE = (
@@ -51,6 +52,11 @@ class Topic:
     ahead: timedelta = timedelta(minutes=15)
     max_lag: timedelta = timedelta(minutes=5)
     max_dead: int = 100
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting with the brokers' address."""
+        return source_setting(self.source)
 
     def __post_init__(self) -> None:
         of = f"a field of the messages of {', '.join(self.topics)}"

@@ -13,6 +13,7 @@ written as `%40` and `%2F`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from pydantic import SecretStr
 from lakehouse.errors import SettingsError
 
 TLS, OPEN = "kafka+ssl", "kafka"
+# What a client says of lost connections goes to those who ask, by errors, and not to the terminal.
+_QUIET: Mapping[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")  # the first one sends no password, and is the default
 _HOSTS = re.compile(r"[^\s/,:@]+:\d+(,[^\s/,:@]+:\d+)*")
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
@@ -42,6 +45,7 @@ class Address:
         tls: whether what is said is encrypted.
         ca_file: where the certificates of those who sign for the brokers are; empty: those that the machine knows.
         ca: these certificates, PEM. The text is handed on, so that no executor needs the file.
+        setting: in which the address stands, for messages.
     """
 
     servers: str
@@ -51,6 +55,7 @@ class Address:
     tls: bool = False
     ca_file: str = ""
     ca: str = field(default="", repr=False)
+    setting: str = ""
 
     @property
     def protocol(self) -> str:
@@ -59,8 +64,8 @@ class Address:
         return f"SASL_{kind}" if self.user else kind
 
     def for_client(self) -> dict[str, Any]:
-        """What librdkafka is told, which asks how far topics reach."""
-        told = {"bootstrap.servers": self.servers}
+        """What librdkafka is told, which sends messages and asks how far topics reach."""
+        told = {"bootstrap.servers": self.servers, **_QUIET}
         if self.tls or self.user:
             told["security.protocol"] = self.protocol
         if self.user:
@@ -111,7 +116,7 @@ def address_of(url: SecretStr, setting: str) -> Address:
     if "ca" in options and not tls:
         raise SettingsError(f"{setting}: ca is for encrypted connections; write {TLS}://… .")
     ca = _certificates(ca_file, setting) if "ca" in options else ""
-    return Address(hosts, unquote(user), unquote(password), mechanism, tls, ca_file, ca)
+    return Address(hosts, unquote(user), unquote(password), mechanism, tls, ca_file, ca, setting)
 
 
 def _certificates(file: str, setting: str) -> str:

@@ -8,7 +8,6 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.kafka.address import TLS, Address
-from lakehouse.kafka.topics import QUIET
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -34,15 +33,14 @@ class Asking:
 
     Args:
         address: of the brokers.
-        setting: in which it stands.
     """
 
-    def __init__(self, address: Address, setting: str) -> None:
+    def __init__(self, address: Address) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._address, self._setting = address, setting
+        self._address = address
         self._heard: dict[str, KafkaError] = {}  # once each: it tells the same many times a second
-        told: dict[str, Any] = {**QUIET, **address.for_client(), "error_cb": self._hear}
+        told: dict[str, Any] = {**address.for_client(), "error_cb": self._hear}
         self.client: AdminClient = AdminClient(told)
 
     def wait(self, asked: Iterable[Future[Any]]) -> None:
@@ -62,50 +60,49 @@ class Asking:
         self.client.poll(0)
         for said, error in self._heard.items():
             if error.code() == Known._AUTHENTICATION:  # noqa: SLF001  # its public name
-                raise RefusedError(refused_login(self._address, self._setting, said))
+                raise RefusedError(refused_login(self._address, said))
             if error.code() == Known._SSL and _JUDGED.search(said):  # noqa: SLF001
-                raise RefusedError(refused_certificate(self._address, self._setting, said))
+                raise RefusedError(refused_certificate(self._address, said))
 
     def hint(self) -> str:
         """What else may be wrong where no broker answers: those that are reached may want another kind of address."""
         if any(_NOT_REACHED.search(said) for said in self._heard):
             return ""
         now = self._address.protocol
-        return f" as {now}; perhaps {self._setting} lacks user and password, or should or should not begin {TLS}://"
+        return f" as {now}; perhaps {self._address.setting} lacks user and password, or should or should not begin {TLS}://"
 
     def _hear(self, error: KafkaError) -> None:
         self._heard[_MOMENT.sub("", error.str()).rstrip(".")] = error
 
 
-def refused_login(address: Address, setting: str, said: str = "") -> str:
+def refused_login(address: Address, said: str = "") -> str:
     """In words, a login that was not taken.
 
     Args:
         address: of the brokers.
-        setting: in which it stands.
         said: by the client; it names the broker, and no password.
     """
     who = f"{address.user!r} with {address.mechanism}" if address.user else "anybody without a login"
     told = f" ({said})" if said else ""
-    return f"{address.servers} does not let in {who}{told}. Correct user, password or mechanism in {setting}"
+    return f"{address.servers} does not let in {who}{told}. Correct user, password or mechanism in {address.setting}"
 
 
-def refused_certificate(address: Address, setting: str, said: str = "") -> str:
+def refused_certificate(address: Address, said: str = "") -> str:
     """In words, a broker that could not prove who it is; arguments as above."""
     told = f" ({said})" if said else ""
     ours = f"those in {address.ca_file}" if address.ca_file else "those that this machine knows"
     return (
         f"the certificate of {address.servers} is not signed by {ours}, is not for this host, or is out of date{told}. "
-        f"Name the file of who signs for the brokers in {setting}: {TLS}://…?ca=/path/ca.pem"
+        f"Name the file of who signs for the brokers in {address.setting}: {TLS}://…?ca=/path/ca.pem"
     )
 
 
-def refused_by(told: str, address: Address, setting: str) -> str:
+def refused_by(told: str, address: Address) -> str:
     """The same of what Spark's executors were told, whose traces may quote anything: nothing is repeated of them."""
     if _REFUSED_LOGIN.search(told):
-        return refused_login(address, setting)
+        return refused_login(address)
     if _REFUSED_CERTIFICATE.search(told):
-        return refused_certificate(address, setting)
+        return refused_certificate(address)
     if found := _REFUSED_RIGHTS.search(told):
         who = address.user or "clients without a login"
         return f"{address.servers} does not let {who} read ({found[0]}). Give it the rights to describe and read topics"

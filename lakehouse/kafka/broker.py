@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakehouse.errors import EngineError
+from lakehouse.kafka.address import OPEN, Address
 from lakehouse.kafka.jars import broker_jars
-from lakehouse.kafka.topics import SCHEME, answers
+from lakehouse.kafka.topics import answers
 from lakehouse.settings import Settings
 from lakehouse.spark.jars import java_command, java_home_problem
 from lakehouse.spark.local_server import HOST, LocalServer
@@ -83,7 +84,12 @@ class Broker:
     @property
     def url(self) -> str:
         """Its address, as settings have it."""
-        return f"{SCHEME}{self.servers}"
+        return f"{OPEN}://{self.servers}"
+
+    @property
+    def address(self) -> Address:
+        """The same, for clients of this process."""
+        return Address(self.servers)
 
 
 def place_of(settings: Settings) -> Place:
@@ -117,7 +123,7 @@ def start(settings: Settings, *, port: int | None = None, memory: str = MEMORY) 
     return server.started(
         lambda: _launch(settings, server, port, memory),
         lambda: broker_of(settings),
-        lambda found: answers(found.servers, 1.0),
+        lambda found: answers(found.address, 1.0),
         port,
     )
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakehouse.errors import SourceDownError
-from lakehouse.kafka.topics import QUIET
+from lakehouse.kafka.address import Address
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -18,7 +18,7 @@ _LATEST = 0.2  # seconds that a paced message may wait for the ones after it
 
 
 def send(
-    servers: str,
+    address: Address,
     topic: str,
     messages: Iterable[tuple[int, bytes | None, bytes]],
     pace: float | None = None,
@@ -29,7 +29,7 @@ def send(
     What a broker took twice after a lost answer, it stores once, and a partition has its messages in this order.
 
     Args:
-        servers: of the broker.
+        address: of the brokers.
         topic: which has to be there.
         messages: partition, key and value of each.
         pace: messages a second; None: as fast as it goes.
@@ -47,14 +47,14 @@ def send(
             failed.append(error)
 
     settings = {
-        "bootstrap.servers": servers,
+        **address.for_client(),
         "enable.idempotence": True,
         "linger.ms": 20,
         "message.timeout.ms": int(SECONDS * 1000),
         "topic.metadata.propagation.max.ms": 5000,  # then a topic that nobody knows does not exist
         "delivery.report.only.error": True,
     }
-    producer = Producer({**settings, **QUIET})
+    producer = Producer(settings)
     sent, began = 0, time.monotonic()
     try:
         for partition, key, value in messages:
@@ -75,7 +75,9 @@ def send(
         left = producer.flush(SECONDS)
     if failed or left:
         why = failed[0].str() if failed else "it does not answer"
-        raise SourceDownError(f"The broker at {servers} did not take all of {sent:,} messages to {topic}: {why}.")
+        raise SourceDownError(
+            f"The broker at {address.servers} did not take all of {sent:,} messages to {topic}: {why}."
+        )
     return sent
 
 

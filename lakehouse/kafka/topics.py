@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakehouse.errors import SourceDownError, SourceError, UsageError
+from lakehouse.kafka.address import Address
+from lakehouse.kafka.asking import Asking, RefusedError
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-SCHEME = "kafka://"
 SECONDS = 30.0  # that a broker has for an answer
-_ADDRESS = re.compile(rf"{SCHEME}([^\s/,:]+:\d+(?:,[^\s/,:]+:\d+)*)/?")
-# What a client says of lost connections goes to those who ask, by errors, and not to the terminal.
-QUIET: Mapping[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
+_LOOK = 2.0  # that it has between two looks whether it refuses
 
 
 @dataclass(frozen=True)
@@ -34,36 +29,17 @@ class TopicState:
     messages: int
 
 
-def servers_of(url: str) -> str:
-    """What Kafka's clients call `bootstrap.servers`, of an address such as kafka://127.0.0.1:9092.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if found := _ADDRESS.fullmatch(url):
-        return found[1]
-    told = re.sub(r"//[^@]*@", "//…@", url)  # a login is for what is read, and may hold a password
-    raise UsageError(f"{told!r} is not the address of a broker without a login, such as {SCHEME}127.0.0.1:9092")
-
-
-def admin(servers: str) -> AdminClient:
-    """A client that administers; it connects when it is asked something."""
-    from confluent_kafka.admin import AdminClient
-
-    return AdminClient({"bootstrap.servers": servers, **QUIET})
-
-
-def answers(servers: str, seconds: float = SECONDS) -> bool:
+def answers(address: Address, seconds: float = SECONDS) -> bool:
     """Whether a broker answers within some seconds, and is ready to store."""
     from confluent_kafka import KafkaException
 
     try:
-        return bool(admin(servers).list_topics(timeout=seconds).brokers)
+        return bool(Asking(address).client.list_topics(timeout=seconds).brokers)
     except KafkaException:
         return False
 
 
-def topics(servers: str) -> list[TopicState]:
+def topics(address: Address) -> list[TopicState]:
     """The topics by name, without the broker's own.
 
     Raises:
@@ -72,8 +48,9 @@ def topics(servers: str) -> list[TopicState]:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    client = admin(servers)
-    found = {name: len(each.partitions) for name, each in _listed(client, servers).items() if name[:2] != "__"}
+    asking = Asking(address)
+    client = asking.client
+    found = {name: len(each.partitions) for name, each in _listed(asking, address).items() if name[:2] != "__"}
     places = [TopicPartition(name, number) for name, count in found.items() for number in range(count)]
     counts = dict.fromkeys(found, 0)
     ends: list[tuple[OffsetSpec, int]] = [(OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)]  # type: ignore[no-untyped-call]
@@ -84,11 +61,11 @@ def topics(servers: str) -> list[TopicState]:
     return [TopicState(name, found[name], counts[name]) for name in sorted(found)]
 
 
-def ensure_topic(servers: str, name: str, partitions: int | None = None) -> int:
+def ensure_topic(address: Address, name: str, partitions: int | None = None) -> int:
     """Make a topic where there is none; returns how many partitions it has.
 
     Args:
-        servers: of the broker.
+        address: of the brokers.
         name: of the topic.
         partitions: that it is to have; None: as many as it has, or one.
 
@@ -100,14 +77,14 @@ def ensure_topic(servers: str, name: str, partitions: int | None = None) -> int:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
-    client = admin(servers)
-    if (there := _listed(client, servers).get(name)) is None:
+    asking = Asking(address)
+    if (there := _listed(asking, address).get(name)) is None:
         try:
-            client.create_topics([NewTopic(name, partitions or 1, 1)], request_timeout=SECONDS)[name].result()
+            asking.client.create_topics([NewTopic(name, partitions or 1, 1)], request_timeout=SECONDS)[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise SourceError(f"Topic {name} could not be made: {error.args[0].str()}") from error
-            return ensure_topic(servers, name, partitions)
+            return ensure_topic(address, name, partitions)
         return partitions or 1
     found = len(there.partitions)
     if partitions not in (None, found):
@@ -115,10 +92,20 @@ def ensure_topic(servers: str, name: str, partitions: int | None = None) -> int:
     return found
 
 
-def _listed(client: AdminClient, servers: str) -> dict[str, Any]:
+def _listed(asking: Asking, address: Address) -> dict[str, Any]:
     from confluent_kafka import KafkaException
 
-    try:
-        return dict(client.list_topics(timeout=SECONDS).topics)
-    except KafkaException as error:
-        raise SourceDownError(f"No Kafka broker answers at {servers}. Start one: lakehouse kafka start") from error
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            return dict(asking.client.list_topics(timeout=_LOOK).topics)
+        except KafkaException as error:
+            try:
+                asking.check()
+            except RefusedError as refused:
+                raise SourceError(f"{refused}.") from None
+            if time.monotonic() >= until:
+                why = asking.hint()
+                raise SourceDownError(
+                    f"No Kafka broker answers at {address.servers}{why}. Start one: lakehouse kafka start"
+                ) from error

@@ -52,7 +52,7 @@ def demo_stream(
     settings = get_settings()
     begin_early(settings)
     broker = start(settings)
-    ensure_topic(broker.servers, TOPIC, PARTITIONS)
+    ensure_topic(broker.address, TOPIC, PARTITIONS)
     say(f"A Kafka broker is up at {broker.url}, with the topic {TOPIC}.")
     environment = {**os.environ, SETTING: broker.url}
     first = datetime.now(UTC).date() - timedelta(days=DAYS_BACK)

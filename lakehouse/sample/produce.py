@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 
 from lakehouse.commands.build.land import FIRST_GENERATED_DAY
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say
 from lakehouse.commands.operate import kafka
+from lakehouse.environment import source_setting
 from lakehouse.errors import UsageError
+from lakehouse.kafka.address import Address, address_of
 from lakehouse.kafka.broker import broker_of
 from lakehouse.kafka.sending import send
-from lakehouse.kafka.topics import ensure_topic, servers_of
+from lakehouse.kafka.topics import ensure_topic
 from lakehouse.sample.disorder import Disorder, Tally, disordered, message_of, parse_duration, partition_of
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.web_events import made_up_lines, retail_lines
@@ -55,7 +58,12 @@ def produce(  # noqa: PLR0913 - one option each
     topic: Annotated[str, typer.Option(help="Topic; it is made where it is not there.")] = TOPIC,
     partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of a topic that is made; else one.")] = None,
     broker: Annotated[
-        str | None, typer.Option(metavar="URL", help="Broker, such as kafka://127.0.0.1:9092; else this lakehouse's.")
+        str | None,
+        typer.Option(
+            metavar="URL|SOURCE",
+            help="Brokers, such as kafka://127.0.0.1:9092, or the source whose setting holds their address (a password "
+            "does not belong into a command); else this lakehouse's.",
+        ),
     ] = None,
     speed: Annotated[str, typer.Option(help="Messages a second, such as 1000/s; max: as fast as it goes.")] = "max",
     seed: Annotated[int, typer.Option(help="The same seed gives the same messages, in each partition's order.")] = 7,
@@ -113,8 +121,8 @@ def produce(  # noqa: PLR0913 - one option each
     disorder = Disorder(lateness, parse_duration(late_by), shuffle, duplicates, malformed, skew)
     lines = _lines(source, first, last, shift=shift, made_up=(rows, faults, seed))
     limit = count if count is not None or source is not None else MADE_UP
-    servers = servers_of(broker) if broker else _own()
-    number = ensure_topic(servers, topic, partitions)
+    address = _named(broker) if broker else _own()
+    number = ensure_topic(address, topic, partitions)
     tally = Tally()
 
     def routed() -> Iterator[tuple[int, bytes | None, bytes]]:
@@ -123,7 +131,7 @@ def produce(  # noqa: PLR0913 - one option each
             tally.count(each, skewed=skewed)
             yield partition, each.key, each.value
 
-    send(servers, topic, routed(), pace, _progress())
+    send(address, topic, routed(), pace, _progress())
     sent = asdict(tally.sent)
     if as_json:
         print_json({"topic": topic, "partitions": number, "seed": seed, **sent})
@@ -147,13 +155,24 @@ def _lines(
     return made_up_lines(first or FIRST_GENERATED_DAY, rows, seed, Faults.parse(faults))
 
 
-def _own() -> str:
+def _named(broker: str) -> Address:
+    if "://" in broker:
+        return address_of(SecretStr(broker), "--broker")
+    setting = source_setting(broker)
+    if (url := get_settings().source_url(broker)) is None:
+        raise UsageError(
+            f"--broker: {broker!r} is no address such as kafka://127.0.0.1:9092, and {setting} is not set."
+        )
+    return address_of(url, setting)
+
+
+def _own() -> Address:
     found = broker_of(get_settings())
     if found is None:
         raise UsageError(
             "No broker is on. Start it: lakehouse kafka start; or name another: --broker kafka://host:port"
         )
-    return found.servers
+    return found.address
 
 
 def _pace(text: str) -> float | None:

@@ -55,8 +55,7 @@ class Brokers:
     """
 
     def __init__(self, url: SecretStr, topic: Topic) -> None:
-        self._setting = f"LAKEHOUSE_{topic.source.upper()}_URL"
-        self._address = address_of(url, self._setting)
+        self._address = address_of(url, topic.setting)
         self._topic = topic
 
     def found(self) -> dict[str, Found]:
@@ -68,7 +67,7 @@ class Brokers:
         """
         from confluent_kafka import KafkaException, TopicCollection
 
-        asking = Asking(self._address, self._setting)
+        asking = Asking(self._address)
         client = asking.client
         try:
             asked = client.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
@@ -133,7 +132,7 @@ class Brokers:
         told = f"{error}\n{trace}"
         if "kafka" not in told.lower():
             return None
-        if why := refused_by(told, self._address, self._setting):
+        if why := refused_by(told, self._address):
             return self._kept_out(why)
         if _LOST.search(told):
             return SourceError(
@@ -146,7 +145,7 @@ class Brokers:
 
     @property
     def _name(self) -> str:
-        return f"{', '.join(self._topic.topics)} of the brokers in {self._setting}"
+        return f"{', '.join(self._topic.topics)} of the brokers in {self._topic.setting}"
 
     def _down(self, why: str) -> SourceDownError:
         return SourceDownError(

@@ -148,11 +148,10 @@ class Database:
         lines = [line.strip() for line in told.splitlines() if line.strip()]
         said = next((line for line in lines if "PSQLException:" in line), [*lines, type(error).__name__][0])
         said = said.rpartition("PSQLException:")[2].strip().rstrip(".")
-        name = f"LAKEHOUSE_{self._extract.source.upper()}_URL"
         kind = SourceDownError if _DOWN.search(said) else SourceError
         return kind(
-            f"{self._extract.relation} of the database in {name} could not be read: {said}. Nothing was taken, and the "
-            "next intake begins where the last one ended."
+            f"{self._extract.relation} of the database in {self._extract.setting} could not be read: {said}. "
+            "Nothing was taken, and the next intake begins where the last one ended."
         )
 
     def _query(self, sql: str) -> DataFrame:

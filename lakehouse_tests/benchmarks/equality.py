@@ -163,7 +163,7 @@ def _by_stream(root: Path, kafka: Kafka, lines: Sequence[bytes], chance: random.
     killed = []
     for number, point in enumerate([*points, ""]):
         portion = messages[number * each : (number + 1) * each]
-        send(kafka.servers, TOPIC, ((partition_of(m, PARTITIONS)[0], m.key, m.value) for m in portion))
+        send(kafka.address, TOPIC, ((partition_of(m, PARTITIONS)[0], m.key, m.value) for m in portion))
         # In which turn of those that the portion takes at least; the first builds what the killed one has left, too.
         turn = str(chance.randint(1, max(1, len(portion) // MOST)))
         command = [sys.executable, "-W", "ignore", "-m", "lakehouse_tests.benchmarks", "equality", "--stream"]

@@ -151,7 +151,7 @@ def soak(kafka: Kafka, root: Path, per_turn: int, minutes: float, most: int) -> 
             if piece is None or time.monotonic() > ends or sent >= most:
                 stream.send_signal(signal.SIGTERM)
                 break
-            sent += send(kafka.servers, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(piece)))
+            sent += send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(piece)))
         for _ in stream.stdout:  # what it still says
             pass
     return seen, sent, stream.returncode

@@ -64,7 +64,7 @@ def throughput(kafka: Kafka, count: int, rounds: int, folder: Path) -> dict[str,
     """Rows a second of both, in turns, on one topic."""
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(count, datetime.now(UTC).date() - timedelta(days=1))
-    send(kafka.servers, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)))
+    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)))
     seconds: dict[str, list[float]] = {"ours": [], "plain": []}
     for turn in range(rounds + 1):
         lake = lake_of(folder / f"root{turn}", kafka)
@@ -93,7 +93,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path) 
     source = lake.table("bronze.event_stream")
     sending = threading.Thread(
         target=send,
-        args=(kafka.servers, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace),
+        args=(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace),
     )
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []

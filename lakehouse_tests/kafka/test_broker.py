@@ -18,9 +18,10 @@ from lakehouse.commands.operate import elsewhere
 from lakehouse.commands.operate.elsewhere import ProblemError
 from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageError
 from lakehouse.kafka import jars as own
+from lakehouse.kafka.address import Address
 from lakehouse.kafka.broker import broker_of, cluster_id, place_of, start
 from lakehouse.kafka.sending import send
-from lakehouse.kafka.topics import TopicState, ensure_topic, servers_of, topics
+from lakehouse.kafka.topics import TopicState, ensure_topic, topics
 from lakehouse.settings import Settings
 from lakehouse.spark import jars
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -77,11 +78,11 @@ def test_messages_and_address_outlive_the_broker(kafka: Kafka) -> None:
     assert {"name": topic, "partitions": 2, "messages": 3} in status["topics"]
 
 
-def topics_of_nobody(servers: str) -> None:
+def topics_of_nobody(address: Address) -> None:
     """Ask a broker that is not there; not for half a minute."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lakehouse.kafka.topics.SECONDS", 1.0)
-        topics(servers)
+        topics(address)
 
 
 @pytest.mark.slow
@@ -102,19 +103,19 @@ def test_what_tests_do_to_topics_is_done(kafka: Kafka) -> None:
     assert next(each.offset for each in kafka.stored(topic)) == 1
     kafka.add_partitions(topic, 3)
     kafka.send(topic, [b"new"], partition=2)
-    assert ensure_topic(kafka.servers, topic) == 3
+    assert ensure_topic(kafka.address, topic) == 3
     with pytest.raises(UsageError, match="has 3 partitions, not 2"):
-        ensure_topic(kafka.servers, topic, 2)
+        ensure_topic(kafka.address, topic, 2)
     kafka.recreate(topic, 2)
     assert kafka.stored(topic) == []
-    assert TopicState(topic, 2, 0) in topics(kafka.servers)
+    assert TopicState(topic, 2, 0) in topics(kafka.address)
     own_time = kafka.topic(message_timestamp_type="CreateTime")
     kafka.send_one(own_time, b"dated", timestamp=1_000)
     assert [each.appended for each in kafka.stored(own_time)] == [1_000]
     with pytest.raises(SourceError, match="a b could not be made"):
-        ensure_topic(kafka.servers, "a b")
+        ensure_topic(kafka.address, "a b")
     with pytest.raises(SourceDownError, match="did not take all of 1 messages to no-such-topic"):
-        send(kafka.servers, "no-such-topic", [(0, None, b"x")])
+        send(kafka.address, "no-such-topic", [(0, None, b"x")])
 
 
 @pytest.mark.slow
@@ -128,11 +129,11 @@ def test_messages_that_are_sent_while_the_broker_is_killed_are_there_once_and_in
                 kafka.kill()
                 assert broker_of(kafka.settings) is None
                 with pytest.raises(SourceDownError, match="lakehouse kafka start"):
-                    topics_of_nobody(before.servers)
+                    topics_of_nobody(before.address)
                 kafka.start()
             yield number % 2, None, str(number).encode()
 
-    assert send(before.servers, topic, numbers()) == count
+    assert send(before.address, topic, numbers()) == count
     assert (kafka.broker.port, kafka.broker.pid != before.pid) == (before.port, True)
     stored = [int(each.value or b"-1") for each in kafka.stored(topic)]
     assert stored == [*range(0, count, 2), *range(1, count, 2)]
@@ -160,16 +161,6 @@ def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
     with pytest.raises(EngineError, match="Install a Java 17"):
         start(Settings(root=tmp_path))
-
-
-@pytest.mark.parametrize("url", ["127.0.0.1:9092", "kafka://", "kafka://host", "kafka://user@host:1/x", "http://h:1"])
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="kafka://127"):
-        servers_of(url)
-
-
-def test_an_address_is_that_of_all_its_brokers() -> None:
-    assert servers_of("kafka://a:1,b:2") == "a:1,b:2"
 
 
 def test_the_broker_has_jars_of_its_own() -> None:

@@ -54,7 +54,8 @@ def address(url: str) -> Address:
 def test_the_words_of_an_address() -> None:
     """Without it, a login could go to the wrong client, or by a mechanism that nobody chose."""
     plain = address("kafka://a:1,b:2/")
-    assert plain.for_client() == {"bootstrap.servers": "a:1,b:2"}
+    assert plain.for_client().items() >= {"bootstrap.servers": "a:1,b:2", "log_level": 0}.items()
+    assert not any("sasl" in name or "security" in name for name in plain.for_client())
     assert plain.for_spark() == {"kafka.bootstrap.servers": "a:1,b:2"}
     login = address("kafka://me:p%40ss%22%5C@a:1?mechanism=PLAIN")
     assert login.for_client()["sasl.password"] == 'p@ss"\\'
@@ -69,6 +70,9 @@ def test_the_words_of_an_address() -> None:
 WRONG = {
     "http://a:1": "is not an address such as kafka",
     f"kafka://me:{CANARY}@a": "is not an address such as kafka",
+    "127.0.0.1:9092": "is not an address such as kafka",
+    "kafka://": "is not an address such as kafka",
+    "kafka://a:1/x": "is not an address such as kafka",
     f"kafka://me:{CANARY}/x@a:1": "is not an address such as kafka",
     f"kafka://{CANARY}@a:1": "a login is user and password",
     f"kafka://me:{CANARY}@a:1?mechanism=GSSAPI": "mechanism is SCRAM-SHA-512, SCRAM-SHA-256, PLAIN",
@@ -104,6 +108,23 @@ def test_messages_come_through_every_door(doors: Secured, lake: LakeFactory) -> 
         assert build(made, tables[0], [], run_id="test").facts["batch/number"] == number, (door, mechanism)
     assert sorted(row["id"] for row in rows_of(made.path("bronze.visits"))) == sorted(f"{d}-{m}" for d, m in WAYS)
     assert holding(made.settings.root, CANARY) == []
+
+
+@pytest.mark.slow
+def test_events_are_sent_through_a_door_too(
+    doors: Secured, make_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Without it, a topic with a login could be read and never be tried with events."""
+    topic = doors.kafka.topic()
+    setting = {"LAKEHOUSE_VISITS_URL": doors.url("SASL_SSL")}
+    command = ("kafka", "produce", "--broker", SOURCE, "--count", "5", "--topic", topic)
+    told = make_command(*command, **setting)
+    assert told.returncode == 0, told.stderr
+    assert len(doors.kafka.stored(topic)) == 5
+    wrong = make_command(*command, LAKEHOUSE_VISITS_URL=doors.url("SASL_SSL", password=f"{CANARY}-wrong"))
+    assert "Correct user, password or mechanism in LAKEHOUSE_VISITS_URL." in " ".join(wrong.stderr.split())
+    assert "LAKEHOUSE_VISITS_URL is not set" in " ".join(make_command(*command).stderr.split())
+    assert CANARY not in f"{told}{wrong}"
 
 
 def refused(url: str, topic: str) -> SourceError:

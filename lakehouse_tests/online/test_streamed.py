@@ -159,4 +159,4 @@ def test_a_shuffled_stream_with_a_backfill_beside_it_is_served_exactly(
 
 def kafka_has(kafka: Kafka, topic: str, sent: list[Visit], chance: random.Random) -> None:
     """Send visits to random partitions: what is sent twice may be in two of them."""
-    send(kafka.servers, topic, ((chance.randrange(PARTITIONS), None, json.dumps(each).encode()) for each in sent))
+    send(kafka.address, topic, ((chance.randrange(PARTITIONS), None, json.dumps(each).encode()) for each in sent))

@@ -74,7 +74,7 @@ def _chosen(names: list[str] | None) -> list[Table]:
             f"{', '.join(wrong)}: not taken from a database or a topic; build it with `{program()} materialize`."
         )
     if not chosen:
-        unset = sorted({f"LAKEHOUSE_{each.taken.source.upper()}_URL" for each in declared().values() if each.taken})
+        unset = sorted({each.taken.setting for each in declared().values() if each.taken})
         why = f"none of their addresses is set ({', '.join(unset)})" if unset else "no table file has one"
         raise UsageError(f"No table is taken from a database or a topic: {why}.")
     return chosen

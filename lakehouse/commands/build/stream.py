@@ -161,7 +161,7 @@ def accept(
     topic, settings = _topic(source), get_settings()
     url = settings.source_url(topic.source)
     if url is None:
-        raise UsageError(f"{table}: set LAKEHOUSE_{topic.source.upper()}_URL.")
+        raise UsageError(f"{table}: set {topic.setting}.")
     given_up = accept_loss(open_base(lake_without_engine(settings), source), url, who=operator(), reason=reason)
     if not given_up:
         say(f"{table}: nothing is missing; its stream goes on where it was.")
@@ -178,7 +178,7 @@ def _chosen(names: list[str] | None) -> list[Table]:
         raise UsageError(f"{', '.join(wrong)}: not taken from a topic.")
     ready = [each for each in chosen if settings.source_url(_topic(each).source) is not None]
     if not ready:
-        unset = sorted({f"LAKEHOUSE_{each.topic.source.upper()}_URL" for each in declared().values() if each.topic})
+        unset = sorted({each.topic.setting for each in declared().values() if each.topic})
         why = f"set {' or '.join(unset)}, such as kafka://127.0.0.1:9092" if unset else "no table file has a Topic"
         raise UsageError(f"No table is taken from a topic: {why}.")
     return ready

@@ -96,9 +96,9 @@ def _input(source: Input | Landing | Extract | Topic) -> str:
         beside = [f"{counted(days, 'day')} {side}" for days, side in sides if days]
         return source.table + (f" ({', '.join(beside)})" if beside else "")
     if isinstance(source, Extract):
-        return f"table {source.relation} of LAKEHOUSE_{source.source.upper()}_URL, mode {source.mode}"
+        return f"table {source.relation} of {source.setting}, mode {source.mode}"
     if isinstance(source, Topic):
-        return f"topic {', '.join(source.topics)} of LAKEHOUSE_{source.source.upper()}_URL"
+        return f"topic {', '.join(source.topics)} of {source.setting}"
     return f"landing/{source.source}"
 
 

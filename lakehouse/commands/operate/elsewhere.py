@@ -143,10 +143,9 @@ def topics(settings: Settings) -> str:
         try:
             known = Brokers(url, table.topic).found()
         except LakehouseError as error:
-            variable = f"LAKEHOUSE_{table.topic.source.upper()}_URL"
-            mend = f"Correct {variable}, or remove it."
+            mend = f"Correct {table.topic.setting}, or remove it."
             if isinstance(error, SourceDownError):
-                mend = f"Start the brokers, or correct {variable}, or remove it."
+                mend = f"Start the brokers, or correct {table.topic.setting}, or remove it."
             raise ProblemError(str(error), mend) from None
         found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
     return ", ".join(found)

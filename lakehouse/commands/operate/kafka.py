@@ -57,8 +57,8 @@ def stop() -> None:
 def status(*, as_json: AsJson = False) -> None:
     """Show the broker's address, its log, and its topics with their partitions and messages."""
     found = broker_of(get_settings())
-    ready = found is not None and answers(found.servers, LOOK_SECONDS)
-    there = topics(found.servers) if found is not None and ready else []
+    ready = found is not None and answers(found.address, LOOK_SECONDS)
+    there = topics(found.address) if found is not None and ready else []
     if as_json:
         told = {"url": found.url, "answers": ready, "topics": [asdict(each) for each in there]} if found else None
         print_json({**asdict(found), **told} if found and told else None)
@@ -76,8 +76,8 @@ def _use(found: Broker) -> list[str]:
     """What to type, so that the tables with topics are taken from it."""
     from lakehouse.catalog import declared
 
-    sources = sorted({each.topic.source for each in declared().values() if each.topic is not None})
-    return [f"  export LAKEHOUSE_{source.upper()}_URL={found.url}" for source in sources]
+    settings = sorted({each.topic.setting for each in declared().values() if each.topic is not None})
+    return [f"  export {setting}={found.url}" for setting in settings]
 
 
 def _told(found: Broker) -> list[str]:
