@@ -41,7 +41,7 @@ from lakehouse.spark.session import start
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 from lakehouse_tests.fixtures.making import rows_of
 
-PARTITIONS, MOST = 3, 25_000
+PARTITIONS, MOST, MADE_UP_DAYS = 3, 25_000, 5
 TOPIC, SOURCE = "web-events", "event_stream"
 KILLED_AT = ("before-stage", "after-stage", "before-commit", "after-commit")  # of every build
 KILLED_IN = ("bronze.event_stream", "silver.transactions", "silver.sessions", "gold.daily_revenue")
@@ -88,17 +88,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _days(source: Path | None, most: int | None) -> Iterator[tuple[date, Iterator[bytes]]]:
-    lines = retail_lines(source, shift=_shift(source)) if source else made_up_lines(date(2026, 3, 2), 2000, 7)
+    most = most or (MADE_UP_DAYS if source is None else sys.maxsize)
+    last = datetime.now(UTC).date() - timedelta(days=2)  # messages of years ago are taken for wrong clocks
+    if source is None:
+        lines = made_up_lines(last - timedelta(days=most - 1), 2000, 7)
+    else:
+        newest = max(date.fromisoformat(each.name[:10]) for each in source.glob("????-??-??.csv*"))
+        lines = retail_lines(source, shift=(last - newest).days)
     for number, (day, several) in enumerate(groupby(lines, key=_day_of)):
-        if number == (most or (5 if source is None else sys.maxsize)):
+        if number == most:
             return
         yield day, several
-
-
-def _shift(source: Path) -> int:
-    """Days that bring the last of a folder to the day before yesterday: messages of years ago are taken for wrong clocks."""
-    last = max(date.fromisoformat(each.name[:10]) for each in source.glob("????-??-??.csv*"))
-    return (datetime.now(UTC).date() - timedelta(days=2) - last).days
 
 
 def _day_of(line: bytes) -> date:
