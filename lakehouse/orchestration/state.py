@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -31,6 +32,7 @@ from lakehouse.settings import Settings, get_settings
 T = TypeVar("T")
 
 EVENT_BATCH_SIZE = "200"
+BACKFILLS_EVERY = 5  # seconds
 _LOCK = ".opening.lock"
 
 
@@ -84,6 +86,16 @@ class _Unconfigured:
     def config_type(cls) -> dict[str, Any]:
         """Nothing to configure."""
         return {}
+
+
+def _look_at_backfills_often() -> None:
+    """Have Dagster's daemon look at backfills every few seconds, where this process is the daemon.
+
+    Dagster (1.13) looks every half a minute and has no setting for it: a backfill would begin that late, and so would
+    each further wave of its runs. The loop reads the constant when it begins, which is after the storages are opened.
+    """
+    if daemon := sys.modules.get("dagster._daemon.controller"):
+        vars(daemon)["DEFAULT_DAEMON_INTERVAL_SECONDS"] = BACKFILLS_EVERY
 
 
 class _OneEngine:
@@ -152,6 +164,7 @@ class EventLog(_OneEngine, _Unconfigured, BatchedSqliteEventLogStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, _config_value: Mapping[str, Any]) -> EventLog:
         """Open it."""
+        _look_at_backfills_often()
         return _opened(lambda home: cls(home, inst_data=inst_data))
 
 

@@ -39,7 +39,7 @@ _REPLACED_BY = "dagster/auto_retry_run_id"  # of a run that crashed: Dagster has
 class Watch:
     """What has become of a backfill, told from the events of its runs: by table and day, as of the last look.
 
-    The daemon takes note of materialized days every half a minute, and of reasons never.
+    The daemon takes note of materialized days every few seconds, and of reasons never.
     """
 
     def __init__(self, instance: DagsterInstance, backfill_id: str, listener: Listener = QUIET) -> None:
@@ -84,10 +84,10 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen: the daemon may take another half a minute to say so."""
+        """Whether nothing more will happen: the daemon may take a few seconds more to say so."""
         if len(self._over) < len(self._followers) or self._starts_again:
             return False
-        # The daemon closes a backfill half a minute late: where every day is told of and no run is left, it is over.
+        # The daemon closes a backfill late: where every day is told of and no run is left, it is over.
         return is_over(self.backfill) or (bool(self._over) and not any(self.waiting.values()))
 
     def close(self) -> None:

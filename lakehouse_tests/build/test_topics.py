@@ -24,6 +24,7 @@ from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.orchestration.retries import is_transient
+from lakehouse.sources import kafka as source
 from lakehouse.transforms.columns import with_event_date
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
@@ -333,8 +334,9 @@ def test_many_dead_letters_are_told(lake: LakeFactory, kafka: Kafka) -> None:
     assert "3 within an hour (at most 2)" in dead.message
 
 
-def test_a_broker_that_is_down_may_come_back(taking: Taking) -> None:
+def test_a_broker_that_is_down_may_come_back(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a stream would end for good where its broker is restarted."""
+    monkeypatch.setattr(source, "PATIENCE", 3)
     taking.kafka.send(taking.topic, [visit(1)])
     taking.kafka.kill()
     with pytest.raises(SourceDownError, match="no broker answers") as down:

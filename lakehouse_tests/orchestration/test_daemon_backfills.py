@@ -200,7 +200,7 @@ def test_a_cancelled_backfill_ends_what_waits_and_can_be_taken_up_again(story: S
     """Without it, a mistaken backfill could not be stopped, or what it left undone be asked for only by hand.
 
     Its days are built already, so without --force nothing would be published. The table's pool is held here, so that
-    its run waits: the daemon looks at cancelled backfills every half a minute, and a run that is on could be over.
+    its run waits: the daemon looks at cancelled backfills every few seconds, and a run that is on could be over.
     """
     span, slots = ("--from", str(DAYS[0]), "--to", str(DAYS[1])), story.instance.event_log_storage
     assert slots.claim_concurrency_slot("silver_orders", "held", "here").is_claimed

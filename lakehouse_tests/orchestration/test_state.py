@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,11 @@ from dagster._core.storage.event_log.sqlite import consolidated_sqlite_event_log
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._core.test_utils import create_run_for_test
+from dagster._daemon import backfill, controller
 
 import lakehouse
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.state import ComputeLogs
+from lakehouse.orchestration.state import BACKFILLS_EVERY, ComputeLogs
 from lakehouse.settings import Settings
 
 REPOSITORY = Path(lakehouse.__file__).parents[1]
@@ -69,3 +72,22 @@ def test_storages_keep_what_they_have_compiled(instance: DagsterInstance, monkey
     assert "seen" in [each.message for each in instance.all_logs(run.run_id)]
     assert instance.get_runs()[0].run_id == run.run_id
     assert instance.all_instigator_state() == []
+
+
+def test_the_daemon_looks_at_backfills_every_few_seconds(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a backfill and each further wave of its runs would wait for half a minute."""
+    monkeypatch.setattr(controller, "DEFAULT_DAEMON_INTERVAL_SECONDS", 30)
+    with opened_instance(settings) as instance:
+        assert instance.event_log_storage is not None
+        waited: list[float] = []
+
+        class Ended(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waited.append(timeout or 0.0)
+                return True
+
+        monkeypatch.setattr(backfill, "execute_backfill_iteration", lambda *_, **__: iter(()))
+        loop = backfill.execute_backfill_iteration_loop(None, logging.getLogger(), Ended())  # type: ignore[arg-type]
+        while not waited:
+            next(loop)
+    assert 0 < waited[0] <= BACKFILLS_EVERY

@@ -50,7 +50,7 @@ def launch(
     takes = f", about {sum(known):.0f} s of work as builds before it went" if known else ""
     say(f"{counted(total, 'partition')} to build, {same:,} unchanged, {cut}{takes}.")
     backfill_id = DaemonClient(settings, say).launch(wanted, asked=asked, title="lakehouse backfill")
-    say(f"Backfill {backfill_id} is with the daemon, which looks every half a minute.")
+    say(f"Backfill {backfill_id} is with the daemon, which looks every few seconds.")
     started(settings, backfill_id, wait=wait, as_json=as_json)
 
 
