@@ -177,7 +177,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         "spark.executor.memory": size.memory,
         "spark.executor.cores": str(size.cores),
         "spark.sql.shuffle.partitions": str(max(2 * size.cores * size.workers, 4)),
-        **({"spark.executor.extraJavaOptions": told} if (told := java_options()) else {}),
+        "spark.executor.extraJavaOptions": java_options(),
     }
     _properties(place.folder / "daemon.conf", {**secret, "spark.ui.killEnabled": "false"})
     _properties(place.folder / "driver.conf", driver)

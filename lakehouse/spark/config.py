@@ -85,7 +85,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
     config |= {"spark.driver.host": host, "spark.driver.bindAddress": host} if host else {}
     config |= settings.spark_config
     given = config.get(_JAVA_OPTIONS, "")
-    return config | ({_JAVA_OPTIONS: f"{ours} {given}".strip()} if (ours := java_options()) else {})
+    return config | {_JAVA_OPTIONS: f"{java_options()} {given}".strip()}
 
 
 def jars_dir(settings: Settings) -> Path:

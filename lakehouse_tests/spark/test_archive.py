@@ -45,12 +45,11 @@ def test_the_archive_is_told_to_engines_beside_what_the_user_asks(
     made = tmp_path / "a place" / "classes.jsa"
     monkeypatch.setattr(options, "archive_path", lambda: made)
     settings = Settings(root=tmp_path, spark_config={JAVA_OPTIONS: "-Dmine=1"})
-    assert spark_config(settings)[JAVA_OPTIONS] == "-Dmine=1"
-    assert JAVA_OPTIONS not in spark_config(Settings(root=tmp_path))
+    assert spark_config(settings)[JAVA_OPTIONS] == f"{options.TO_STDERR} -Dmine=1"
     made.parent.mkdir()
     made.touch()
     told = spark_config(settings)[JAVA_OPTIONS]
-    assert told.startswith(f'"-XX:SharedArchiveFile={made}" ')
+    assert told.startswith(f'{options.TO_STDERR} "-XX:SharedArchiveFile={made}" ')
     assert told.endswith(" -Dmine=1")
     assert JAVA_OPTIONS not in spark_config(Settings(root=tmp_path, spark_url="sc://somewhere"))
 

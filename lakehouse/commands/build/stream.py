@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -113,8 +114,12 @@ def run(
                     online.add(turn.built)
                 untold.add({**turn.taken, **turn.built})
                 print_json(_json(turn), lines=True) if as_json else screen.show(turn)
+                if turn.number == 1:
+                    gc.freeze()  # what is loaded by now stays, and is not looked through again
                 if time.monotonic() >= due:
                     untold.tell(instance, lake)
+                    # Plans that Python would drop much later hold memory of the engine.
+                    gc.collect()
                     due = time.monotonic() + TOLD_EVERY
         finally:
             untold.tell(instance, lake)
