@@ -39,7 +39,11 @@ TINY = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 # What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
-USUAL = dict(zip(TINY, ("4", "true", "true", "FALLBACK"), strict=True))
+USUAL = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 
 # Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
 # has so little room for compiled code that it throws some away all the time.

@@ -56,6 +56,16 @@ class Batch(ABC):
     left: int = 0
 
     @property
+    def size(self) -> int | None:
+        """About how many bytes are read; None: unknown."""
+        return None
+
+    @property
+    def made_as(self) -> str | None:
+        """A name for the way in which its rows are made, where all that are made so have the same columns."""
+        return None
+
+    @property
     @abstractmethod
     def number(self) -> int:
         """From 1."""

@@ -48,6 +48,7 @@ from lakehouse.store import parquet
 from lakehouse.texts import program
 
 _HOUR = 3_600_000_000
+_MESSAGE = 500  # bytes, about
 MOST_REASONS = 5  # of messages that are no rows, told by name
 ACCEPT = "accept"  # operation of the commit that gives messages up
 _SCHEMA = pa.schema(
@@ -89,6 +90,16 @@ class TopicBatch(Batch):
     def number(self) -> int:
         """From 1."""
         return self.before.batch + 1
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are read."""
+        return messages_in(self.spans) * _MESSAGE
+
+    @property
+    def made_as(self) -> str | None:
+        """A name for the way in which its rows are made."""
+        return None if self.poison else "messages"
 
     @property
     def day(self) -> date:

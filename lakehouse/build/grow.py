@@ -136,6 +136,7 @@ def grown_rows(lake: Lake, plan: Plan, growth: Growth) -> DataFrame:
         near = with_neighbours(table, days) if plan.beside & set(days) else days
         marks = _marks(table, _near(lake, plan, near, growth, rows), days)
         made = made.withColumn(BEATEN, F.lit(False)).unionByName(marks, allowMissingColumns=True)
+    vars(made)["isStreaming"] = False  # nothing here is; Spark Connect would have the whole plan analysed to find out
     return made.observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
 
 

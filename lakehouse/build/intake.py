@@ -45,6 +45,7 @@ from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
 from lakehouse.records.erasures import forgotten_in
 from lakehouse.records.history import JUDGE, JUDGED, judgements
+from lakehouse.spark.planning import plan_for
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,9 @@ def publish_batch(audited: AuditedBatch) -> PublishedBatch:
 def _written(batch: Batch, rows: DataFrame, folder: Path) -> list[StagedFile]:
     """The rows on disk; where some are of people who were forgotten, they are removed and staged without them."""
     base = batch.base
+    plan_for(base.lake.spark, base.lake.settings, batch.size)
     try:
-        written = write_routed(base.table, rows, folder, counted=not base.lake.settings.is_local)
+        written = write_routed(base.table, rows, folder, counted=not base.lake.settings.is_local, made_as=batch.made_as)
     except Exception as error:
         if failed := batch.failed(error):  # the source is read only now
             raise failed from error

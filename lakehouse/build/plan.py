@@ -56,6 +56,15 @@ class Plan:
         """The days of an input that some days of the table are made from, in order."""
         return sorted({read for day in days for read in days_read(self.table.upstream[parameter], day)})
 
+    def size(self, lake: Lake, days: Iterable[date]) -> int:
+        """Bytes of the inputs' files that some days of the table are made from."""
+        days = list(days)
+        size = sum(file.size for day in days for file in self.landed.get(day, ()))
+        for name, inputs in self.inputs.items():
+            files = inputs.by_day(lake.table(self.table.upstream[name].table).content_day_column)
+            size += sum(file.size for day in self.read_days(name, days) for file in files.get(day, ()))
+        return size
+
     def frames(
         self, lake: Lake, days: Iterable[date], files: Mapping[str, Collection[str]] | None = None
     ) -> dict[str, DataFrame]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -19,8 +20,15 @@ from lakehouse.read.targets import provenance, quarantine_schema
 
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 
+# By transform, the columns of frames made in one way: what these are depends on nothing but code.
+_known: WeakKeyDictionary[Callable[..., DataFrame], dict[tuple[tuple[str, ...], str], Collection[str]]] = (
+    WeakKeyDictionary()
+)
 
-def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) -> DataFrame:
+
+def routed(
+    table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None, made_as: str | None = None
+) -> DataFrame:
     """The transform's rows with the outcome of every rule and the route each row takes.
 
     Duplicates are dropped first, then the rules apply, so a row has one route.
@@ -29,13 +37,17 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
         table: the contract.
         frame: the transform's rows.
         rules: the row rules of this build; None: the contract's.
+        made_as: a name for the way in which the frame was made, if all that are made so have the same columns: what
+            these are is asked once for the process. Spark Connect analyses the whole plan to tell.
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
     """
-    frame = _conformed(table, frame)
+    columns = _columns(table, frame, made_as)
+    frame = _conformed(frame, columns)
+    marked = BEATEN in columns
     if table.key:
-        frame = _first_of_each_key(table, frame)
+        frame = _first_of_each_key(table, frame, marked)
     rules = table.rules if rules is None else rules
     if rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
@@ -47,7 +59,7 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
         route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
         failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
-    if BEATEN in frame.columns:
+    if marked:
         route = F.when(F.col(BEATEN), F.lit(REPEATED)).otherwise(route)
     frame = frame.withColumns({FAILED_RULES: failed, ROUTE: route})
     own = set(table.columns)
@@ -61,7 +73,7 @@ def routed(table: Table, frame: DataFrame, rules: Sequence[Rule] | None = None) 
     )
 
 
-def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
+def _first_of_each_key(table: Table, frame: DataFrame, marked: bool) -> DataFrame:
     """The row to keep of each key and day, with how many rows of the key there were in `_copies`.
 
     Counted backwards: the row that comes first by `keep_first_by` is numbered last, so its number is the count. Repeats
@@ -74,7 +86,7 @@ def _first_of_each_key(table: Table, frame: DataFrame) -> DataFrame:
         layout.append(F.pmod(F.xxhash64(*table.key), F.lit(table.layout.files_per_day)))
     backwards = [F.col(c).desc_nulls_first() for c in table.keep_first_by] or [F.lit(1)]
     marks = F.lit(0)
-    if marked := BEATEN in frame.columns:
+    if marked:
         backwards.insert(0, F.col(BEATEN).desc())  # the marks of a key come before its rows, which then all see them
     window = Window.partitionBy(*layout, *(F.col(k) for k in table.key)).orderBy(*backwards)
     if marked:
@@ -107,6 +119,7 @@ def write_routed(
     folder: Path,
     rules: Sequence[Rule] | None = None,
     counted: bool = True,
+    made_as: str | None = None,
 ) -> int | None:
     """Write the routed rows once, partitioned by route and by the table's partition columns.
 
@@ -121,24 +134,28 @@ def write_routed(
         rules: the row rules of this build; None: the contract's.
         counted: count them, which takes a tenth of the time of narrow rows. An engine of one process, on this machine,
             writes where it is told, or fails.
+        made_as: see `routed`.
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
     """
     given = Observation()
     # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
-    rows = routed(table, frame, rules)
+    rows = routed(table, frame, rules, made_as)
     rows = rows.observe(given, F.count(F.lit(1)).alias("rows")) if counted else rows
     writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
     writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
     return int(given.get["rows"]) if counted else None
 
 
-def _conformed(table: Table, frame: DataFrame) -> DataFrame:
-    """The frame with missing provenance columns added.
+def _columns(table: Table, frame: DataFrame, made_as: str | None) -> Collection[str]:
+    """The frame's columns, among them the contract's.
 
     Types must match exactly; a silent cast would turn bad values into nulls.
     """
+    known = _known.setdefault(table.transform, {})
+    if made_as and (found := known.get((table.key, made_as))):
+        return found
     actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
     wanted = {f.name: f.dataType.simpleString() for f in table.schema.fields}
     differing = [name for name, kind in wanted.items() if actual.get(name) != kind]
@@ -152,5 +169,12 @@ def _conformed(table: Table, frame: DataFrame) -> DataFrame:
             f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
             f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
         )
-    missing = [f for f in provenance().fields if f.name not in actual]
+    if made_as:
+        known[table.key, made_as] = actual
+    return actual
+
+
+def _conformed(frame: DataFrame, columns: Collection[str]) -> DataFrame:
+    """The frame with missing provenance columns added."""
+    missing = [f for f in provenance().fields if f.name not in columns]
     return frame.withColumns({f.name: F.lit(None).cast(f.dataType) for f in missing}) if missing else frame

@@ -18,6 +18,7 @@ from lakehouse.contracts import Rule
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.staged import StagedFile, clear, read_staged
 from lakehouse.errors import StagedFileError
+from lakehouse.spark.planning import plan_for
 
 Files = tuple[Sequence[StagedFile], Mapping[str, Any]]
 """What was staged, with figures to show."""
@@ -77,7 +78,8 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
-        rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local)
+        plan_for(base.lake.spark, base.lake.settings, work.plan.size(base.lake, work.replaced))
+        rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local, work.made_as)
         files = read_staged(folder, base.table.partition_by, rows)
         if work.growth is not None:
             work.growth.check(files)
@@ -91,6 +93,7 @@ def _in_slices(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     base = work.base
     assert work.fan_out is not None
     live = {file.first_name for file in base.main.snapshot.files}
+    plan_for(base.lake.spark, base.lake.settings, None)
     with Slices(base.table, base.main.target.path, work.fan_out, live) as slices:
         yield slices.stage(rules)
 

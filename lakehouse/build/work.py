@@ -68,6 +68,11 @@ class Work:
     laps: Laps = field(default_factory=Laps)
 
     @property
+    def made_as(self) -> str | None:
+        """A name for the way in which the rows are made, where all that are made so have the same columns."""
+        return None if self.growth is None else "grown"
+
+    @property
     def replaced(self) -> list[date]:
         """Every day whose rows are staged."""
         return [*self.days, *self.also]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -217,6 +218,24 @@ def test_technical_columns_of_a_transform_are_dropped(spark: SparkSession) -> No
     """Without it, an order or hash column that a transform needs for itself would fail the contract."""
     frame = frame_of(spark, AWKWARD).withColumn("_mine", F.lit(1))
     assert set(routed(sales(), frame).columns) & {"_mine", "_sound", "_first"} == set()
+
+
+def test_columns_of_frames_that_are_made_alike_are_asked_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each turn of a stream would analyse its plans twice; or other code would pass unseen."""
+    frame, table = frame_of(spark, AWKWARD), sales()
+    known, asked = frame.schema, []
+    monkeypatch.setattr(type(frame), "schema", property(lambda _: asked.append(1) or known))
+    for _ in range(2):
+        routed(table, frame)
+    assert len(asked) == 2
+    for _ in range(3):
+        routed(table, frame, made_as="alike")
+    assert len(asked) == 3
+    routed(table, frame, made_as="in another way")
+    routed(replace(table, key=("id", "kind")), frame, made_as="alike")
+    assert len(asked) == 5
 
 
 def test_what_a_task_leaves_that_died_is_staged_by_nobody(spark: SparkSession, tmp_path: Path) -> None:

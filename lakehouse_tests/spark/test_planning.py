@@ -1,0 +1,52 @@
+"""An engine of one machine plans small builds once, and large ones anew after every stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.settings import Settings
+from lakehouse.spark.planning import ADAPTIVE, MOST, plan_for
+
+
+class Session:
+    """What was set in a session, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+        self.conf: Any = self
+
+    def set(self, name: str, value: str) -> None:
+        """As Spark's."""
+        self.said.append((name, value))
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines of tests are told how to plan."""
+    monkeypatch.delenv("LAKEHOUSE_SPARK_CONFIG")
+
+
+def test_a_small_build_is_planned_once_and_a_large_one_on_its_way(tmp_path: Path) -> None:
+    """Without it, each small build would take a third longer, or a large one could not be planned by what it found."""
+    session: Any = Session()
+    for size in (0, MOST, MOST + 1, None, 10):
+        plan_for(session, Settings(root=tmp_path, spark_url="local[2]"), size)
+    assert session.said == [(ADAPTIVE, "false"), (ADAPTIVE, "true"), (ADAPTIVE, "false")]  # nothing is said twice
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spark_url": "spark://host:7077"},  # which has many partitions to merge
+        {"spark_url": "sc://host"},
+        {"spark_config": {ADAPTIVE: "true"}},
+    ],
+)
+def test_clusters_and_what_the_user_has_set_are_left_alone(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Without it, two hundred tiny tasks would run on a cluster, or a user's setting would do nothing."""
+    session: Any = Session()
+    plan_for(session, Settings(root=tmp_path, **how), 10)
+    assert session.said == []
