@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base, Pinned
 from lakehouse.build.plan import Plan, make_plan
-from lakehouse.build.route import BEATEN
+from lakehouse.build.route import BEATEN, observed
 from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
@@ -136,8 +136,7 @@ def grown_rows(lake: Lake, plan: Plan, growth: Growth) -> DataFrame:
         near = with_neighbours(table, days) if plan.beside & set(days) else days
         marks = _marks(table, _near(lake, plan, near, growth, rows), days)
         made = made.withColumn(BEATEN, F.lit(False)).unionByName(marks, allowMissingColumns=True)
-    vars(made)["isStreaming"] = False  # nothing here is; Spark Connect would have the whole plan analysed to find out
-    return made.observe(growth.seen, F.max(_SPOILT).alias(_SPOILT))
+    return observed(made, growth.seen, F.max(_SPOILT).alias(_SPOILT))
 
 
 def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from operator import and_, or_
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Rule, Table
@@ -142,10 +142,16 @@ def write_routed(
     given = Observation()
     # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
     rows = routed(table, frame, rules, made_as)
-    rows = rows.observe(given, F.count(F.lit(1)).alias("rows")) if counted else rows
+    rows = observed(rows, given, F.count(F.lit(1)).alias("rows")) if counted else rows
     writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
     writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
     return int(given.get["rows"]) if counted else None
+
+
+def observed(frame: DataFrame, told: Observation, figure: Column) -> DataFrame:
+    """The rows of no stream, with a figure of them that is told once they are written."""
+    vars(frame)["isStreaming"] = False  # else Spark Connect has the whole plan analysed to find out
+    return frame.observe(told, figure)
 
 
 def _columns(table: Table, frame: DataFrame, made_as: str | None) -> Collection[str]:

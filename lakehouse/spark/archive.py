@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from lakehouse import store
 from lakehouse.errors import EngineError, LakehouseError
-from lakehouse.spark.options import QUIETLY, archive_path
+from lakehouse.spark.options import WARNINGS, archive_path
 
 _SECONDS = 600
 _ONCE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # hardly anything it does is done often enough to be compiled well
@@ -43,7 +43,7 @@ def make_archive(archive: Path | None = None) -> Path:
         archive.unlink(missing_ok=True)
         made = archive.with_suffix(".new")
         made.unlink(missing_ok=True)
-        options = f'{_ONCE} "-XX:ArchiveClassesAtExit={made}" {QUIETLY}'
+        options = f'{_ONCE} "-XX:ArchiveClassesAtExit={made}" {WARNINGS}'
         # The JVM writes it after Python has ended; it holds the other end of this pipe until it is done.
         done = subprocess.run(
             [sys.executable, "-c", f"from lakehouse.spark.archive import exercise_all; exercise_all({folder!r})"],

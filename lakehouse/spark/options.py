@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# What a JVM says of an archive that does not fit would go to the terminal of every run; `lakehouse doctor` says it.
-QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-# What a JVM warns of is no output of a command: programs read that.
-TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr:uptime,level,tags"
+# What a JVM warns of is no output of a command, which programs read. What it says of an archive that does not fit would
+# go to the terminal of every run; `lakehouse doctor` says it.
+WARNINGS = "-Xlog:disable -Xlog:all=warning,cds=off,cds+dynamic=off:stderr:uptime,level,tags"
 
 
 def archive_path() -> Path:
@@ -19,4 +18,4 @@ def archive_path() -> Path:
 def java_options(archive: Path | None = None) -> str:
     """What the JVM of an engine is told: where it warns, and to use the archive where there is one."""
     archive = archive or archive_path()
-    return f'{TO_STDERR} "-XX:SharedArchiveFile={archive}" {QUIETLY}' if archive.is_file() else TO_STDERR
+    return f'{WARNINGS} "-XX:SharedArchiveFile={archive}"' if archive.is_file() else WARNINGS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark import archive, options
 from lakehouse.spark.archive import exercise, is_usable, main, make_archive
 from lakehouse.spark.config import spark_config
+from lakehouse.spark.jars import java_command
 from lakehouse.spark.options import archive_path, java_options
 from lakehouse.spark.session import start
 from lakehouse_tests.conftest import engine_settings
@@ -45,11 +48,11 @@ def test_the_archive_is_told_to_engines_beside_what_the_user_asks(
     made = tmp_path / "a place" / "classes.jsa"
     monkeypatch.setattr(options, "archive_path", lambda: made)
     settings = Settings(root=tmp_path, spark_config={JAVA_OPTIONS: "-Dmine=1"})
-    assert spark_config(settings)[JAVA_OPTIONS] == f"{options.TO_STDERR} -Dmine=1"
+    assert spark_config(settings)[JAVA_OPTIONS] == f"{options.WARNINGS} -Dmine=1"
     made.parent.mkdir()
     made.touch()
     told = spark_config(settings)[JAVA_OPTIONS]
-    assert told.startswith(f'{options.TO_STDERR} "-XX:SharedArchiveFile={made}" ')
+    assert told.startswith(f'{options.WARNINGS} "-XX:SharedArchiveFile={made}" ')
     assert told.endswith(" -Dmine=1")
     assert JAVA_OPTIONS not in spark_config(Settings(root=tmp_path, spark_url="sc://somewhere"))
 
@@ -69,6 +72,22 @@ def test_one_that_does_not_fit_harms_nothing(tmp_path: Path) -> None:
     assert not is_usable(other)
     assert not is_usable(tmp_path / "none.jsa")
     assert archive._submit(java_options(other)) == "", "a JVM starts beside it"
+
+
+@pytest.mark.parametrize("archive", [archive_path(), None])
+def test_a_jvm_warns_on_stderr_and_not_of_its_archive(archive: Path | None) -> None:
+    """Without it, a warning would stand amid the JSON of a stream, or one of an update of Java in every run."""
+    if archive is not None and not archive.is_file():
+        pytest.skip("no archive here: make archive")
+    told = shlex.split(java_options(archive or Path("none")))
+    # Neither the class path nor the sizes fit.
+    done = subprocess.run(
+        [java_command(), *told, "-XX:+UseSerialGC", "-Xmn64m", "-Xmx32m", "-cp", os.devnull, "-version"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == ""
+    assert "[warning][gc,ergo]" in done.stderr
+    assert "[cds" not in done.stderr
 
 
 @pytest.mark.parametrize(("code", "content"), [(1, ""), (0, ""), (0, "cut short"), (1, "whole")])
