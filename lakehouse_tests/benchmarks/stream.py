@@ -1,6 +1,7 @@
 """What streaming costs: batches with every guarantee against bare Structured Streaming from Kafka into Delta, in turns.
 
-Then how long it takes from a message's arrival at its broker until its row can be read in `silver.transactions`.
+All of them on one warm engine, as users have it, in batches of the same size. Then how long it takes from a message's
+arrival at its broker until its row can be read in `silver.transactions`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 from pydantic import SecretStr
+from pyspark.sql import functions as F
 
-from lakehouse.build.build import build
+from lakehouse.bronze.event_stream import COLUMNS
 from lakehouse.catalog import declared
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
@@ -28,6 +31,7 @@ from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
+from lakehouse.spark.warm import leave, places
 from lakehouse.store import parquet
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 
@@ -39,47 +43,84 @@ def lines(count: int, day: date) -> Sequence[bytes]:
     return generate_events(day, count, 7).lines
 
 
-def plain(lake: Lake, servers: str, topic: str, folder: Path) -> float:
-    """Seconds that Structured Streaming needs to append the topic's messages to a Delta table, nothing else."""
+def bare(lake: Lake, servers: str, topic: str, folder: Path, batch: int, *, parsed: bool) -> float:
+    """Seconds in which Structured Streaming appends the topic's messages to a Delta table, in batches of so many.
+
+    The bytes as they came and nothing else; or `parsed`: columns out of JSON, a digest in place of the address, a
+    folder for each day, as a plain script does it, which checks nothing and sets nothing aside.
+    """
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
-    read = lake.spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger="250000").load()
-    rows = read.selectExpr("cast(key as string)", "cast(value as string)", "topic", "partition", "offset", "timestamp")
+    read = lake.spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=str(batch)).load()
+    place = ("topic", "partition", "offset", "timestamp")
+    if parsed:
+        fields = ", ".join(f"{name} string" for name in COLUMNS)
+        event = read.select(F.from_json(F.col("value").cast("string"), fields).alias("event"), *place)
+        rows = event.select("event.*", *place)
+        rows = rows.withColumn("email", F.sha2(F.lower(F.trim("email")), 256))
+        rows = rows.withColumn("_arrival_date", F.to_date("timestamp"))
+        rows = rows.withColumn("_event_date", F.to_date(F.substring("event_time", 1, 10)))
+    else:
+        rows = read.selectExpr("cast(key as string)", "cast(value as string)", *place)
     writer = rows.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    if parsed:
+        writer = writer.partitionBy("_arrival_date", "_event_date")
     writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
     return time.perf_counter() - began
 
 
-def lake_of(root: Path, kafka: Kafka) -> Lake:
-    """The sample's tables up to silver.transactions, with the stream's address."""
+def ours(lake: Lake, batch: int, count: int) -> float:
+    """Seconds in which a stream takes the topic's messages into bronze, in batches of so many."""
+    source = lake.table("bronze.event_stream")
+    assert source.topic is not None
+    source = replace(source, inputs={"messages": replace(source.topic, messages_per_batch=batch)})
+    alone = Lake(lake.settings, {source.id: source}, lambda: lake.spark)
+    began = time.perf_counter()
+    took = sum(
+        turn.messages
+        for turn in turns(alone, [source], "bench", threading.Event(), pace=Pace(0, 0), until_caught_up=True)
+    )
+    assert took == count, f"{took} of {count} messages were taken"
+    return time.perf_counter() - began
+
+
+def lake_of(root: Path, kafka: Kafka, engines: Path) -> Lake:
+    """The sample's tables up to silver.transactions, with the stream's address, on the warm engine of all of them."""
     source = {"event_stream": SecretStr(kafka.url)}
-    settings = Settings(root=root, source_urls=source, engine_minutes=0)
+    settings = Settings(root=root, source_urls=source, engine_minutes=10, engine_dir=engines)
     wanted = ("bronze.event_stream", "bronze.events", "bronze.online_retail", "silver.transactions")
     tables = {name: each for name, each in declared("lakehouse").items() if name in wanted}
     engine = start(settings)
     return Lake(settings, tables, lambda: engine)
 
 
-def throughput(kafka: Kafka, count: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """Rows a second of both, in turns, on one topic."""
+def throughput(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Messages a second of all three, in turns, on one topic."""
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(count, datetime.now(UTC).date() - timedelta(days=1))
     send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)))
-    seconds: dict[str, list[float]] = {"ours": [], "plain": []}
+    seconds: dict[str, list[float]] = {"ours": [], "bare": [], "bare_parsed": []}
     for turn in range(rounds + 1):
-        lake = lake_of(folder / f"root{turn}", kafka)
-        bare = plain(lake, kafka.servers, topic, folder / f"plain{turn}")
-        began = time.perf_counter()
-        result = build(lake, lake.table("bronze.event_stream"), [], run_id="bench")
-        mine = time.perf_counter() - began
-        assert result.facts["batch/rows"] == len(messages)
+        here = folder / f"batches-of-{batch}-{turn}"
+        lake = lake_of(here / "root", kafka, folder / "engines")
+        took = {
+            "bare": bare(lake, kafka.servers, topic, here / "bare", batch, parsed=False),
+            "bare_parsed": bare(lake, kafka.servers, topic, here / "bare_parsed", batch, parsed=True),
+            "ours": ours(lake, batch, len(messages)),
+        }
         if turn:  # the first one warms the engine
-            seconds["ours"].append(mine)
-            seconds["plain"].append(bare)
+            for name, each in took.items():
+                seconds[name].append(each)
     kafka.delete(topic)
     rates = {name: round(len(messages) / statistics.median(each)) for name, each in seconds.items()}
-    return {"messages": len(messages), "rows_a_second": rates, "ratio": round(rates["ours"] / rates["plain"], 2),
-            "seconds": {name: [round(each, 2) for each in several] for name, several in seconds.items()}}  # fmt: skip
+    return {
+        "messages": len(messages),
+        "batch": batch,
+        "messages_a_second": rates,
+        "ratio_to_bare": round(rates["ours"] / rates["bare"], 2),
+        "ratio_to_bare_parsed": round(rates["ours"] / rates["bare_parsed"], 2),
+        "seconds": {name: [round(each, 2) for each in several] for name, several in seconds.items()},
+    }
 
 
 def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path) -> dict[str, Any]:
@@ -89,7 +130,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path) 
     """
     topic, stop = kafka.topic(PARTITIONS, "web-events"), threading.Event()
     messages = lines(int(pace * 60 * (warm + minutes)), datetime.now(UTC).date())
-    lake = lake_of(folder / "latency", kafka)
+    lake = lake_of(folder / "latency", kafka, folder / "engines")
     source = lake.table("bronze.event_stream")
     sending = threading.Thread(
         target=send,
@@ -137,6 +178,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run both; JSON to standard output."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks stream", description=__doc__)
     parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[20_000, 250_000], help="messages of a batch, both sides"
+    )
     parser.add_argument("--pace", type=int, default=1000, help="messages a second")
     parser.add_argument("--warm", type=float, default=2, help="minutes in which the engine gets warm, told apart")
     parser.add_argument("--minutes", type=float, default=2, help="minutes after them")
@@ -144,9 +188,16 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as name, serving(Path(name) / "kafka") as kafka:
         folder = Path(name)
-        report = {
-            "throughput": throughput(kafka, given.messages, given.rounds, folder),
-            "latency": latency(kafka, given.pace, given.warm, given.minutes, folder),
-        }
+        try:
+            report = {
+                "throughput": [
+                    throughput(kafka, given.messages, batch, given.rounds, folder) for batch in given.batches
+                ],
+                "latency": latency(kafka, given.pace, given.warm, given.minutes, folder),
+            }
+        finally:
+            leave()
+            for place in places(Settings(engine_dir=folder / "engines")):
+                place.end()
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0
