@@ -45,10 +45,11 @@ demo-online: setup redis ## Start Redis, load features of the lake, serve one us
 dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.1:3000
 	@$(BIN)/lakehouse dev $(ARGS)
 
-# Two processes take file after file; beside them goes the browser, which is shown at the end: three, for two cores, since much
-# of it waits. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is told to keep no
+# Three processes take file after file; beside them goes the browser, which is shown at the end: four, for two cores, since a
+# third of it waits (for what was killed, for idle times). Each has engines of its own, of 4 GB together: PROCESSES=1 needs the
+# least. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is told to keep no
 # compiled files, each of the many processes would compile the whole package again.
-PROCESSES ?= 2
+PROCESSES ?= 3
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
 # Nearly every test commits, and a commit waits for the disk: where there is room for files in memory, tests write there. What a

@@ -1,4 +1,4 @@
-"""Days, one after the other."""
+"""Days, one after the other, and moments as numbers and texts."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def end_of(day: date) -> datetime:
 def micros_of(moment: datetime) -> int:
     """Microseconds since 1970 at a moment; without a time zone it is UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+def iso(micros: int) -> str:
+    """A moment in microseconds since 1970, as rows have it: ISO 8601, UTC, six digits."""
+    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:

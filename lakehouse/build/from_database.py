@@ -23,10 +23,11 @@ from lakehouse.build.laps import Laps
 from lakehouse.checks.metrics import HIDDEN, Value
 from lakehouse.contracts import Extract
 from lakehouse.contracts.extract import EXACT
+from lakehouse.days import iso, micros_of
 from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint
 from lakehouse.delta.staged import StagedFile
 from lakehouse.errors import SourceError
-from lakehouse.sources.postgres import Database, Moment, Reading, iso, micros
+from lakehouse.sources.postgres import Database, Moment, Reading
 from lakehouse.store import parquet
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -289,5 +290,6 @@ def _delays(batch: DatabaseBatch, files: Sequence[StagedFile]) -> dict[str, Valu
         # Times as texts of one length: they sort as the times do.
         late = [text for text in texts if text is not None and text < known]
         delays["late_rows"] = len(late)
-        delays["late_by_seconds"] = round((before.at - micros(min(late))) / 1e6, 3) if late else 0.0
+        oldest = micros_of(datetime.fromisoformat(min(late))) if late else before.at
+        delays["late_by_seconds"] = round((before.at - oldest) / 1e6, 3)
     return delays

@@ -35,14 +35,13 @@ from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.checks.batches import DEAD
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
-from lakehouse.days import micros_of
+from lakehouse.days import iso, micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
 from lakehouse.sources.kafka import Brokers, arrived
-from lakehouse.sources.postgres import iso
 from lakehouse.sources.spans import Found, Span, messages_in
 from lakehouse.store import parquet
 from lakehouse.texts import program

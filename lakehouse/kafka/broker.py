@@ -26,9 +26,9 @@ from lakehouse.kafka.jars import broker_jars
 from lakehouse.kafka.topics import answers
 from lakehouse.settings import Settings
 from lakehouse.spark.jars import java_command, java_home_problem
-from lakehouse.spark.local_server import HOST, LocalServer
+from lakehouse.spark.local_server import LocalServer
 from lakehouse.spark.place import Place, log_with_room, write_private
-from lakehouse.spark.ui import free_port
+from lakehouse.spark.ports import HERE, free_port
 
 MEMORY = "512m"
 START_SECONDS = 120.0  # it takes some six; a busy machine takes a while
@@ -79,7 +79,7 @@ class Broker:
     @property
     def servers(self) -> str:
         """What Kafka's clients call `bootstrap.servers`."""
-        return f"{HOST}:{self.port}"
+        return f"{HERE}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -171,9 +171,9 @@ def _write(path: Path, port: int, data: str) -> None:
     """What the broker is told; it is started in the folder, so that no path needs an escape."""
     controller = free_port()
     own: Mapping[str, str] = {
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "listeners": f"PLAINTEXT://{HERE}:{port},CONTROLLER://{HERE}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HERE}:{port}",
+        "controller.quorum.voters": f"1@{HERE}:{controller}",
         "log.dirs": data,
     }
     write_private(path, "".join(f"{name}={value}\n" for name, value in {**_PROPERTIES, **own}.items()))

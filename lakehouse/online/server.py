@@ -18,12 +18,13 @@ from pathlib import Path
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark.local_server import HOST, LocalServer
+from lakehouse.spark.local_server import LocalServer
 from lakehouse.spark.place import Place, write_private
+from lakehouse.spark.ports import HERE
 
 START_SECONDS = 30.0  # it takes a tenth of one, and longer where it has much to read again
 _CONFIG: Mapping[str, str] = {
-    "bind": HOST,
+    "bind": HERE,
     "dir": "data",
     "daemonize": "no",
     "logfile": '""',  # standard output, which is the log
@@ -63,7 +64,7 @@ class Server:
     @property
     def url(self) -> str:
         """Its address, as the setting has it."""
-        return f"redis://{HOST}:{self.port}/0"
+        return f"redis://{HERE}:{self.port}/0"
 
 
 def place_of(settings: Settings) -> Place:
@@ -99,7 +100,7 @@ def answers(server: Server) -> bool:
     from redis import Redis, RedisError
 
     try:
-        with Redis(HOST, server.port, socket_timeout=1.0, socket_connect_timeout=1.0) as client:
+        with Redis(HERE, server.port, socket_timeout=1.0, socket_connect_timeout=1.0) as client:
             return bool(client.ping())
     except RedisError:
         return False

@@ -118,7 +118,7 @@ def _table(
     judged = _judged(lake, table, everything, now)
     fresh, late = of_the_month(judged), set(judged.missed)
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
-    aside = failures(lake.settings.root, table) if table.rules else []
+    aside = [each for each in (failures(lake.settings.root, table) if table.rules else []) if within(each.day)]
     return TableReport(
         name=table.id,
         owner=table.owner,
@@ -131,9 +131,9 @@ def _table(
         figures=_shown(_figures(table, newest), between),
         cost=_shown(cost_series(newest), between),
         checks=cells,
-        quarantine=_quarantine(table, [each for each in aside if within(each.day)]),
-        quarantined=sum(1 for each in aside if within(each.day) and not each.discarded),
-        discarded=sum(1 for each in aside if within(each.day) and each.discarded),
+        quarantine=_quarantine(table, aside),
+        quarantined=sum(not each.discarded for each in aside),
+        discarded=sum(each.discarded for each in aside),
         fresh=_punctuality(table, fresh),
         columns=_columns(table, lake.tables),
         reads=_reads(table),

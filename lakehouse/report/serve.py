@@ -22,8 +22,8 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.settings import get_settings
+from lakehouse.spark.ports import HERE
 
-HOST = "127.0.0.1"
 OLDEST = 300.0  # seconds; failed runs and the passing of time commit nothing
 _POLICY = ("default-src 'none'", "style-src 'unsafe-inline'", "script-src 'unsafe-inline'", "img-src data:")
 _HEADERS = {
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The page."""
         port = self.server.server_address[1]
-        if self.headers.get("Host") not in {f"{HOST}:{port}", f"localhost:{port}"}:
+        if self.headers.get("Host") not in {f"{HERE}:{port}", f"localhost:{port}"}:
             self.send_error(HTTPStatus.FORBIDDEN)  # a site elsewhere whose name was made to point here
         elif self.path.partition("?")[0] != "/":
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -107,7 +107,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, port: int, root: Path) -> None:
         self.page = Page(root)
-        super().__init__((HOST, port), Handler)
+        super().__init__((HERE, port), Handler)
 
 
 def start(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -21,9 +21,9 @@ from lakehouse.runs.listener import QUIET, Listener
 from lakehouse.runs.reports import Report
 from lakehouse.runs.watch import Watch
 from lakehouse.settings import Settings
+from lakehouse.spark.ports import HERE
 from lakehouse.texts import program
 
-HOST = "127.0.0.1"
 LOOK = 1.0  # seconds between two looks at what has happened
 _WHO = """{instance {info daemonHealth {daemonStatus(daemonType: "BACKFILL") {healthy}}}}"""
 _LAUNCH = """mutation($what: LaunchBackfillParams!) {launchPartitionBackfill(backfillParams: $what) {
@@ -46,7 +46,7 @@ class DaemonClient:
     def __init__(self, settings: Settings, say: Callable[[str], None] = QUIET.say) -> None:
         self._settings = settings
         self._say = say
-        self._url = f"http://{HOST}:{settings.port}"
+        self._url = f"http://{HERE}:{settings.port}"
 
     def launch(self, wanted: Mapping[str, Collection[date]], *, asked: Asked = PLAIN, title: str = "") -> str:
         """Start a backfill of some days, which may differ by table; returns its id.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Extract
+from lakehouse.days import iso
 from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.transforms.columns import token_key, without_address
 
@@ -34,7 +35,6 @@ _DOWN = re.compile(
     r"|remaining connection slots|EOFException|Connection reset|UnknownHost",
     re.IGNORECASE,
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Moment:
     @property
     def day(self) -> date:
         """The UTC day."""
-        return (_EPOCH + timedelta(microseconds=self.at)).date()
+        return datetime.fromtimestamp(self.at / 1e6, UTC).date()
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,6 @@ class Reading:
     xid: int | None = None
     since: int | None = None
     until: int | None = None
-
-
-def iso(micros: int) -> str:
-    """Microseconds since the epoch as rows are read: ISO 8601, UTC, six digits."""
-    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def micros(text: str) -> int:
-    """The reverse of `iso`."""
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 class Database:

@@ -67,7 +67,7 @@ def exercise_all(folder: str) -> None:
     from lakehouse.settings import Settings
     from lakehouse.spark.config import spark_config
     from lakehouse.spark.keeper import TOKEN, served
-    from lakehouse.spark.ui import free_port
+    from lakehouse.spark.ports import free_port
 
     root, port = Path(folder), free_port()
     os.environ[TOKEN] = token = secrets.token_urlsafe(32)

@@ -29,18 +29,18 @@ from typing import Any
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.config import spark_config
-from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING, free_port
+from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING
 from lakehouse.spark.options import java_options
 from lakehouse.spark.place import Place, read_record, write_private
+from lakehouse.spark.ports import HERE, free_port
 from lakehouse.spark.warm import engines, handed_on
 from lakehouse.store.disk import private_umask
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
-HOST = "127.0.0.1"
 _KEEPER = "lakehouse.spark.cluster_keeper"  # it imports this
 # They do little, and that soon after their start: code that was compiled quickly is good enough.
 _DAEMON = {
-    "SPARK_LOCAL_IP": HOST,
+    "SPARK_LOCAL_IP": HERE,
     "SPARK_DAEMON_MEMORY": "512m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -170,7 +170,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
     place.log.parent.mkdir(parents=True, exist_ok=True)
     (place.folder / "cluster.json").unlink(missing_ok=True)
     port, connect_port = free_port(), free_port() if size.connect else 0
-    url = f"spark://{HOST}:{port}"
+    url = f"spark://{HERE}:{port}"
     secret = {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_urlsafe(32)}
     driver = {
         **secret,
@@ -186,7 +186,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         write_private(place.folder / "token", token)
         config = spark_config(settings.model_copy(update={"spark_url": url}))
         serving = {
-            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.address": HERE,
             "spark.connect.grpc.binding.port": str(connect_port),
             "spark.connect.grpc.port.maxRetries": "0",
             "spark.driver.memory": "1g",

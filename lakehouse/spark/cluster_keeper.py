@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lakehouse.spark.cluster import HOST, Cluster, Size, workers_of
-from lakehouse.spark.keeper import TOKEN, free_port
+from lakehouse.spark.cluster import Cluster, Size, workers_of
+from lakehouse.spark.keeper import TOKEN
 from lakehouse.spark.place import Place, say, write_private
+from lakehouse.spark.ports import HERE, free_port
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -53,7 +54,7 @@ class _Supervisor:
         self._until_workers_are_there()
         if not self._ended.is_set():
             pids = {name: each.pid for name, each in self._running.items()}
-            page = f"http://{HOST}:{self._page_port}/"
+            page = f"http://{HERE}:{self._page_port}/"
             found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
             write_private(self._folder / "cluster.json", json.dumps(asdict(found)))
             say("cluster", f"is on: {found.url}, {self._size}")
@@ -86,7 +87,7 @@ class _Supervisor:
         script = [str(self._home / "bin" / "spark-class")]
         port = self._url.rpartition(":")[2]
         if name == "master":
-            what = [_MASTER, "--host", HOST, "--port", port, "--webui-port", str(self._page_port)]
+            what = [_MASTER, "--host", HERE, "--port", port, "--webui-port", str(self._page_port)]
             command = [*script, *what, "--properties-file", told]
         elif name == "connect":
             environment[TOKEN] = (self._folder / "token").read_text()
@@ -94,7 +95,7 @@ class _Supervisor:
             command = [*script, "--properties-file", str(self._folder / "server.conf"), "--class", _SERVER]
             command.append("spark-internal")
         else:
-            what = [_WORKER, "--host", HOST, "--webui-port", "0", "--cores", str(self._size.cores)]
+            what = [_WORKER, "--host", HERE, "--webui-port", "0", "--cores", str(self._size.cores)]
             what += ["--memory", self._size.memory, "--work-dir", str(self._folder / "work" / name)]
             command = [*script, *what, "--properties-file", told, self._url]
         # They inherit what holds `alive`: whoever of them is left is still found, and ended.
@@ -103,7 +104,7 @@ class _Supervisor:
     def _until_listening(self, port: int) -> None:
         while not self._ended.wait(0.1):
             with socket.socket() as probe:
-                if probe.connect_ex((HOST, port)) == 0:
+                if probe.connect_ex((HERE, port)) == 0:
                     return
             if self._lost():
                 return
@@ -111,7 +112,7 @@ class _Supervisor:
     def _until_workers_are_there(self) -> None:
         while not self._ended.wait(0.1) and not self._lost():
             with suppress(OSError, ValueError):
-                if len(workers_of(f"http://{HOST}:{self._page_port}/")) >= self._size.workers:
+                if len(workers_of(f"http://{HERE}:{self._page_port}/")) >= self._size.workers:
                     return
 
     def _lost(self) -> bool:

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.spark.place import GENTLY, Address, Place, say
-from lakehouse.spark.ui import RETAINED, free_port, shown
+from lakehouse.spark.ports import free_port
+from lakehouse.spark.ui import RETAINED, shown
 
 LOOK = 0.5  # seconds between two looks at who uses it
 ASK = 20.0  # seconds between two questions whether it still answers

@@ -19,10 +19,8 @@ from lakehouse.errors import EngineError, UsageError
 from lakehouse.settings import Settings
 from lakehouse.spark import becoming
 from lakehouse.spark.place import Place, log_with_room, read_record, write_private
-from lakehouse.spark.ui import free_port, is_free
+from lakehouse.spark.ports import HERE, free_port, is_free
 from lakehouse.store.disk import private_umask
-
-HOST = "127.0.0.1"
 
 
 class Listening(Protocol):
@@ -112,7 +110,7 @@ class LocalServer:
         port = port or (read_record(self._record) or {}).get("port") or free_port()
         if not is_free(port):
             raise UsageError(
-                f"Port {port} of {HOST}, where {self.name} listens, is taken by another program. End that, or choose "
+                f"Port {port} of {HERE}, where {self.name} listens, is taken by another program. End that, or choose "
                 f"another: lakehouse {self.family} start --port N (what reads from {self.name} then needs its new "
                 "address)."
             )

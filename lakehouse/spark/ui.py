@@ -26,8 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lakehouse.spark.ports import HERE, free_port
+
 ENABLED = "spark.ui.enabled"
-HERE = "127.0.0.1"
 _CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 _PATIENCE = 30.0  # seconds that Spark has for a page, and a browser for a request
@@ -196,18 +197,3 @@ def user_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 def _written(address: str, port: int) -> str:
     """An end of a connection as the system writes it."""
     return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on a port of this machine."""
-    try:
-        with socket.create_server((HERE, port)):
-            return True
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.create_server((HERE, 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -23,6 +23,7 @@ from lakehouse.build.stale import stale_days
 from lakehouse.checks.audit import audit_day, check_names
 from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
 from lakehouse.contracts import Table
+from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
@@ -30,7 +31,7 @@ from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
 from lakehouse.sources.people import person_hmac
-from lakehouse.sources.postgres import Database, Moment, micros
+from lakehouse.sources.postgres import Database, Moment
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
@@ -324,7 +325,7 @@ def test_a_database_whose_clock_is_wrong_is_named() -> None:
     """Unnamed, its orders would be of other days than the web shop's, and nobody would know why."""
     asked = datetime(2026, 3, 9, 10, 0, 0, tzinfo=UTC)
     answered = asked + timedelta(seconds=2)
-    at = micros("2026-03-09T10:05:01.000000Z")
+    at = micros_of(datetime(2026, 3, 9, 10, 5, 1, tzinfo=UTC))
     apart = clock_apart(Moment(at, "1:1:", 1, 1, "", None, True), asked, answered)
     assert apart == {"clock_ahead_seconds": 300.0, "clock_within_seconds": 1.0}
     for ahead, passed in ((300.0, False), (61.1, False), (61.0, True), (-61.1, False), (-61.0, True), (0.0, True)):

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from lakehouse.catalog import tables
 from lakehouse.commands import console
-from lakehouse.commands.operate import dev, doctor
+from lakehouse.commands.operate import doctor
 from lakehouse.delta.commit import append
 from lakehouse.delta.target import Commit
 from lakehouse.records.erasures import BEGUN, Erasure, note
@@ -26,6 +26,7 @@ from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
+from lakehouse.spark.ports import free_port, is_free
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
 from lakehouse_tests.fixtures.making import rows_of, stage_rows
@@ -349,15 +350,10 @@ def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPat
 def test_dev_refuses_a_taken_port(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert not dev.is_free(port)
+        assert not is_free(port)
         said = cli("dev", "--port", str(port))
     assert said.code == 2
     assert f"Port {port} of 127.0.0.1 is taken" in said.err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_cells_are_shown_as_they_are() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from lakehouse.contracts import Extract
+from lakehouse.days import iso, micros_of
 from lakehouse.errors import ContractError, SettingsError, SourceDownError, SourceError
 from lakehouse.settings import Settings
-from lakehouse.sources.postgres import Database, Reading, iso, micros, moment_sql, rows_sql, whole_xid
+from lakehouse.sources.postgres import Database, Reading, moment_sql, rows_sql, whole_xid
 from lakehouse_tests.fixtures.making import model, table
 from lakehouse_tests.fixtures.postgres import Server, Shop
 from lakehouse_tests.fixtures.shop.bronze.orders import orders
@@ -126,7 +127,7 @@ def test_a_window_of_time_includes_its_beginning_only(shop: Shop) -> None:
     """Without it, a row on the edge would be read twice or never."""
     for n in range(3):
         shop.run(f"INSERT INTO orders VALUES ('o{n}', 'u', 's', 1, 'EUR', now(), '2026-03-01T00:00:00.00000{n}Z')")
-    start = micros("2026-03-01T00:00:00.000000Z")
+    start = micros_of(datetime(2026, 3, 1, tzinfo=UTC))
     assert set(read(shop, Reading(since=start, until=start + 1))) == {"o0"}
     assert set(read(shop, Reading(since=start + 1, until=start + 3))) == {"o1", "o2"}
 
@@ -134,7 +135,7 @@ def test_a_window_of_time_includes_its_beginning_only(shop: Shop) -> None:
 @given(st.integers(0, 253_402_300_799_999_999))
 def test_instants_keep_their_microseconds(value: int) -> None:
     """Without it, watermarks would move by rounding."""
-    assert micros(iso(value)) == value
+    assert micros_of(datetime.fromisoformat(iso(value))) == value
 
 
 @pytest.mark.slow

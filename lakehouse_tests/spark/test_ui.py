@@ -17,6 +17,7 @@ import pytest
 from lakehouse.settings import Settings
 from lakehouse.spark import ui
 from lakehouse.spark.config import spark_config
+from lakehouse.spark.ports import HERE, free_port
 from lakehouse.spark.ui import Door, shown, user_of
 
 
@@ -36,7 +37,7 @@ class _Pages(BaseHTTPRequestHandler):
 @pytest.fixture
 def pages() -> Iterator[int]:
     """The port of a server that tells what it was asked."""
-    with ThreadingHTTPServer((ui.HERE, 0), _Pages) as server:
+    with ThreadingHTTPServer((HERE, 0), _Pages) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -45,7 +46,7 @@ def pages() -> Iterator[int]:
 def asked(door: Door, path: str, **headers: str) -> tuple[int, str]:
     """What somebody is answered at a door."""
     threading.Thread(target=door.serve_forever, args=(0.01,), daemon=True).start()
-    connection = http.client.HTTPConnection(ui.HERE, door.server_port)
+    connection = http.client.HTTPConnection(HERE, door.server_port)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -79,19 +80,19 @@ def test_a_page_of_the_internet_reads_nothing(pages: int) -> None:
 def test_an_engine_that_is_gone_is_said_to_be(pages: int) -> None:
     """Without it, a link of an old run would look broken."""
     del pages
-    with Door(ui.free_port(), "the key") as door:
+    with Door(free_port(), "the key") as door:
         assert asked(door, "/jobs/")[0] == 502
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_the_system_tells_whose_a_connection_is(family: socket.AddressFamily) -> None:
     """Without it, a client that speaks IPv6 to a port of IPv4, as Java does, would be refused."""
-    with socket.create_server((ui.HERE, 0)) as server, socket.socket(family) as client:
-        client.connect((ui.HERE if family == socket.AF_INET else f"::ffff:{ui.HERE}", server.getsockname()[1]))
+    with socket.create_server((HERE, 0)) as server, socket.socket(family) as client:
+        client.connect((HERE if family == socket.AF_INET else f"::ffff:{HERE}", server.getsockname()[1]))
         accepted, address = server.accept()
         with accepted:
             assert user_of(address, server.getsockname()) == os.getuid()
-            assert user_of((ui.HERE, 1), server.getsockname()) is None
+            assert user_of((HERE, 1), server.getsockname()) is None
 
 
 def test_a_connection_that_is_not_open_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +100,9 @@ def test_a_connection_that_is_not_open_is_nobodys(tmp_path: Path, monkeypatch: p
     line = "   0: 0100007F:C350 0100007F:1F90 {} 00000000:00000000 00:00000000 00000000 {} 0 1 1 0 20 4 30 10 -1\n"
     (tmp_path / "tcp").write_text("  sl  local_address …\n" + line.format("06", "    0") + line.format("01", " 1234"))
     monkeypatch.setattr(ui, "_CONNECTIONS", (tmp_path / "tcp", tmp_path / "none"))
-    assert user_of((ui.HERE, 50000), (ui.HERE, 8080)) == 1234
+    assert user_of((HERE, 50000), (HERE, 8080)) == 1234
     (tmp_path / "tcp").write_text("  sl  local_address …\n" + line.format("06", "    0"))
-    assert user_of((ui.HERE, 50000), (ui.HERE, 8080)) is None
+    assert user_of((HERE, 50000), (HERE, 8080)) is None
 
 
 def test_the_key_is_in_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:

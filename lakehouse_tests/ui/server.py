@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pytest
 from lakehouse.days import days_between
 from lakehouse.settings import Settings
 from lakehouse.spark.place import Place
+from lakehouse.spark.ports import free_port
 from lakehouse.spark.warm import places
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import PII_KEY
@@ -52,7 +52,7 @@ class Server:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         with self.log.open("ab") as log:
             # A session of its own: its group holds the server, the daemon, the code server and every run.
@@ -280,10 +280,3 @@ def wait_for(what: Callable[[], T | None], means: str, seconds: float) -> T:
 
 def _one_of(status: str, wanted: set[str]) -> str | None:
     return status if status in wanted else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

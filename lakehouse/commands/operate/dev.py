@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +19,8 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.errors import LakehouseError, UsageError
 from lakehouse.settings import Settings, get_settings
+from lakehouse.spark.ports import HERE, free_port, is_free
 
-HOST = "127.0.0.1"
 _SUPERSEDED = "ignore:Function `dev_command` is superseded"
 LAST_PORT = 65535
 
@@ -41,27 +40,26 @@ def dev(
     chosen = port or settings.port
     if not is_free(chosen):
         raise UsageError(
-            f"Port {chosen} of {HOST} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
+            f"Port {chosen} of {HERE} is taken. Stop what uses it, or choose another: lakehouse dev --port N"
         )
     from lakehouse.orchestration.instance import opened_instance
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
     from lakehouse.report.serve import start
-    from lakehouse.spark.ui import free_port
 
     beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
-    report = f"http://{HOST}:{beside}/"
+    report = f"http://{HERE}:{beside}/"
     environment = os.environ | _from_env_file()
     environment |= {"LAKEHOUSE_ROOT": str(settings.root), "LAKEHOUSE_REPORT_URL": settings.report_url or report}
     # Dagster advises every user of `dagster dev` to type another command, in two lines that look like a fault.
     environment["PYTHONWARNINGS"] = ",".join(filter(None, (environment.get("PYTHONWARNINGS"), _SUPERSEDED)))
     start(beside, environment)
     _begin_engine(settings)
-    say(f"Dagster on http://{HOST}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
+    say(f"Dagster on http://{HERE}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
     # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
     workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
-    command = [sys.executable, "-m", "dagster", "dev", "-h", HOST, "-p", str(chosen), "-w", workspace]
+    command = [sys.executable, "-m", "dagster", "dev", "-h", HERE, "-p", str(chosen), "-w", workspace]
     command += ["--log-level", "warning"]  # else each look of each sensor is two lines, though it finds nothing
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -88,14 +86,3 @@ def _from_env_file() -> dict[str, str]:
     found = {name: value for name, value in dotenv_values(".env").items() if value and name not in os.environ}
     folder = found.get("LAKEHOUSE_JARS_DIR") or os.environ.get("LAKEHOUSE_JARS_DIR")
     return found | ({"LAKEHOUSE_JARS_DIR": str(Path(folder).expanduser().absolute())} if folder else {})
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True

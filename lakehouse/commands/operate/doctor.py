@@ -18,7 +18,6 @@ from rich.text import Text
 from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
-from lakehouse.commands.operate.dev import HOST, is_free
 from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, redis, topics, workers
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
@@ -26,6 +25,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
+from lakehouse.spark.ports import HERE, is_free
 from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
@@ -264,10 +264,10 @@ def _pii_key(settings: Settings) -> str:
 def _port(settings: Settings) -> str:
     if not is_free(settings.port):
         raise ProblemError(
-            f"{settings.port} of {HOST} is taken (by a running `lakehouse dev`?)",
+            f"{settings.port} of {HERE} is taken (by a running `lakehouse dev`?)",
             "Stop what uses it, or set LAKEHOUSE_PORT or `lakehouse dev --port N`.",
         )
-    return f"{settings.port} of {HOST} is free"
+    return f"{settings.port} of {HERE} is free"
 
 
 def _warm(settings: Settings) -> str:
