@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,7 @@ from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.bridge import remember_names
 
 KILLED = "killed"
+MOST_SECONDS = 60.0  # until an order begins to write
 
 
 class EngineProcess:
@@ -100,6 +102,20 @@ class Laboratory:
     def kill(self) -> None:
         """Kill the process and its engine; the next order starts another."""
         self._process.kill()
+
+    def kill_as_it_writes(self, folder: Path, known: frozenset[str] = frozenset()) -> None:
+        """The same, as soon as a file of rows is below a folder, but for those in folders that are known by name."""
+        deadline = time.monotonic() + MOST_SECONDS
+        # What is looked at is moved meanwhile: `os.walk` passes over what is gone.
+        while not any(
+            name.endswith(".parquet")
+            for at, _, names in os.walk(folder)
+            if not known.intersection(Path(at).relative_to(folder).parts[:1])
+            for name in names
+        ):
+            assert time.monotonic() < deadline, "it never began to write"
+            time.sleep(0.002)
+        self.kill()
 
 
 def serve(folder: Path) -> None:

@@ -8,7 +8,6 @@ is recovered from, many of them twice, and no table is built more often than tha
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -165,11 +164,7 @@ def test_a_process_killed_with_its_engine_while_it_writes(
     with Poller(root, [old], by_delta_rs) as poller:
         laboratory.order(root, forked=False)
         staged = table_path(root, "bronze.readings") / "staged"
-        deadline = time.monotonic() + 60
-        while not any(staged.rglob("*.parquet")):
-            assert time.monotonic() < deadline, "it never began to write"
-            time.sleep(0.002)
-        laboratory.kill()
+        laboratory.kill_as_it_writes(staged)
     count(kills=1, looks=poller.looks, **poller.wrong)
     assert not poller.examples
     assert_state(root, old)

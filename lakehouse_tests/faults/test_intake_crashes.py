@@ -143,11 +143,7 @@ def test_killed_with_its_engine_while_it_reads(laboratory: Laboratory, server: S
     shop.run(f"INSERT INTO orders SELECT 'n' || n, 'u', 's', n, 'EUR', now(), now() FROM generate_series(1, {LARGE}) n")
     laboratory.order(tmp_path, forked=False, url=shop.url)
     staged = table_path(tmp_path, "bronze.orders") / "staged"
-    deadline = time.monotonic() + 60
-    while not any(staged.rglob("*.parquet")):
-        assert time.monotonic() < deadline, "it never began to write"
-        time.sleep(0.005)
-    laboratory.kill()
+    laboratory.kill_as_it_writes(staged)
     held = len(rows_of(table_path(tmp_path, "bronze.orders")))
     assert held in (1, 1 + LARGE)  # whole, where the kill came too late on a busy machine
     assert laboratory.run(tmp_path, url=shop.url) == {"rows": 1 + LARGE - held, "days": 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -159,13 +158,9 @@ def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
     old = state_before("silver.readings", generation)
     kept = staged(root, "silver.readings")
     folder = table_path(root, "silver.readings") / "staged"
-    known = {path.name for path in folder.iterdir()}
+    known = frozenset(path.name for path in folder.iterdir())
     laboratory.order(root, forked=False, slices=N)
-    deadline = time.monotonic() + 60
-    while not any(p for p in folder.rglob("*.parquet") if p.relative_to(folder).parts[0] not in known):
-        assert time.monotonic() < deadline, "it never began to write"
-        time.sleep(0.002)
-    laboratory.kill()
+    laboratory.kill_as_it_writes(folder, known)
     count(kills=1)
     seen = look(root)
     assert not {name: rows for name, rows in seen.items() if "bronze" not in name and judge(rows, [old[name]]).total()}

@@ -101,8 +101,9 @@ def keeper_of(user: subprocess.Popen[str]) -> int:
 
 
 def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
-    """How many files their jobs have written."""
-    return sum(1 for user in users for _ in (engines.root / f"rows-{user.pid}").rglob("*.parquet"))
+    """How many files their jobs have written; a folder may go while it is looked at, with the job that wrote it."""
+    folders = (each for user in users for each in os.walk(engines.root / f"rows-{user.pid}"))
+    return sum(name.endswith(".parquet") for _, _, names in folders for name in names)
 
 
 def check_pages(address: str, keeper: int) -> None:
