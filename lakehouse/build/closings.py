@@ -169,11 +169,13 @@ def with_closings(lake: Lake, rows: DataFrame, closings: Sequence[Closing]) -> D
     """
     import pyarrow as pa
 
-    moment = pa.timestamp("us", "UTC")
+    names, moment = ("_hour", _CLOSED_AT, _TAKEN), pa.timestamp("us", "UTC")
     columns = zip(*closings, strict=True) if closings else ((), (), ())
     # As data of a join, not as literals: there is a new hour each hour, and the engine would compile anew for each.
-    made = {name: pa.array(values, moment) for name, values in zip(("_hour", _CLOSED_AT, _TAKEN), columns, strict=True)}
-    hours = lake.spark.createDataFrame(pa.table(made))
+    made = {name: pa.array(values, moment) for name, values in zip(names, columns, strict=True)}
+    # Spark Connect makes no table of none without a schema.
+    schema = T.StructType([T.StructField(name, T.TimestampType(), True) for name in names])
+    hours = lake.spark.createDataFrame(pa.table(made), schema)
     joined = rows.join(F.broadcast(hours), F.date_trunc("hour", F.col("_event_at")) == F.col("_hour"), "left")
     return joined.withColumn(_CAME_AFTER, F.col("_arrived_at") > F.col(_TAKEN)).drop("_hour", _TAKEN)
 

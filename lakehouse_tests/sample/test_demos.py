@@ -1,4 +1,4 @@
-"""The demonstration of the stream, as users start it: events flow, the stream is killed, each event is there once."""
+"""The demonstrations, as users start them: in processes of their own, on the warm engine, with no setting but the root."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 
 @pytest.fixture
 def call(tmp_path: Path) -> Iterator[Called]:
-    """Calls `lakehouse` on a root of its own; engine and broker are ended at the end."""
+    """Calls `lakehouse` on a root of its own; engine and servers are ended at the end."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
     machine = {n: os.environ[n] for n in ("LAKEHOUSE_JARS_DIR",) if n in os.environ}
     environment = {**kept, **machine, "LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_MEMORY": "1g"}
@@ -31,6 +31,18 @@ def call(tmp_path: Path) -> Iterator[Called]:
     yield made
     made("engine", "stop")
     made("kafka", "stop")
+    made("redis", "stop")
+
+
+def test_the_demonstration_and_what_it_serves(call: Called) -> None:
+    """Without it, the first command of the README could fail: tests have engines in their own process, users have not."""
+    shown = call("demo")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    status = json.loads(call("status", "--json").stdout)
+    rows = {each["table"]: each["rows"] for each in status}
+    assert {name for name, number in rows.items() if not number} == {"bronze.event_stream"}, "nobody has sent anything"
+    served = call("demo-online")
+    assert served.returncode == 0, served.stdout + served.stderr
 
 
 def test_the_demonstration_of_the_stream(call: Called) -> None:
