@@ -18,6 +18,7 @@ from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 from lakehouse.read.content import OF_THE_RUN
 from lakehouse.read.lake import Lake
+from lakehouse.store import cells
 
 Row = Mapping[str, Any]
 
@@ -26,8 +27,7 @@ PLACE = ("_source_file", "_source_row")
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     """A small frame's rows; times with their zone, whatever zone this process runs in."""
-    rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
-    return rows
+    return cells.rows(frame.toArrow())
 
 
 def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame:
@@ -38,9 +38,9 @@ def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame
         schema: of the frame.
         rows: values by column; a column that a row lacks is null.
     """
-    cells = [{f.name: row.get(f.name) for f in schema.fields} for row in rows]
+    values = [{f.name: row.get(f.name) for f in schema.fields} for row in rows]
     return lake.spark.createDataFrame(
-        pa.Table.from_pylist(cells, schema=to_arrow_schema(schema, timezone="UTC")), schema
+        pa.Table.from_pylist(values, schema=to_arrow_schema(schema, timezone="UTC")), schema
     )
 
 

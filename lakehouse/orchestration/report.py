@@ -21,7 +21,7 @@ from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.sources.landing import landing_files
-from lakehouse.store import parquet
+from lakehouse.store import cells, parquet
 
 PREVIEW_ROWS = 5
 LONGEST_CELL = 40
@@ -157,7 +157,7 @@ def preview(table: Table, each: DayResult) -> str:
     assert each.sample is not None
     with parquet.opened(each.sample) as file:
         batch = next(file.iter_batches(batch_size=PREVIEW_ROWS, columns=shown), None)
-    rows = batch.to_pylist() if batch is not None else []
+    rows = cells.rows(batch) if batch is not None else []
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
     lines += ["| " + " | ".join(_cell(row[c]) for c in shown) + " |" for row in rows]
     return "\n".join(lines)

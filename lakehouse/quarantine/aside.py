@@ -16,6 +16,7 @@ from lakehouse.read.promote import RESCUED
 from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.identity import identified
 from lakehouse.records.ledger import Wanted
+from lakehouse.store import cells
 
 HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
 
@@ -67,16 +68,16 @@ def shown_rows(
         read, ids = identified(contract, snapshot, file, columns)
         chosen = [(position, known[day, row]) for position, row in enumerate(ids) if (day, row) in known]
         for position, each in chosen[: limit - len(rows)]:
-            (cells,) = read.select(columns).slice(position, 1).to_pylist()
-            rows.append(_shown(cells, each))
+            (row,) = cells.rows(read.select(columns).slice(position, 1))
+            rows.append(_shown(row, each))
     return rows
 
 
-def _shown(cells: Mapping[str, Any], each: QuarantinedRow) -> dict[str, Any]:
+def _shown(row: Mapping[str, Any], each: QuarantinedRow) -> dict[str, Any]:
     return {
-        **dict.fromkeys(cells),  # in their order; a column that is shown in other words is null otherwise
-        **shown_row(cells, ()),
-        FAILED_RULES: ", ".join(cells[FAILED_RULES] or ()),
+        **dict.fromkeys(row),  # in their order; a column that is shown in other words is null otherwise
+        **shown_row(row, ()),
+        FAILED_RULES: ", ".join(row[FAILED_RULES] or ()),
         "_code_version": each.code_version,
         "_first_failed": each.first,
         "_last_failed": each.last,

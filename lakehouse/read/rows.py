@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.read.reading import read_file
+from lakehouse.store import cells
 
 
 def column_names(path: Path) -> list[str]:
@@ -62,8 +63,7 @@ def top_rows(
         return []
     whole = pa.concat_tables(found, promote_options="default")  # an older file may lack a column
     kept = whole if where is None else whole.filter(where)
-    rows: list[dict[str, Any]] = kept.sort_by(list(order_by)).slice(0, limit).to_pylist()
-    return rows
+    return cells.rows(kept.sort_by(list(order_by)).slice(0, limit))
 
 
 def matching_rows(
@@ -87,7 +87,7 @@ def matching_rows(
         keys = read_file(snapshot, file, list(wanted))
         hit = pc.indices_nonzero(_hits(keys, wanted))
         if len(hit):
-            rows += read_file(snapshot, file, columns).take(hit).to_pylist()
+            rows += cells.rows(read_file(snapshot, file, columns).take(hit))
         if len(rows) >= most:
             break
     return rows[:most]

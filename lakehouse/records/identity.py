@@ -13,6 +13,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.reading import read_file
+from lakehouse.store.cells import cells
 
 ORIGIN = ("_source_file", "_source_row", "_raw")
 
@@ -57,7 +58,7 @@ def _whole_keys(table: Table, rows: pa.Table) -> list[tuple[Any, ...] | None]:
 
 
 def _tuples(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    columns = [rows[name].to_pylist() for name in names]
+    columns = [cells(rows[name]) for name in names]
     return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
 
 

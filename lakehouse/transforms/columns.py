@@ -18,8 +18,10 @@ from lakehouse.transforms.addresses import ADDRESS, AT, MASK, SIGNS
 
 PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
-# Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name.
-_INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
+# Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name. It takes times
+# before the year 1 or after 9999 too, which Python and others that read tables do not know: some by their offset.
+_BEYOND = r"0000|0001-01-01[^+]*[+]|9999-12-31[^-]*-"
+_INSTANT = rf"^(?!{_BEYOND})" r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?$"
 # What stands in place of a time where units were mixed up: a number, or a time in a year of five or more digits.
 _NUMBER = r"[+-]?\d{1,20}(\.\d{1,9})?([eE][+-]?\d{1,3})?"
 _LONG_YEAR = r"[+-]?\d{5,9}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?"

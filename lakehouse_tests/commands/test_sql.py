@@ -84,6 +84,14 @@ def test_forms(cli: Cli) -> None:
     ]
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "table"])
+def test_a_time_beyond_those_of_python_is_shown(cli: Cli, form: str) -> None:
+    """Without it, one such time in a table that somebody else writes would end every look at it."""
+    said = cli("sql", "SELECT CAST('12026-07-15 10:00:00' AS TIMESTAMP) AS at, 1 AS n", "--format", form)
+    assert said.code == 0, said.err
+    assert "12026-07-15" in said.out
+
+
 def test_files(cli: Cli, tmp_path: Path) -> None:
     for name in ("rows.parquet", "rows.csv", "rows.json"):
         said = cli("sql", QUERY, "--out", str(tmp_path / name))

@@ -18,6 +18,7 @@ from lakehouse import store
 from lakehouse.commands.console import console, json_value, table
 from lakehouse.errors import UsageError
 from lakehouse.settings import Settings
+from lakehouse.store import cells
 
 _BATCH = 10_000  # rows made into Python objects at once
 
@@ -140,7 +141,7 @@ def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
     # A time without a zone is UTC here too; one with a zone makes Arrow import pandas.
     plain = [pa.field(each.name, pa.timestamp("us")) if types.is_timestamp(each.type) else each for each in rows.schema]
     for batch in rows.cast(pa.schema(plain)).to_batches(max_chunksize=_BATCH):
-        yield from batch.to_pylist()
+        yield from cells.rows(batch)
 
 
 def _finite(value: Any) -> Any:
