@@ -29,6 +29,11 @@ def end_of(day: date) -> datetime:
     return datetime.combine(day + timedelta(days=1), time(), UTC)
 
 
+def newest_day(last_day: date | None, now: datetime) -> date:
+    """The newest day that has a partition: the lake's last, or of a lake that goes on, the last that is over in UTC."""
+    return last_day or now.date() - timedelta(days=1)
+
+
 def micros_of(moment: datetime) -> int:
     """Microseconds since 1970 at a moment; without a time zone it is UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from lakehouse.build.plan import days_read, days_reading, make_plan
 from lakehouse.contracts import Input, Table
+from lakehouse.days import newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -144,7 +145,7 @@ def _awaited(lake: Lake, each: Input, day: date) -> list[date]:
 
     A row that is dated after the newest day is in no day that could be built before tomorrow.
     """
-    newest = lake.settings.last_day or datetime.now(UTC).date() - timedelta(days=1)
+    newest = newest_day(lake.settings.last_day, datetime.now(UTC))
     return [read for read in days_read(each, day) if read <= max(day, newest)]
 
 

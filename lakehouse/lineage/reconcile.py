@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from operator import and_
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.closings import input_rows
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
-from lakehouse.days import is_between
+from lakehouse.days import is_between, newest_day
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import DayRecord, latest_records
 from lakehouse.sources.landing import landing_files
@@ -38,9 +38,14 @@ class Balance:
     duplicates: Decimal = Decimal(0)
 
     @property
+    def outgoing(self) -> Decimal:
+        """What came of it."""
+        return self.published + self.quarantined + self.duplicates
+
+    @property
     def difference(self) -> Decimal:
         """What came out more than went in; 0 where the day adds up."""
-        return self.published + self.quarantined + self.duplicates - self.incoming
+        return self.outgoing - self.incoming
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,9 @@ def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, la
         lake: where the tables are.
         tables: the tables that take in.
         first: first day looked at; None: all.
-        last: last day looked at.
+        last: last day looked at; None: all, but for those that have no partition yet, of which nothing can have come.
     """
+    newest = newest_day(lake.settings.last_day, datetime.now(UTC)) if last is None else last
     links: list[Link] = []
     for table in tables:
         held = _held(lake, table)
@@ -104,7 +110,7 @@ def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, la
         if table.conserves_rows:
             links.append(_conserved(lake, table, held))
         links += _sums(lake, table, held)
-    return [_within(link, first, last) for link in links]
+    return [_within(link, first, last, newest) for link in links]
 
 
 def _held(lake: Lake, table: Table) -> _Days:
@@ -174,11 +180,15 @@ def _together(link: Link) -> Link:
     return Link(link.source, link.target, link.measure, one, link.unknown, days)
 
 
-def _within(link: Link, first: date | None, last: date | None) -> Link:
+def _within(link: Link, first: date | None, last: date | None, newest: date) -> Link:
     if link.together:  # its days cannot be looked at one by one
         return link
 
-    days = {day: balance for day, balance in link.days.items() if is_between(day, first, last)}
+    days = {
+        day: balance
+        for day, balance in link.days.items()
+        if is_between(day, first, last) and (day <= newest or balance.outgoing)
+    }
     return Link(
         link.source, link.target, link.measure, days, tuple(day for day in link.unknown if is_between(day, first, last))
     )

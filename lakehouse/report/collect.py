@@ -13,7 +13,7 @@ from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
-from lakehouse.days import is_between
+from lakehouse.days import is_between, newest_day
 from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.failures import QuarantinedRow, failures
@@ -52,7 +52,7 @@ def collect(
         between: first and last data day to show; None: all, as far as there are partitions.
     """
     # A window reaches days that nobody builds yet.
-    between = between[0], between[1] or lake.settings.last_day or now.date() - timedelta(days=1)
+    between = between[0], between[1] or newest_day(lake.settings.last_day, now)
     ended = of_runs or {}
     known = {name: known_days(lake, table) for name, table in lake.tables.items()}
     stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}

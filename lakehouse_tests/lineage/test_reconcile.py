@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -95,6 +95,15 @@ def test_what_has_landed_and_is_not_built_is_a_difference(lake: LakeFactory) -> 
         f"missing: {path} line 1",
         f"missing: {path} line 2",
     ]
+
+
+def test_a_day_that_has_no_partition_yet_is_no_difference_unless_it_is_asked_for(lake: LakeFactory) -> None:
+    """Without it, an event whose clock is minutes ahead would make each evening's lake one that does not add up."""
+    shop = shop_of(lake)
+    later = datetime.now(UTC).date() + timedelta(days=1)
+    land(shop, later, [("d", None, 1)])
+    assert not any(link.differing for link in links(shop).values())
+    assert list(links(shop, last=later)["bronze.readings"].differing) == [later]
 
 
 # ---- sums, from kept figures alone --------------------------------------------------------------------------------------
