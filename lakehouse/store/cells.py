@@ -39,7 +39,7 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
     """The type with texts in place of times, wherever in it they are."""
     if types.is_timestamp(kind) or types.is_date(kind):
         return pa.string()
-    if types.is_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind):
         return pa.list_(_with_texts(kind.value_type))
     if types.is_map(kind):
         return pa.map_(_with_texts(kind.key_type), _with_texts(kind.item_type))
