@@ -57,6 +57,7 @@ def picture(page: Page, name: str, width: int = SIZE[0], height: int = SIZE[1]) 
     before = page.viewport_size
     page.set_viewport_size({"width": width, "height": height})
     page.mouse.move(0, 0)  # no button looks pressed
+    expect(page.get_by_text("Loading")).to_have_count(0)  # a busy machine shows boxes before what is in them
     page.wait_for_timeout(1000)  # what moves has come to rest
     page.evaluate(_UNCOVER)
     page.screenshot(path=PICTURES / f"{name}.png")
