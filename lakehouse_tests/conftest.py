@@ -57,7 +57,7 @@ LakeFactory = Callable[..., Lake]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """No setting of the developer's shell reaches a test, and no test writes into the developer's lakehouse."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith("LAKEHOUSE_") and n not in _OF_THE_MACHINE]:
@@ -65,6 +65,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
         patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")  # a process of pytest has an engine of its own
+        if pytestconfig.option.warm:
+            patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "10")
+            patch.setenv("LAKEHOUSE_ENGINE_DIR", str(tmp_path_factory.mktemp("engines")))
         patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
         patch.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Xmn300m")
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
@@ -79,7 +82,7 @@ def engine_settings(root: Path) -> Settings:
         root=root,
         spark_url=os.environ.get("LAKEHOUSE_TEST_SPARK_URL", "local[2]"),
         spark_memory="" if "LAKEHOUSE_TEST_SPARK_URL" in os.environ else "1500m",
-        engine_minutes=0,
+        engine_minutes=float(os.environ.get("LAKEHOUSE_ENGINE_MINUTES", "0")),
         spark_config={
             "spark.ui.showConsoleProgress": "false",
             **json.loads(os.environ.get("LAKEHOUSE_SPARK_CONFIG", "{}")),
@@ -91,10 +94,18 @@ def engine_settings(root: Path) -> Settings:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one engine, built as runs build it."""
     from lakehouse.spark.session import start
+    from lakehouse.spark.warm import is_wanted, leave, places
     from lakehouse_tests.fixtures.bridge import remember_names
 
+    settings = engine_settings(tmp_path_factory.mktemp("engine"))
+    if is_wanted(settings):
+        yield start(settings)
+        leave()
+        for place in places(settings):
+            place.end()
+        return
     remember_names()
-    session = start(engine_settings(tmp_path_factory.mktemp("engine")))
+    session = start(settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
@@ -174,6 +185,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> LakeFactory:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Length and seed of the random harnesses: crashes, faults, histories of a table, inputs."""
     parser.addoption("--cases", type=int, help="random cases of each harness (default: a few each)")
+    parser.addoption("--warm", action="store_true", help="a warm engine behind Spark Connect, as users have it")
     parser.addoption("--few", action="store_true", help="few examples of each property, where a test sets no number")
     parser.addoption("--seed", type=int, help="repeats the random cases of an earlier run")
 
