@@ -94,15 +94,14 @@ def engine_settings(root: Path) -> Settings:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one engine, built as runs build it."""
     from lakehouse.spark.session import start
-    from lakehouse.spark.warm import is_wanted, leave, places
+    from lakehouse.spark.warm import is_wanted
     from lakehouse_tests.fixtures.bridge import remember_names
+    from lakehouse_tests.fixtures.engines import end_engines
 
     settings = engine_settings(tmp_path_factory.mktemp("engine"))
     if is_wanted(settings):
         yield start(settings)
-        leave()
-        for place in places(settings):
-            place.end()
+        end_engines(settings)
         return
     remember_names()
     session = start(settings)

@@ -167,15 +167,12 @@ def with_closings(lake: Lake, rows: DataFrame, closings: Sequence[Closing]) -> D
         rows: of a table with a topic.
         closings: the closed hours.
     """
-    import pyarrow as pa
+    from lakehouse.build.recompute import frame_of  # which needs Spark; most of this is read without
 
-    names, moment = ("_hour", _CLOSED_AT, _TAKEN), pa.timestamp("us", "UTC")
-    columns = zip(*closings, strict=True) if closings else ((), (), ())
+    names = ("_hour", _CLOSED_AT, _TAKEN)
+    schema = T.StructType([T.StructField(name, T.TimestampType()) for name in names])
     # As data of a join, not as literals: there is a new hour each hour, and the engine would compile anew for each.
-    made = {name: pa.array(values, moment) for name, values in zip(names, columns, strict=True)}
-    # Spark Connect makes no table of none without a schema.
-    schema = T.StructType([T.StructField(name, T.TimestampType(), True) for name in names])
-    hours = lake.spark.createDataFrame(pa.table(made), schema)
+    hours = frame_of(lake, schema, [dict(zip(names, each, strict=True)) for each in closings])
     joined = rows.join(F.broadcast(hours), F.date_trunc("hour", F.col("_event_at")) == F.col("_hour"), "left")
     return joined.withColumn(_CAME_AFTER, F.col("_arrived_at") > F.col(_TAKEN)).drop("_hour", _TAKEN)
 

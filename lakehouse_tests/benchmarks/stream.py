@@ -31,8 +31,8 @@ from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
-from lakehouse.spark.warm import leave, places
 from lakehouse.store import parquet
+from lakehouse_tests.fixtures.engines import end_engines
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 
 PARTITIONS = 2
@@ -196,8 +196,6 @@ def main(arguments: Sequence[str]) -> int:
                 "latency": latency(kafka, given.pace, given.warm, given.minutes, folder),
             }
         finally:
-            leave()
-            for place in places(Settings(engine_dir=folder / "engines")):
-                place.end()
+            end_engines(Settings(engine_dir=folder / "engines"))
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0

@@ -18,6 +18,7 @@ from lakehouse.catalog import tables
 from lakehouse.settings import get_settings
 from lakehouse.spark.jars import ensure_jars
 from lakehouse.spark.options import java_options
+from lakehouse.spark.ports import free_port
 from lakehouse_tests.commands.conftest import FIRST, Result, land
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -38,9 +39,7 @@ _SESSION_OPTIONS = {
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """The address of a Connect server on loopback, with Delta and a token."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     home = Path(pyspark.__file__).parent
     options = {**_SESSION_OPTIONS, "spark.connect.grpc.binding.port": str(port)}
     submit = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
