@@ -81,7 +81,10 @@ class Histories(RuleBasedStateMachine):
         ensure_table(self.target)
         self.model: dict[date, list[str]] = {day: [] for day in DAYS}
         self.marks: dict[str, int] = {}
-        self.clock = 0  # counts what happened; `rows_at` and `files_at` say when a day's rows or files last changed
+        # What happened is counted; these say when a day was last published, and when its rows or files changed: a day
+        # without rows that is published without rows is, for whoever reads it, the day it was.
+        self.clock = 0
+        self.published_at = dict.fromkeys(DAYS, 0)
         self.rows_at = dict.fromkeys(DAYS, 0)
         self.files_at = dict.fromkeys(DAYS, 0)
         self.staged: list[Batch] = []
@@ -109,9 +112,11 @@ class Histories(RuleBasedStateMachine):
     def _done(self, batch: Batch) -> None:
         self.clock += 1
         for day in batch.days:
+            self.published_at[day] = self.clock
+            if self.model[day] or batch.rows[day]:
+                self.rows_at[day] = self.files_at[day] = self.clock
             self.model[day] = batch.rows[day]
             self.marks[f"day/{day}"] = batch.mark
-            self.rows_at[day] = self.files_at[day] = self.clock
         batch.committed = True
         Histories.counted["commits"] += 1
 
@@ -162,11 +167,12 @@ class Histories(RuleBasedStateMachine):
         except PublishConflictError:
             watched = DAYS if batch.whole else batch.days
             touched = max(self.files_at[day] for day in watched) > batch.clock
-            assert touched or any(self.rows_at[day] > batch.clock for day in batch.days)
+            assert touched or any(self.published_at[day] > batch.clock for day in batch.days)
             return
         assert not gone
-        changed = max(self.rows_at[day] for day in (DAYS if batch.whole else batch.days))
-        assert changed <= batch.clock or batch.committed, "rows of another run were overwritten without a word"
+        changed = [self.rows_at[day] for day in (DAYS if batch.whole else batch.days)]
+        changed += [self.published_at[day] for day in batch.days]
+        assert max(changed) <= batch.clock or batch.committed, "rows of another run were overwritten without a word"
         if not batch.committed:
             self._done(batch)
 
