@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehouse.kafka.address import TLS, Address
 
@@ -31,6 +31,9 @@ class RefusedError(Exception):
 class Asking:
     """A client that administers, and what its brokers say of connections.
 
+    To be used in a `with` block: a client that is not closed asks on, and where it is not let in, tries its password
+    again ten times a second, until Python looks for garbage.
+
     Args:
         address: of the brokers.
     """
@@ -42,6 +45,13 @@ class Asking:
         self._heard: dict[str, KafkaError] = {}  # once each: it tells the same many times a second
         told: dict[str, Any] = {**address.for_client(), "error_cb": self._hear}
         self.client: AdminClient = AdminClient(told)
+
+    def __enter__(self) -> Self:
+        self.client.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.client.__exit__(*raised)
 
     def wait(self, asked: Iterable[Future[Any]]) -> None:
         """Until all of it is answered, or failed.

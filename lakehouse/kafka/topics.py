@@ -34,7 +34,8 @@ def answers(address: Address, seconds: float = SECONDS) -> bool:
     from confluent_kafka import KafkaException
 
     try:
-        return bool(Asking(address).client.list_topics(timeout=seconds).brokers)
+        with Asking(address) as asking:
+            return bool(asking.client.list_topics(timeout=seconds).brokers)
     except KafkaException:
         return False
 
@@ -48,16 +49,16 @@ def topics(address: Address) -> list[TopicState]:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    asking = Asking(address)
-    client = asking.client
-    found = {name: len(each.partitions) for name, each in _listed(asking, address).items() if name[:2] != "__"}
-    places = [TopicPartition(name, number) for name, count in found.items() for number in range(count)]
-    counts = dict.fromkeys(found, 0)
-    ends: list[tuple[OffsetSpec, int]] = [(OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)]  # type: ignore[no-untyped-call]
-    for spec, sign in ends:
-        asked = client.list_offsets(dict.fromkeys(places, spec), request_timeout=SECONDS) if places else {}
-        for place, answer in asked.items():
-            counts[place.topic] += sign * answer.result().offset
+    with Asking(address) as asking:
+        found = {name: len(each.partitions) for name, each in _listed(asking, address).items() if name[:2] != "__"}
+        places = [TopicPartition(name, number) for name, count in found.items() for number in range(count)]
+        counts = dict.fromkeys(found, 0)
+        ends: list[tuple[OffsetSpec, int]] = [(OffsetSpec.latest(), 1), (OffsetSpec.earliest(), -1)]  # type: ignore[no-untyped-call]
+        for spec, sign in ends:
+            wanted = dict.fromkeys(places, spec)
+            asked = asking.client.list_offsets(wanted, request_timeout=SECONDS) if places else {}
+            for place, answer in asked.items():
+                counts[place.topic] += sign * answer.result().offset
     return [TopicState(name, found[name], counts[name]) for name in sorted(found)]
 
 
@@ -77,14 +78,17 @@ def ensure_topic(address: Address, name: str, partitions: int | None = None) -> 
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
-    asking = Asking(address)
-    if (there := _listed(asking, address).get(name)) is None:
-        try:
-            asking.client.create_topics([NewTopic(name, partitions or 1, 1)], request_timeout=SECONDS)[name].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise SourceError(f"Topic {name} could not be made: {error.args[0].str()}") from error
-            return ensure_topic(address, name, partitions)
+    with Asking(address) as asking:
+        there = _listed(asking, address).get(name)
+        if there is None:
+            made = asking.client.create_topics([NewTopic(name, partitions or 1, 1)], request_timeout=SECONDS)
+            try:
+                made[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise SourceError(f"Topic {name} could not be made: {error.args[0].str()}") from error
+                there = _listed(asking, address)[name]
+    if there is None:
         return partitions or 1
     found = len(there.partitions)
     if partitions not in (None, found):

@@ -67,19 +67,20 @@ class Brokers:
         """
         from confluent_kafka import KafkaException, TopicCollection
 
-        asking = Asking(self._address)
-        client = asking.client
-        try:
-            asked = client.describe_topics(TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE)
-            asking.wait(asked.values())
-            told = {name: future.result() for name, future in asked.items()}
-            numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
-            # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for more.
-            first, end = (_offsets(client, numbers, newest=newest) for newest in (False, True))
-        except RefusedError as error:
-            raise self._kept_out(str(error)) from None
-        except KafkaException as error:
-            raise self._refused(error, asking) from None
+        with Asking(self._address) as asking:
+            try:
+                asked = asking.client.describe_topics(
+                    TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE
+                )
+                asking.wait(asked.values())
+                told = {name: future.result() for name, future in asked.items()}
+                numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
+                # First the beginnings, then the ends: what retention takes in between is noticed, and no more is seen.
+                first, end = (_offsets(asking.client, numbers, newest=newest) for newest in (False, True))
+            except RefusedError as error:
+                raise self._kept_out(str(error)) from None
+            except KafkaException as error:
+                raise self._refused(error, asking) from None
         return {
             name: Found(str(one.topic_id), {n: Part(first[name, n], end[name, n]) for n in numbers[name]})
             for name, one in told.items()

@@ -143,6 +143,8 @@ def test_who_is_not_let_in_is_told_at_once_and_tries_no_more(doors: Secured, mon
     """Without it, a wrong password would look like a broker that is down, and be tried for ever; or lock the user out."""
     topic = doors.kafka.topic()
     monkeypatch.setattr(source, "PATIENCE", 600)  # who waits for the time to pass waits long
+    tasks = Path("/proc/self/task")
+    before = len(list(tasks.glob("*")))
     for door in ("SASL_PLAINTEXT", "SASL_SSL"):
         for mechanism in MECHANISMS:
             error = refused(doors.url(door, mechanism, password="wrong-one"), topic)
@@ -156,6 +158,7 @@ def test_who_is_not_let_in_is_told_at_once_and_tries_no_more(doors: Secured, mon
     foreign = doors.url("SASL_SSL").replace("127.0.0.1", "localhost")
     assert "is not for this host" in str(refused(foreign, topic))
     assert "those that this machine knows" in str(refused(f"kafka+ssl://127.0.0.1:{doors.ports['SSL']}", topic))
+    assert len(list(tasks.glob("*"))) <= before, "threads of clients that were refused try again and again"
 
 
 @pytest.mark.slow
