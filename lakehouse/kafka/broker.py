@@ -52,7 +52,7 @@ _PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # Nobody follows this log, so nobody has to be told twice a second that it goes on: a third of what an idle one costs.
+    # No other node has to be told twice a second that this log goes on: that is a third of what an idle broker costs.
     "metadata.max.idle.interval.ms": "0",
     "log.cleaner.dedupe.buffer.size": str(8 * 2**20),
 }
