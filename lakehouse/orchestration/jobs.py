@@ -13,6 +13,9 @@ from dagster import (
 from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from lakehouse.orchestration.waiting import sleep_while_waiting
+
+sleep_while_waiting()
 # A table's step fails where a day of it is refused, and what reads its good days goes on: a step that waits for the
 # output of another takes it also from one that failed after it.
 lake_executor = in_process_executor.configured(

@@ -17,7 +17,7 @@ from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
-ALONE = ("growth", "soak")
+ALONE = ("growth", "sessions", "soak")
 OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "online", "training")  # those that are done several times
 OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
 
