@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
 HERE = "127.0.0.1"
+# Below those that a system gives to connections that go out (from 32768 on Linux, from 49152 on macOS): such a one would
+# be in the way of a server that starts a moment later, or comes again on its port.
+_OWN = range(20_000, 32_000)
 
 
 def is_free(port: int) -> bool:
@@ -17,6 +21,9 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that nobody listens on, and that no connection is given meanwhile."""
+    for port in random.sample(_OWN, 100):
+        if is_free(port):
+            return port
     with socket.create_server((HERE, 0)) as probe:
         return int(probe.getsockname()[1])
