@@ -6,7 +6,7 @@ import random
 import socket
 
 HERE = "127.0.0.1"
-# Below those that a system gives to connections that go out (from 32768 on Linux, from 49152 on macOS): such a one would
+# Below those that a system gives to connections that go out (from 32768 on Linux, 49152 on macOS): such a one would
 # be in the way of a server that starts a moment later, or comes again on its port.
 _OWN = range(20_000, 32_000)
 
