@@ -171,7 +171,7 @@ def cluster_id() -> str:
 
 def _write(path: Path, port: int, data: str) -> None:
     """What the broker is told; it is started in the folder, so that no path needs an escape."""
-    controller = free_port()
+    controller = free_port(port)
     own: Mapping[str, str] = {
         "listeners": f"PLAINTEXT://{HERE}:{port},CONTROLLER://{HERE}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{HERE}:{port}",

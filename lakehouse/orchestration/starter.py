@@ -19,7 +19,8 @@ from typing import NoReturn
 
 # What runs load, directly or by their first use. Any that is missing here is loaded by each run.
 LIBRARIES = (
-    "dagster", "dagster._cli.api", "dagster._core.definitions.external_asset", "dagster._core.storage.root",
+    "dagster", "dagster._cli.api", "dagster._core.definitions.external_asset", "dagster._core.execution.plan.active",
+    "dagster._core.execution.plan.instance_concurrency_context", "dagster._core.storage.root",
     "dagster._core.storage.local_compute_log_manager", "dagster._core.storage.runs", "dagster._core.storage.schedules",
     "dagster._core.types.primitive_mapping", "dagster._core.types.transform_typing", "dagster_pyspark", "deltalake",
     "filelock", "google.protobuf", "grpc", "pandera.pyspark", "pyarrow.compute", "pyarrow.parquet", "pydantic_settings",

@@ -169,7 +169,8 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         (place.folder / each).mkdir(mode=0o700)
     place.log.parent.mkdir(parents=True, exist_ok=True)
     (place.folder / "cluster.json").unlink(missing_ok=True)
-    port, connect_port = free_port(), free_port() if size.connect else 0
+    port = free_port()
+    connect_port = free_port(port) if size.connect else 0
     url = f"spark://{HERE}:{port}"
     secret = {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_urlsafe(32)}
     driver = {

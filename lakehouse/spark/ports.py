@@ -20,10 +20,14 @@ def is_free(port: int) -> bool:
         return False
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on, and that no connection is given meanwhile."""
+def free_port(*others: int) -> int:
+    """A port of this machine that nobody listens on, and that no connection is given meanwhile.
+
+    Args:
+        others: ports that are promised to servers which do not listen yet.
+    """
     for port in random.sample(_OWN, 100):
-        if is_free(port):
+        if port not in others and is_free(port):
             return port
     with socket.create_server((HERE, 0)) as probe:
         return int(probe.getsockname()[1])

@@ -28,3 +28,11 @@ def test_a_port_that_is_taken_is_not_free(monkeypatch: pytest.MonkeyPatch) -> No
         assert not is_free(port)
         monkeypatch.setattr(ports, "_OWN", [port] * 100)
         assert free_port() != port
+
+
+def test_a_port_is_promised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a broker would now and then be told to have two doors on one port, and not start."""
+    one = free_port()
+    monkeypatch.setattr(ports, "_OWN", [one] * 100)
+    assert free_port() == one
+    assert free_port(one) != one
