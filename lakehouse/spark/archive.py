@@ -116,11 +116,17 @@ def exercise(folder: str) -> None:
 
 def _submit(options: str) -> str:
     """What Spark's own launcher says that failed to start a JVM with the engine's jars; empty where it started one."""
+    from lakehouse.settings import get_settings
+    from lakehouse.spark.config import class_path
+
     spec = find_spec("pyspark")  # finds the package without importing it
     if spec is None or not spec.submodule_search_locations:
         raise EngineError("pyspark is not installed. Install it (make setup).")
     done = subprocess.run(
-        [str(Path(spec.submodule_search_locations[0], "bin", "spark-submit")), "--version"],
+        [
+            str(Path(spec.submodule_search_locations[0], "bin", "spark-submit")),
+            *("--driver-class-path", class_path(get_settings())), "--version",
+        ],
         env=os.environ | {"SPARK_SUBMIT_OPTS": options},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=_SECONDS, check=False,

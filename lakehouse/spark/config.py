@@ -37,7 +37,12 @@ RUNTIME_CONFIG = {
     "spark.sql.redaction.string.regex": r'(?i)key: "[^"]*(password|jaas|secret|token)[^"]*"\s+value: "(\\.|[^"\\])*"',
 }
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS, _CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
+# Local files have their modes, and no .crc file beside each: Parquet pages and the commit gate have their own checks.
+# Hadoop's own class starts a process for each mode that it sets, and it sets one or two for each file that is written.
+_FILES = "org.apache.hadoop.fs.RawLocalFileSystem"
+_FILES_QUICK = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
+_FILES_JAR = "hadoop-bare-naked-local-fs"
 
 
 def spark_config(settings: Settings) -> dict[str, str]:
@@ -70,8 +75,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "20s",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
-        # Without the .crc file beside every file: Parquet pages and the commit gate have checks of their own.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.file.impl": _FILES_QUICK if settings.is_local else _FILES,
         # Hadoop sets the mode of each file itself, whatever the umask of the process is: of executors, too.
         "spark.hadoop.fs.permissions.umask-mode": f"{private_umask(settings.root):03o}",
         **RUNTIME_CONFIG,
@@ -84,8 +88,15 @@ def spark_config(settings: Settings) -> dict[str, str]:
     host = "127.0.0.1" if is_here(settings.spark_url) else _address_towards(settings.spark_url)
     config |= {"spark.driver.host": host, "spark.driver.bindAddress": host} if host else {}
     config |= settings.spark_config
+    if settings.is_local:  # executors elsewhere do not have it yet when they first need it
+        config[_CLASS_PATH] = os.pathsep.join(filter(None, (class_path(settings), config.get(_CLASS_PATH))))
     given = config.get(_JAVA_OPTIONS, "")
     return config | {_JAVA_OPTIONS: f"{java_options()} {given}".strip()}
+
+
+def class_path(settings: Settings) -> str:
+    """What an engine on this machine has before Spark's own jars: what it needs before it loads others."""
+    return next(str(jar) for jar in ensure_jars(jars_dir(settings)) if jar.name.startswith(_FILES_JAR))
 
 
 def jars_dir(settings: Settings) -> Path:
