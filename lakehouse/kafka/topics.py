@@ -79,17 +79,15 @@ def ensure_topic(address: Address, name: str, partitions: int | None = None) -> 
     from confluent_kafka.admin import NewTopic
 
     with Asking(address) as asking:
-        there = _listed(asking, address).get(name)
-        if there is None:
+        if (there := _listed(asking, address).get(name)) is None:
             made = asking.client.create_topics([NewTopic(name, partitions or 1, 1)], request_timeout=SECONDS)
             try:
                 made[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise SourceError(f"Topic {name} could not be made: {error.args[0].str()}") from error
-                there = _listed(asking, address)[name]
-    if there is None:
-        return partitions or 1
+                return ensure_topic(address, name, partitions)
+            return partitions or 1
     found = len(there.partitions)
     if partitions not in (None, found):
         raise UsageError(f"Topic {name} has {found} partitions, not {partitions}: leave --partitions out.")

@@ -15,7 +15,8 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.orchestration.waiting import sleep_while_waiting
 
-sleep_while_waiting()
+sleep_while_waiting()  # here, since whatever process executes a run has loaded its job
+
 # A table's step fails where a day of it is refused, and what reads its good days goes on: a step that waits for the
 # output of another takes it also from one that failed after it.
 lake_executor = in_process_executor.configured(

@@ -75,7 +75,8 @@ class Brokers:
                 asking.wait(asked.values())
                 told = {name: future.result() for name, future in asked.items()}
                 numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
-                # First the beginnings, then the ends: what retention takes in between is noticed, and no more is seen.
+                # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for
+                # more.
                 first, end = (_offsets(asking.client, numbers, newest=newest) for newest in (False, True))
             except RefusedError as error:
                 raise self._kept_out(str(error)) from None

@@ -122,11 +122,9 @@ def _submit(options: str) -> str:
     spec = find_spec("pyspark")  # finds the package without importing it
     if spec is None or not spec.submodule_search_locations:
         raise EngineError("pyspark is not installed. Install it (make setup).")
+    launcher = str(Path(spec.submodule_search_locations[0], "bin", "spark-submit"))
     done = subprocess.run(
-        [
-            str(Path(spec.submodule_search_locations[0], "bin", "spark-submit")),
-            *("--driver-class-path", class_path(get_settings())), "--version",
-        ],
+        [launcher, "--driver-class-path", class_path(get_settings()), "--version"],
         env=os.environ | {"SPARK_SUBMIT_OPTS": options},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=_SECONDS, check=False,

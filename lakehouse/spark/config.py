@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakehouse.settings import Settings
-from lakehouse.spark.jars import default_jars_dir, ensure_jars
+from lakehouse.spark.jars import default_jars_dir, ensure_jars, locked_jar
 from lakehouse.spark.options import java_options
 from lakehouse.spark.rows import check_settings
 from lakehouse.spark.ui import ENABLED, is_guarded
@@ -96,7 +96,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
 
 def class_path(settings: Settings) -> str:
     """What an engine on this machine has before Spark's own jars: what it needs before it loads others."""
-    return next(str(jar) for jar in ensure_jars(jars_dir(settings)) if jar.name.startswith(_FILES_JAR))
+    return str(locked_jar(_FILES_JAR, jars_dir(settings)))
 
 
 def jars_dir(settings: Settings) -> Path:

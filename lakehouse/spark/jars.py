@@ -111,6 +111,11 @@ def ensure_jars(
     return [jars_dir / jar.name for jar in jars]
 
 
+def locked_jar(artifact: str, jars_dir: Path) -> Path:
+    """Where a jar of the lock file is, or will be once it is fetched; nothing is looked at but the lock file."""
+    return jars_dir.expanduser().absolute() / next(j.name for j in locked_jars() if j.name.startswith(f"{artifact}-"))
+
+
 def retrieve_with_ivy(target: Path, home: Path, ivy_file: Path = IVY_FILE) -> None:
     """Resolve an `ivy.xml` with the Ivy that pyspark ships.
 

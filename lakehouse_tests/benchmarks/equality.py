@@ -40,6 +40,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.session import start
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.streaming import in_batches
 
 PARTITIONS, MOST, MADE_UP_DAYS = 3, 25_000, 5
 TOPIC, SOURCE = "web-events", "event_stream"
@@ -124,11 +125,7 @@ def _tables() -> dict[str, Table]:
     """The sample's, but old events are no late ones: all of them arrive today."""
     found = dict(declared("lakehouse"))
     found["silver.transactions"] = replace(found["silver.transactions"], allowed_lateness=None)
-    ((parameter, _),) = found["bronze.event_stream"].inputs.items()
-    topic = found["bronze.event_stream"].topic
-    assert topic is not None
-    inputs = {parameter: replace(topic, messages_per_batch=MOST)}
-    found["bronze.event_stream"] = replace(found["bronze.event_stream"], inputs=inputs)
+    found["bronze.event_stream"] = in_batches(found["bronze.event_stream"], MOST)
     return found
 
 

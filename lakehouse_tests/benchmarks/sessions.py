@@ -39,6 +39,7 @@ from lakehouse.silver.sessions import PAUSE
 from lakehouse.spark.session import start
 from lakehouse_tests.fixtures.kafka import serving
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.streaming import in_batches
 
 PARTITIONS, TOPIC, SOURCE = 2, "web-events", "event_stream"
 WANTED = ("bronze.event_stream", "bronze.events", "bronze.online_retail", "silver.transactions", "silver.sessions")
@@ -91,10 +92,7 @@ def plain(lines: Iterable[bytes]) -> Counter[Session]:
     by_user: dict[str, list[int]] = {}
     for event in map(json.loads, lines):
         if event["user_id"]:
-            at = datetime.fromisoformat(event["event_time"])
-            by_user.setdefault(event["user_id"], []).append(
-                (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-            )
+            by_user.setdefault(event["user_id"], []).append(_micros(datetime.fromisoformat(event["event_time"])))
     found: Counter[Session] = Counter()
     for user, times in by_user.items():
         times.sort()
@@ -111,11 +109,9 @@ def plain(lines: Iterable[bytes]) -> Counter[Session]:
 def ours(root: Path, url: str, batch: int, wanted: Counter[Session]) -> dict[str, Any]:
     """The stream of the project into `silver.sessions`, which is built in every turn."""
     tables = {name: each for name, each in declared("lakehouse").items() if name in WANTED}
-    topic = tables["bronze.event_stream"].topic
-    assert topic is not None
     # All of them arrive now, so old ones would count as late ones, which wait for somebody to let them in.
     tables["silver.transactions"] = replace(tables["silver.transactions"], allowed_lateness=None)
-    source = replace(tables["bronze.event_stream"], inputs={"messages": replace(topic, messages_per_batch=batch)})
+    source = in_batches(tables["bronze.event_stream"], batch)
     tables[source.id] = source
     settings = Settings(root=root, source_urls={SOURCE: SecretStr(url)}, engine_minutes=0)
     lake = Lake(settings, tables, lambda: start(settings))
@@ -126,11 +122,7 @@ def ours(root: Path, url: str, batch: int, wanted: Counter[Session]) -> dict[str
             built = turn.built.get("silver.sessions")
             sessions.append(sum(built.seconds.values()) if built else 0.0)
     lake.spark.stop()
-    found = Counter(
-        (str(row["user_id"]), _micros(row["session_start"]), _micros(row["session_end"]), int(row["events"]))
-        for row in rows_of(table_path(root, "silver.sessions"))
-    )
-    return _figures(took, found, wanted) | {"of_it_sessions": _median(sessions)}
+    return _figures(took, table_path(root, "silver.sessions"), wanted) | {"of_it_sessions": _median(sessions)}
 
 
 def theirs(folder: Path, servers: str, batch: int, wanted: Counter[Session], kills: int) -> dict[str, Any]:
@@ -149,15 +141,10 @@ def theirs(folder: Path, servers: str, batch: int, wanted: Counter[Session], kil
         if process.wait() == 0:
             break
     progress = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
-    found = Counter(
-        (str(row["user_id"]), _micros(row["session_start"]), _micros(row["session_end"]), int(row["events"]))
-        for row in rows_of(folder / "table")
-    )
     states = [each["stateOperators"][0] for each in progress if each["stateOperators"]]
     checkpoint = sum(each.stat().st_size for each in (folder / "checkpoint").rglob("*") if each.is_file())
-    return _figures(
-        [each["durationMs"]["triggerExecution"] / 1000 for each in progress if each["numInputRows"]], found, wanted
-    ) | {
+    took = [each["durationMs"]["triggerExecution"] / 1000 for each in progress if each["numInputRows"]]
+    return _figures(took, folder / "table", wanted) | {
         "killed": killed,
         "state_rows_most": max(each["numRowsTotal"] for each in states),
         "late_rows_dropped": sum(each["numRowsDroppedByWatermark"] for each in states),
@@ -193,10 +180,10 @@ def query(folder: str, servers: str, topic: str, batch: str) -> int:
 
 
 def sessions_of(spark: SparkSession, servers: str, topic: str, batch: str) -> DataFrame:
-    """What the query is: as plain a script as there can be; a repeated event within the watermark counts once."""
+    """What the query is: as plain a script as there can be, for events that come once."""
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     read = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=batch).load()
-    event = F.from_json(F.col("value").cast("string"), "event_id string, user_id string, event_time timestamp")
+    event = F.from_json(F.col("value").cast("string"), "user_id string, event_time timestamp")
     rows = read.select(event.alias("event")).select("event.*").where("user_id IS NOT NULL")
     gap = f"{PAUSE // timedelta(microseconds=1) + 1} microseconds"  # one pause long is still the same session
     return (
@@ -216,7 +203,11 @@ def _until_it_goes_on(folder: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def _figures(took: Sequence[float], found: Counter[Session], wanted: Counter[Session]) -> dict[str, Any]:
+def _figures(took: Sequence[float], table: Path, wanted: Counter[Session]) -> dict[str, Any]:
+    found: Counter[Session] = Counter(
+        (str(row["user_id"]), _micros(row["session_start"]), _micros(row["session_end"]), int(row["events"]))
+        for row in rows_of(table)
+    )
     return {
         "batches": len(took),
         "seconds_of_a_batch": _median(took),

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from lakehouse.spark.session import start
 from lakehouse.store import parquet
 from lakehouse_tests.fixtures.engines import end_engines
 from lakehouse_tests.fixtures.kafka import Kafka, serving
+from lakehouse_tests.fixtures.streaming import in_batches
 
 PARTITIONS = 2
 
@@ -71,9 +71,7 @@ def bare(lake: Lake, servers: str, topic: str, folder: Path, batch: int, *, pars
 
 def ours(lake: Lake, batch: int, count: int) -> float:
     """Seconds in which a stream takes the topic's messages into bronze, in batches of so many."""
-    source = lake.table("bronze.event_stream")
-    assert source.topic is not None
-    source = replace(source, inputs={"messages": replace(source.topic, messages_per_batch=batch)})
+    source = in_batches(lake.table("bronze.event_stream"), batch)
     alone = Lake(lake.settings, {source.id: source}, lambda: lake.spark)
     began = time.perf_counter()
     took = sum(

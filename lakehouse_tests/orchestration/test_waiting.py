@@ -6,12 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, In, Nothing, RetryPolicy, job, op
+from dagster import DagsterInstance, In, JobDefinition, Nothing, RetryPolicy, job, op
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._utils.interrupts import capture_interrupts
 
@@ -60,9 +60,8 @@ def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
 
 
 @contextmanager
-def after(seconds: float, action: object) -> Iterator[None]:
+def after(seconds: float, action: Callable[[], object]) -> Iterator[None]:
     """Something happens meanwhile."""
-    assert callable(action)
     timer = threading.Timer(seconds, action)
     timer.start()
     yield
@@ -87,11 +86,11 @@ def test_a_run_without_a_slot_sleeps_and_then_goes_on(instance: DagsterInstance)
 
 
 @pytest.mark.parametrize("ended", [in_pool, tried_again])
-def test_a_run_that_waits_is_ended_at_once(instance: DagsterInstance, ended: object) -> None:
+def test_a_run_that_waits_is_ended_at_once(instance: DagsterInstance, ended: JobDefinition) -> None:
     """Without it, *Terminate* would be noticed when the wait is over, which for a slot may be never."""
     began = time.monotonic()
     with capture_interrupts(), after(2, lambda: terminate(instance)), pytest.raises(DagsterExecutionInterruptedError):
-        ended.execute_in_process(instance=instance, raise_on_error=True)  # type: ignore[attr-defined]
+        ended.execute_in_process(instance=instance, raise_on_error=True)
     assert time.monotonic() - began < 30
     (run,) = instance.get_runs()
     assert run.status.value == "CANCELED"
