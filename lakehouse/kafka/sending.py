@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0  # that the broker has to take a message; it may be started again meanwhile
 _LATEST = 0.2  # seconds that a paced message may wait for the ones after it
+_SOONEST = 0.001  # seconds; the client waits whole milliseconds, and for less it would not wait but keep a processor busy
 
 
 def send(
@@ -83,4 +84,4 @@ def send(
 
 def _wait(poll: Callable[[float], int], until: float) -> None:
     while (left := until - time.monotonic()) > 0:
-        poll(min(left, _LATEST))
+        poll(max(_SOONEST, min(left, _LATEST)))
