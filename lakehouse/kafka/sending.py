@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0  # that the broker has to take a message; it may be started again meanwhile
 _LATEST = 0.2  # seconds that a paced message may wait for the ones after it
-_SOONEST = 0.001  # seconds; the client waits whole milliseconds, and for less it would not wait but keep a processor busy
+_SOONEST = 0.001  # seconds; the client waits whole milliseconds, and spins through less
 
 
 def send(
