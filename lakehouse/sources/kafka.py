@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PATIENCE = 20  # seconds that brokers have to answer
-SMALL = 20_000  # messages that one task reads and writes quicker than several, into fewer files
+A_TASK = 5_000  # messages that one task reads and writes quicker than several, into fewer files
 BACK_DAYS = 400  # what is older moves no watermark: it comes from a dead clock
 _DOWN = re.compile(
     r"TimeoutException|DisconnectException|Timeout expired|not available|Connection to node|NetworkException"
@@ -110,9 +110,8 @@ class Brokers:
             "kafka.default.api.timeout.ms": str(PATIENCE * 1000),
             "kafka.request.timeout.ms": str(PATIENCE * 500),
         }
-        read = spark.read.format("kafka").options(**options).load()
-        if messages_in(spans) <= SMALL:
-            read = read.coalesce(1)
+        # A partition is a task, but where there are more of them than pay; each writes files of its own.
+        read = spark.read.format("kafka").options(**options).load().coalesce(1 + messages_in(spans) // A_TASK)
         headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value")))
         lines = read.select(
             F.when(F.col("timestampType") == 1, F.col("timestamp")).alias("_arrived_at"),
