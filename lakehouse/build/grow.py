@@ -153,11 +153,12 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     recent = with_places(table, rows, recent=True, added=True)
     if any(only_recent.values()):
         recent = recent.unionByName(with_places(table, rows_of(only_recent), recent=True, added=False))
-    there = with_places(table, rows_of(older), recent=False, added=False)
     keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key]).distinct()
     same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
-    # A batch has few keys: every task gets them all, and the day's rows are not shuffled.
-    return recent.unionByName(there.join(F.broadcast(keys), same, "left_semi"))
+    # A batch has few keys: every task gets them all, and the day's rows are not shuffled. Only of rows that have one of
+    # them their place is made: it takes as long as to look for them.
+    there = rows_of(older).join(F.broadcast(keys), same, "left_semi")
+    return recent.unionByName(with_places(table, there, recent=False, added=False))
 
 
 def _marks(table: Table, rows: DataFrame, days: Sequence[date]) -> DataFrame:
