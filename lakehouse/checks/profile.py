@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse import store
 from lakehouse.store import parquet
 
 MOST_CATEGORIES = 40
 OTHER = "(other)"
+_KNOWN = 512  # files whose profiles a process keeps: a stream adds to days that have up to fifty
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ class Profile:
 
 
 def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[tuple[str, str]] = ()) -> list[Profile]:
-    """A profile for each Parquet file, with the sums of some columns by the values of others.
+    """A profile for each Parquet file, with the sums of some columns by the values of others; callers share them.
+
+    A day that is added to is judged by all of its files: those that this process has read before are not read again.
 
     Args:
         paths: of the files.
@@ -126,7 +131,8 @@ def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[
     if not columns and not grouped:
         return [Profile() for _ in paths]
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
-        return list(pool.map(lambda path: _profile(path, columns, grouped), paths))
+        asked = tuple(columns), frozenset(grouped)
+        return list(pool.map(lambda path: _profile(path, _identity(path), *asked), paths))
 
 
 def merged(several: Iterable[Profile]) -> Profile:
@@ -137,7 +143,15 @@ def merged(several: Iterable[Profile]) -> Profile:
     return whole
 
 
-def _profile(path: Path, columns: Sequence[str], grouped: Collection[tuple[str, str]]) -> Profile:
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    facts = store.stat(path)
+    return facts.identity if facts else None
+
+
+@lru_cache(maxsize=_KNOWN)
+def _profile(
+    path: Path, _which: tuple[int, int, int] | None, columns: tuple[str, ...], grouped: frozenset[tuple[str, str]]
+) -> Profile:
     found = Profile()
     with parquet.opened(path) as file:
         stored = set(file.schema_arrow.names)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Numbers, merged, profiles
+from lakehouse.store import parquet
 
 AMOUNTS = st.lists(st.decimals(-1_000_000, 1_000_000, places=2, allow_nan=False), min_size=1, max_size=40)
 
@@ -89,3 +90,25 @@ def test_sums_by_value_are_exact_whatever_the_files(
         pq.write_table(pa.table(columns), folder / f"{n}.parquet")
     found = merged(profiles(sorted(folder.iterdir()), [], [("amount", "currency"), ("amount", "not there")]))
     assert found.groups == {("amount", "currency"): expected}
+
+
+def test_a_file_is_read_once_but_one_that_took_its_name_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a stream would read the whole day again for every batch, or judge it by figures of other rows."""
+    opened: list[Path] = []
+    really = parquet.opened
+
+    def counted(path: Path) -> pq.ParquetFile:
+        opened.append(path)
+        return really(path)
+
+    monkeypatch.setattr(parquet, "opened", counted)
+    assert numbers(tmp_path, [Decimal(1)]).total == 1
+    path = tmp_path / "part.parquet"
+    assert profiles([path], ["amount", "not there"])[0].numbers["amount"].total == 1
+    assert len(opened) == 1
+    path.unlink()
+    assert numbers(tmp_path, [Decimal(2)]).total == 2
+    assert profiles([path], ["amount"], {("amount", "amount")})[0].groups
+    assert len(opened) == 3
