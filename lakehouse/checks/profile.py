@@ -132,7 +132,7 @@ def profiles(paths: Sequence[Path], columns: Sequence[str], grouped: Collection[
         return [Profile() for _ in paths]
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         asked = tuple(columns), frozenset(grouped)
-        return list(pool.map(lambda path: _profile(path, _identity(path), *asked), paths))
+        return list(pool.map(lambda path: _profile(path, store.stat(path), *asked), paths))
 
 
 def merged(several: Iterable[Profile]) -> Profile:
@@ -143,14 +143,9 @@ def merged(several: Iterable[Profile]) -> Profile:
     return whole
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
-    facts = store.stat(path)
-    return facts.identity if facts else None
-
-
 @lru_cache(maxsize=_KNOWN)
 def _profile(
-    path: Path, _which: tuple[int, int, int] | None, columns: tuple[str, ...], grouped: frozenset[tuple[str, str]]
+    path: Path, _facts: store.Facts | None, columns: tuple[str, ...], grouped: frozenset[tuple[str, str]]
 ) -> Profile:
     found = Profile()
     with parquet.opened(path) as file:
