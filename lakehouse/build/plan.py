@@ -56,13 +56,20 @@ class Plan:
         """The days of an input that some days of the table are made from, in order."""
         return sorted({read for day in days for read in days_read(self.table.upstream[parameter], day)})
 
-    def size(self, lake: Lake, days: Iterable[date]) -> int:
-        """Bytes of the inputs' files that some days of the table are made from."""
+    def size(self, lake: Lake, days: Iterable[date], files: Mapping[str, Collection[str]] | None = None) -> int:
+        """Bytes of the inputs' files that some days of the table are made from.
+
+        Args:
+            lake: where the inputs are.
+            days: of the table.
+            files: by parameter, only these of an input; None: all.
+        """
         days = list(days)
         size = sum(file.size for day in days for file in self.landed.get(day, ()))
         for name, inputs in self.inputs.items():
-            files = inputs.by_day(lake.table(self.table.upstream[name].table).content_day_column)
-            size += sum(file.size for day in self.read_days(name, days) for file in files.get(day, ()))
+            by_day = inputs.by_day(lake.table(self.table.upstream[name].table).content_day_column)
+            read = [file for day in self.read_days(name, days) for file in by_day.get(day, ())]
+            size += sum(file.size for file in read if files is None or file.path in files[name])
         return size
 
     def frames(

@@ -78,7 +78,7 @@ def _whole(work: Work, rules: Sequence[Rule]) -> Iterator[Files]:
     # Below the table and in no hidden folder: there a vacuum finds what a kill leaves.
     folder = base.main.target.path / "staged" / uuid.uuid4().hex
     try:
-        plan_for(base.lake.spark, base.lake.settings, work.plan.size(base.lake, work.replaced))
+        plan_for(base.lake.spark, base.lake.settings, work.size)
         rows = write_routed(base.table, work.frame, folder, rules, not base.lake.settings.is_local, work.made_as)
         files = read_staged(folder, base.table.partition_by, rows)
         if work.growth is not None:

@@ -73,6 +73,11 @@ class Work:
         return None if self.growth is None else "grown"
 
     @property
+    def size(self) -> int:
+        """Bytes of the input files that its rows are made of; of older files beside them, keys alone are read."""
+        return self.plan.size(self.base.lake, self.replaced, self.growth.added if self.growth else None)
+
+    @property
     def replaced(self) -> list[date]:
         """Every day whose rows are staged."""
         return [*self.days, *self.also]

@@ -36,6 +36,7 @@ RUNTIME_CONFIG = {
     # A server of Spark Connect shows, and logs, each query as it came, with the options of its readers: passwords too.
     "spark.sql.redaction.string.regex": r'(?i)key: "[^"]*(password|jaas|secret|token)[^"]*"\s+value: "(\\.|[^"\\])*"',
 }
+SHUFFLES = "spark.sql.shuffle.partitions"
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _JAVA_OPTIONS, _CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 # Local files have their modes, and no .crc file beside each: Parquet pages and the commit gate have their own checks.
@@ -82,7 +83,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
     }
     if settings.is_local:
         config["spark.driver.memory"] = settings.spark_memory or _memory()
-        config["spark.sql.shuffle.partitions"] = str(max(_cores(settings.spark_url) * 2, 4))
+        config[SHUFFLES] = str(shuffle_partitions(settings))
     elif settings.spark_memory:
         config["spark.executor.memory"] = settings.spark_memory
     host = "127.0.0.1" if is_here(settings.spark_url) else _address_towards(settings.spark_url)
@@ -92,6 +93,11 @@ def spark_config(settings: Settings) -> dict[str, str]:
         config[_CLASS_PATH] = os.pathsep.join(filter(None, (class_path(settings), config.get(_CLASS_PATH))))
     given = config.get(_JAVA_OPTIONS, "")
     return config | {_JAVA_OPTIONS: f"{java_options()} {given}".strip()}
+
+
+def shuffle_partitions(settings: Settings) -> int:
+    """Into how many partitions an engine on this machine shuffles at the most."""
+    return max(_cores(settings.spark_url) * 2, 4)
 
 
 def class_path(settings: Settings) -> str:

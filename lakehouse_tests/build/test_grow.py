@@ -106,6 +106,19 @@ def test_a_repeat_of_a_row_on_the_day_before_is_left_out(taking: Taking) -> None
     assert state(taking) == whole(taking)
 
 
+def test_a_day_that_is_added_to_counts_by_what_is_added(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream would be planned as a large build from some hours of a busy day on, and take twice as long."""
+    sizes: list[int | None] = []
+    monkeypatch.setattr("lakehouse.build.stage.plan_for", lambda _session, _settings, size: sizes.append(size))
+    turn(taking, 1, *[visit(n) for n in range(300)])
+    sizes.clear()
+    turn(taking, 1, visit(1000))
+    assert files(taking) == 2
+    inputs = taking.lake.snapshot(taking.bronze.id).files
+    by_size = sorted(each.size for each in inputs)
+    assert sizes[0] == by_size[0] < by_size[-1] / 2
+
+
 @pytest.fixture
 def adaptive(spark: SparkSession) -> Iterator[None]:
     """The engine plans anew on its way, as those of users do."""
