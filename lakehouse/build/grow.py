@@ -153,7 +153,8 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     recent = with_places(table, rows, recent=True, added=True)
     if any(only_recent.values()):
         recent = recent.unionByName(with_places(table, rows_of(only_recent), recent=True, added=False))
-    keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key]).distinct()
+    # Not distinct, which would be a shuffle: to a semi join, a key that is there twice is there.
+    keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key])
     same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
     # A batch has few keys: every task gets them all, and the day's rows are not shuffled. Only of rows that have one of
     # them their place is made: it takes as long as to look for them.
