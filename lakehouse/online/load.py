@@ -28,6 +28,7 @@ from lakehouse.online.sets import FeatureSet, milliseconds
 from lakehouse.online.store import EVERYTHING, OnlineStore, Put, opened
 from lakehouse.read.lake import Lake, quoted
 from lakehouse.records.history import older_code
+from lakehouse.spark.planning import plan_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,6 +193,8 @@ def _once(
     days = [day for day in source.days if only is None or day in only]
     made = Put()
     if days:
+        files = source.snapshot.by_day(source.table.day_column)
+        plan_for(lake.spark, lake.settings, sum(file.size for day in days for file in files.get(day, ())))
         rows = newest_rows(lake, source, days)
         shift = store.now() - milliseconds(source.now)  # the lake's moment may be long ago, and Redis' clock goes on
         made = _written(rows, url, source, known, shift)

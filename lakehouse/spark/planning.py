@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
-
-from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
 from lakehouse.spark.config import SHUFFLES, shuffle_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST = 32 << 20  # bytes; from more, what a stage was found to give is worth another look at the plan
@@ -19,6 +21,8 @@ _set: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 
 def plan_for(session: SparkSession, settings: Settings, size: int | None) -> None:
     """Have the engine plan what it runs next by how much it reads; it decides about time alone.
+
+    It stays so in the session until the next call: whatever shuffles much calls this before.
 
     Spark plans anew after every stage (adaptive execution), each of which is then a job of its own: of a small build
     that is a quarter of the time. And each stage after a shuffle has the same number of tasks, however little there is

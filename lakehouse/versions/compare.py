@@ -18,6 +18,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.read.content import OF_THE_RUN
 from lakehouse.read.lake import Lake, in_days
+from lakehouse.spark.planning import plan_for
 from lakehouse.versions.candidate import Candidate
 
 # What says which build wrote a row, rather than what the row says.
@@ -74,6 +75,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         sample: most differing rows to show.
     """
     table, live = candidate.table, lake.snapshot(candidate.table.id)
+    plan_for(lake.spark, lake.settings, None)  # a small build may have been before this
     # Only the candidate's days: the live table has others, which a swap would leave as they are.
     frames = [_frame(lake, each, table, candidate.days) for each in (live, candidate.main)]
     old, new = (_types(frame) for frame in frames)

@@ -145,3 +145,17 @@ def test_the_moment_of_a_lake_whose_data_has_ended_is_its_end() -> None:
     assert lake_now(None, now) == now
     assert lake_now(date(2011, 8, 31), now) == datetime(2011, 9, 1, tzinfo=UTC)
     assert lake_now(date(2026, 3, 5), now) == now
+
+
+def test_a_load_is_planned_by_the_days_it_reads(
+    made: Lake, store: OnlineStore, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a whole table would be shuffled into one task, since the day built last was small."""
+    for day in (MON, TUE, WED):
+        publish(made, day, {"a": 1, "b": 1})
+    sizes: list[int | None] = []
+    monkeypatch.setattr("lakehouse.online.load.plan_for", lambda _session, _settings, size: sizes.append(size))
+    load(made, redis_server.url, made.table(TABLE), noon(WED))
+    load(made, redis_server.url, made.table(TABLE), noon(WED), only=[WED])
+    by_day = made.snapshot(TABLE).by_day(made.table(TABLE).day_column)
+    assert sizes == [sum(f.size for day in (MON, TUE, WED) for f in by_day[day]), sum(f.size for f in by_day[WED])]

@@ -97,3 +97,13 @@ def test_a_table_without_a_key_is_compared_by_whole_rows(compared: Callable[...,
     assert (found.rows, found.only_live, found.only_candidate, found.changed) == ((3, 2), 2, 1, 0)
     assert found.metrics["more"]["live_sum"] == 4
     assert found.metrics["more"]["candidate_sum"] == 4
+
+
+def test_a_comparison_is_not_planned_as_the_small_build_before_it(
+    compared: Callable[..., Comparison], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, all rows of a large table would go through one task, since the day built last was small."""
+    sizes: list[int | None] = []
+    monkeypatch.setattr("lakehouse.versions.compare.plan_for", lambda _session, _settings, size: sizes.append(size))
+    compared({MON: [row("a", 1)]}, {MON: [row("a", 1)]})
+    assert sizes == [None]
