@@ -40,7 +40,6 @@ TINY = {
 }
 # What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
 USUAL = {
-    "spark.sql.shuffle.partitions": "4",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
