@@ -47,7 +47,7 @@ from lakehouse.store import parquet
 from lakehouse.texts import program
 
 _HOUR = 3_600_000_000
-_MESSAGE = 500  # bytes, about
+_MESSAGE = 100  # bytes, about, as its row is kept
 MOST_REASONS = 5  # of messages that are no rows, told by name
 ACCEPT = "accept"  # operation of the commit that gives messages up
 _SCHEMA = pa.schema(

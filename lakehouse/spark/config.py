@@ -97,7 +97,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
 
 def shuffle_partitions(settings: Settings) -> int:
     """Into how many partitions an engine on this machine shuffles at the most."""
-    return max(_cores(settings.spark_url) * 2, 4)
+    return max(cores(settings.spark_url) * 2, 4)
 
 
 def class_path(settings: Settings) -> str:
@@ -130,7 +130,8 @@ def _address_towards(url: str) -> str:
         return ""
 
 
-def _cores(url: str) -> int:
+def cores(url: str) -> int:
+    """How many tasks an engine on this machine runs at once."""
     inside = url.removeprefix("local").strip("[]")
     first = inside.split(",")[0]
     return int(first) if first.isdigit() else (os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""How an engine plans what it runs: once beforehand, or anew after every stage; and into how many tasks it shuffles."""
+"""How an engine plans what it runs: once beforehand, or anew after every stage; and in how many tasks it runs that."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from lakehouse.settings import Settings
-from lakehouse.spark.config import SHUFFLES, shuffle_partitions
+from lakehouse.spark.config import SHUFFLES, cores, shuffle_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST = 32 << 20  # bytes; from more, what a stage was found to give is worth another look at the plan
-A_TASK = 2 << 20  # bytes; of less, what a task costs by itself is more than what it does
+READS = "spark.sql.files.minPartitionNum"
+A_TASK = 512 << 10  # bytes; of less, what a task costs by itself is more than what it does
 
 _set: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 
@@ -25,10 +26,10 @@ def plan_for(session: SparkSession, settings: Settings, size: int | None) -> Non
     It stays so in the session until the next call: whatever shuffles much calls this before.
 
     Spark plans anew after every stage (adaptive execution), each of which is then a job of its own: of a small build
-    that is a quarter of the time. And each stage after a shuffle has the same number of tasks, however little there is
-    for them: with one in place of four, a turn of a stream takes three quarters of the time. An engine of one machine
-    has few partitions to shuffle into, so that nothing is to be merged; others keep what they have, and whoever has set
-    it keeps that.
+    that is a quarter of the time. And files are read in a task for each core, and each stage after a shuffle has twice
+    as many, however little there is for them: with one in place of four, a turn of a stream takes three quarters of the
+    time. An engine of one machine has few partitions to shuffle into, so that nothing is to be merged; others keep what
+    they have, and whoever has set it keeps that.
 
     Args:
         session: which runs it.
@@ -45,7 +46,7 @@ def plan_for(session: SparkSession, settings: Settings, size: int | None) -> Non
 
 
 def _wanted(settings: Settings, size: int | None) -> Mapping[str, str]:
+    is_large = size is None or size > MOST
     most = shuffle_partitions(settings)
-    if size is None or size > MOST:
-        return {ADAPTIVE: "true", SHUFFLES: str(most)}
-    return {ADAPTIVE: "false", SHUFFLES: str(min(most, 1 + size // A_TASK))}
+    tasks = most if size is None else min(most, 1 + size // A_TASK)
+    return {ADAPTIVE: str(is_large).lower(), SHUFFLES: str(tasks), READS: str(min(tasks, cores(settings.spark_url)))}

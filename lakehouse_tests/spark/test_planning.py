@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.settings import Settings
 from lakehouse.spark.config import SHUFFLES
-from lakehouse.spark.planning import A_TASK, ADAPTIVE, MOST, plan_for
+from lakehouse.spark.planning import A_TASK, ADAPTIVE, MOST, READS, plan_for
 
 
 class Session:
@@ -41,19 +41,22 @@ def test_a_small_build_is_planned_once_and_a_large_one_on_its_way(tmp_path: Path
     ]  # fmt: skip
 
 
-def test_what_is_small_is_shuffled_into_few_tasks_and_what_is_large_into_those_of_the_engine(tmp_path: Path) -> None:
+def test_what_is_small_is_read_and_shuffled_in_few_tasks_and_what_is_large_in_those_of_the_engine(
+    tmp_path: Path,
+) -> None:
     """Without it, a turn of a stream would have four tasks after each shuffle, three of them for nothing."""
     session: Any = Session()
     for size in (0, A_TASK - 1, A_TASK, 2 * A_TASK, 3 * A_TASK, MOST, MOST + 1, None, 10):
         plan_for(session, Settings(root=tmp_path, spark_url="local[2]"), size)
     assert [value for name, value in session.said if name == SHUFFLES] == ["1", "2", "3", "4", "1"]
+    assert [value for name, value in session.said if name == READS] == ["1", "2", "1"]  # a task for each core, no more
 
 
-def test_each_of_the_two_is_the_users_where_they_have_set_it(tmp_path: Path) -> None:
-    """Without it, one setting of the user's would take the other away from the lakehouse."""
+def test_each_of_them_is_the_users_where_they_have_set_it(tmp_path: Path) -> None:
+    """Without it, one setting of the user's would take the others away from the lakehouse."""
     session: Any = Session()
     plan_for(session, Settings(root=tmp_path, spark_url="local[2]", spark_config={SHUFFLES: "8"}), 10)
-    assert session.said == [(ADAPTIVE, "false")]
+    assert session.said == [(ADAPTIVE, "false"), (READS, "1")]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_each_of_the_two_is_the_users_where_they_have_set_it(tmp_path: Path) -> 
     [
         {"spark_url": "spark://host:7077"},  # which has many partitions to merge
         {"spark_url": "sc://host"},
-        {"spark_config": {ADAPTIVE: "true", SHUFFLES: "8"}},
+        {"spark_config": {ADAPTIVE: "true", SHUFFLES: "8", READS: "8"}},
     ],
 )
 def test_clusters_and_what_the_user_has_set_are_left_alone(tmp_path: Path, how: dict[str, Any]) -> None:
