@@ -171,3 +171,16 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
         read = lake.snapshot(each.table).by_day(source.content_day_column)
         known |= {reader for day in read for reader in days_reading(each, day)}
     return known
+
+
+def days_before_the_first(lake: Lake) -> list[date]:
+    """Event days before the lake's first one of rows that arrived in the lake's days: no partition takes such rows."""
+    first, found = lake.settings.first_day, set[date]()
+    for table in lake.tables.values():
+        if table.landing is None or table.content_day_column == table.day_column:
+            continue
+        snapshot = lake.snapshot(table.id)
+        arrived, happened = map(snapshot.by_day, (table.day_column, table.content_day_column))
+        in_time = {file.path for day, files in arrived.items() if day >= first for file in files}
+        found |= {day for day, files in happened.items() if day < first and any(f.path in in_time for f in files)}
+    return sorted(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import known_days, stale_days
+from lakehouse.build.stale import days_before_the_first, known_days, stale_days
+from lakehouse.commands.summary import before_the_first
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -161,6 +162,19 @@ def test_only_the_days_asked_for_are_looked_at(chain: Lake) -> None:
     assert stale_days(chain, chain.table("bronze.raw"), [D[0], D[1]]) == [D[1]]
     assert stale_days(chain, chain.table("bronze.raw"), [D[0]]) == []
     assert stale_days(chain, chain.table("bronze.raw"), []) == []
+
+
+def test_rows_of_days_before_the_first_are_told(chain: Lake) -> None:
+    """Without it, `backfill --stale` says that nothing is left to do while such rows are in no table beyond bronze."""
+    first = chain.settings.first_day
+    before = [first - timedelta(days=n) for n in (3, 1)]
+    build(chain, "bronze.raw", {first: [{"_event_date": day, "n": 1} for day in [first, *before]]})
+    # What arrived before the lake's days is not theirs: somebody has moved the first day on.
+    build(chain, "bronze.raw", {before[1]: [{"_event_date": first - timedelta(days=2), "n": 1}]})
+    assert days_before_the_first(chain) == before
+    told = before_the_first(before, chain.settings)
+    assert f"2 days before the lake's first day, {first}" in told
+    assert f"LAKEHOUSE_FIRST_DAY={before[0]}" in told
 
 
 def test_a_file_that_was_tidied_away_is_no_change(chain: Lake) -> None:
