@@ -198,6 +198,23 @@ def test_a_day_without_its_quarantine_is_stale(lake: LakeFactory) -> None:
     assert stale(lake_of, made.id) == []
 
 
+def test_a_day_of_set_aside_rows_alone_is_stale_once_its_input_is_gone(lake: LakeFactory) -> None:
+    """Without it, rows of a file that was withdrawn stay in quarantine for ever, and the day never adds up again."""
+    made = ruled(lambda: None)
+    lake_of = lake(raw(), made)
+    file = land(lake_of, D[2])
+    build(lake_of, "bronze.raw", {D[2]: [{"_event_date": D[0], "n": 1}]})
+    build(lake_of, made.id, {D[0]: []})
+    mark = make_plan(lake_of, made, [D[0]]).fingerprints[D[0]]
+    side = Target(lake_of.path(made.quarantine_id), made.schema, made.partition_by)
+    files = stage_rows(side, [{"day": D[0], "n": 1}])
+    replace_days(side, ensure_table(side), files, [D[0]], Commit({day_transaction(D[0]): mark}))
+    assert stale(lake_of, made.id) == []
+    file.write_text("")
+    build(lake_of, "bronze.raw", {D[2]: []})
+    assert stale(lake_of, made.id) == [D[0]]
+
+
 def ruled(holds: Callable[[], Any]) -> Table:
     contract = model(rules={"holds": holds}, day=(T.DateType(), pa.Field()), n=(T.LongType(), pa.Field(nullable=True)))
 
