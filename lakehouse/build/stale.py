@@ -29,7 +29,7 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
     Args:
         lake: where the tables are.
         table: whose days.
-        days: the days to look at; None: all that have input or were published.
+        days: the days to look at; None: all that have input, or rows that were published or set aside.
     """
     if table.taken is not None:
         return []  # what is new in a database is known only there, and what was taken stays as it was
@@ -56,7 +56,7 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
     Args:
         lake: where the tables are.
         table: whose days.
-        days: the days to look at; None: all that have input or were published.
+        days: the days to look at; None: all that have input, or rows that were published or set aside.
     """
     return _changed(lake, table, stale_days(lake, table, days))
 
@@ -156,7 +156,7 @@ def _as_built_by(table: Table, code: str) -> Table:
 
 
 def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | None] = (None, None)) -> set[date]:
-    """The days of a table that have input or published rows.
+    """The days of a table that have input, or rows that were published or set aside.
 
     Args:
         lake: where the tables are.
@@ -164,6 +164,9 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
         between: first and last day, None where it is open; a landed day outside may be missing.
     """
     known = set(lake.snapshot(table.id).by_day(table.day_column))
+    if table.rules:
+        # Of a day whose rows were all set aside, its quarantine alone tells once its input is gone.
+        known |= set(lake.snapshot(table.quarantine_id).by_day(table.day_column))
     if table.landing is not None:
         known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing, *between)}
     for each in table.upstream.values():
@@ -171,3 +174,16 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
         read = lake.snapshot(each.table).by_day(source.content_day_column)
         known |= {reader for day in read for reader in days_reading(each, day)}
     return known
+
+
+def days_before_the_first(lake: Lake) -> list[date]:
+    """Event days before the lake's first one of rows that arrived in the lake's days: no partition takes such rows."""
+    first, found = lake.settings.first_day, set[date]()
+    for table in lake.tables.values():
+        if table.landing is None or table.content_day_column == table.day_column:
+            continue
+        snapshot = lake.snapshot(table.id)
+        arrived, happened = map(snapshot.by_day, (table.day_column, table.content_day_column))
+        in_time = {file.path for day, files in arrived.items() if day >= first for file in files}
+        found |= {day for day, files in happened.items() if day < first and any(f.path in in_time for f in files)}
+    return sorted(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
 import warnings
@@ -25,6 +27,11 @@ from lakehouse.errors import (
 )
 from lakehouse.orchestration.why import because
 
+# What the machine refuses, whatever the code: rights, a disk that is read-only or full, a root that is no folder.
+_NOT_OURS = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.ENAMETOOLONG,
+}  # fmt: skip
+
 
 class Command(TyperCommand):
     """A command whose errors are a sentence on standard error and one of the exit codes above."""
@@ -43,10 +50,14 @@ class Command(TyperCommand):
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, it ends with the documented exit code
-            traceback.print_exc(file=sys.stderr)
-            say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
+        except OSError as error:
+            if error.errno is None or error.errno not in _NOT_OURS or error.filename is None:
+                raise _unforeseen(error) from None
+            path, why = os.fsdecode(error.filename), os.strerror(error.errno).lower()
+            say(f"Error: {path}: {why}. `lakehouse doctor` checks the folders and says what to do.")
             raise typer.Exit(BROKEN) from None
+        except Exception as error:  # noqa: BLE001  # whatever it is, it ends with the documented exit code
+            raise _unforeseen(error) from None
 
     def _told(self, ctx: Any) -> str:
         """The command as the runs it makes tell it: with the flags that are set, and no values, which may be secret."""
@@ -67,6 +78,12 @@ class LookingCommand(Command):
 
         with looking_only():
             return super().invoke(ctx)
+
+
+def _unforeseen(error: Exception) -> typer.Exit:
+    traceback.print_exception(error, file=sys.stderr)
+    say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
+    return typer.Exit(BROKEN)
 
 
 def _quiet_warnings() -> None:

@@ -176,7 +176,7 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> tuple[Any, s
 
     pools = folder / "pools.xml"
     pools.write_text(_POOLS)
-    given = {**SERVING, "spark.scheduler.allocation.file": pools.as_uri(), **settings}
+    given = {**SERVING, "spark.scheduler.allocation.file": f"file:{pools}", **settings}
     config = {
         **given,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -18,6 +18,8 @@ from lakehouse.transforms.addresses import ADDRESS, AT, MASK, SIGNS
 
 PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
+_LONG_NUMBER = 21  # characters: a point and 20 digits; a text no longer has no digit too many
+_SECONDS = 17  # where seconds begin in a time, or its offset where it has none
 # Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name. It takes times
 # before the year 1 or after 9999 too, which Python and others that read tables do not know: some by their offset.
 _BEYOND = r"0000|0001-01-01[^+]*[+]|9999-12-31[^-]*-"
@@ -29,13 +31,19 @@ _LONG_YEAR = r"[+-]?\d{5,9}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\
 
 def money(value: Column) -> Column:
     """Text or number as `decimal(18,2)`, rounded half up; null where it is no number."""
-    # Digits beyond the cast's scale are rounded by it: with 20, not even a float's last digits are rounded twice.
-    return F.round(value.try_cast("decimal(38,20)"), 2).try_cast("decimal(18,2)")
+    # Digits beyond the cast's scale would be rounded twice, by the cast and to cents. Of a float, 20 count at most;
+    # of texts with more, those are cut off.
+    text = value.cast("string")
+    exact = F.when(F.length(text) > _LONG_NUMBER, F.regexp_replace(text, r"(\.\d{20})\d+", "$1")).otherwise(text)
+    return F.round(exact.try_cast("decimal(38,20)"), 2).try_cast("decimal(18,2)")
 
 
 def utc_timestamp(text: Column) -> Column:
     """ISO-8601 date and time as an instant; null for any other text. Without an offset it is UTC, as the session is."""
-    return F.when(text.rlike(_INSTANT), text).try_cast("timestamp")
+    # Java's OffsetDateTime leaves out seconds that are zero. Spark takes such a time, but not with an offset.
+    short = F.substring(text, _SECONDS, 1).isin("Z", "+", "-")
+    full = F.when(short, F.concat(F.substring(text, 1, _SECONDS - 1), F.lit(":00"), F.substring(text, _SECONDS, 6)))
+    return F.when(text.rlike(_INSTANT), F.coalesce(full, text)).try_cast("timestamp")
 
 
 def unread_time(text: Column) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import known_days, stale_days
+from lakehouse.build.stale import days_before_the_first, known_days, stale_days
+from lakehouse.commands.summary import before_the_first
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -163,6 +164,19 @@ def test_only_the_days_asked_for_are_looked_at(chain: Lake) -> None:
     assert stale_days(chain, chain.table("bronze.raw"), []) == []
 
 
+def test_rows_of_days_before_the_first_are_told(chain: Lake) -> None:
+    """Without it, `backfill --stale` says that nothing is left to do while such rows are in no table beyond bronze."""
+    first = chain.settings.first_day
+    before = [first - timedelta(days=n) for n in (3, 1)]
+    build(chain, "bronze.raw", {first: [{"_event_date": day, "n": 1} for day in [first, *before]]})
+    # What arrived before the lake's days is not theirs: somebody has moved the first day on.
+    build(chain, "bronze.raw", {before[1]: [{"_event_date": first - timedelta(days=2), "n": 1}]})
+    assert days_before_the_first(chain) == before
+    told = before_the_first(before, chain.settings)
+    assert f"2 days before the lake's first day, {first}" in told
+    assert f"LAKEHOUSE_FIRST_DAY={before[0]}" in told
+
+
 def test_a_file_that_was_tidied_away_is_no_change(chain: Lake) -> None:
     """Its rows are published; to build the day again would be to lose them."""
     build_all(chain)
@@ -182,6 +196,23 @@ def test_a_day_without_its_quarantine_is_stale(lake: LakeFactory) -> None:
     side = Target(lake_of.path(made.quarantine_id), made.schema, made.partition_by)
     replace_days(side, ensure_table(side), [], [D[0]], Commit({day_transaction(D[0]): mark}))
     assert stale(lake_of, made.id) == []
+
+
+def test_a_day_of_set_aside_rows_alone_is_stale_once_its_input_is_gone(lake: LakeFactory) -> None:
+    """Without it, rows of a file that was withdrawn stay in quarantine for ever, and the day never adds up again."""
+    made = ruled(lambda: None)
+    lake_of = lake(raw(), made)
+    file = land(lake_of, D[2])
+    build(lake_of, "bronze.raw", {D[2]: [{"_event_date": D[0], "n": 1}]})
+    build(lake_of, made.id, {D[0]: []})
+    mark = make_plan(lake_of, made, [D[0]]).fingerprints[D[0]]
+    side = Target(lake_of.path(made.quarantine_id), made.schema, made.partition_by)
+    files = stage_rows(side, [{"day": D[0], "n": 1}])
+    replace_days(side, ensure_table(side), files, [D[0]], Commit({day_transaction(D[0]): mark}))
+    assert stale(lake_of, made.id) == []
+    file.write_text("")
+    build(lake_of, "bronze.raw", {D[2]: []})
+    assert stale(lake_of, made.id) == [D[0]]
 
 
 def ruled(holds: Callable[[], Any]) -> Table:

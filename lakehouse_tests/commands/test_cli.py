@@ -1,5 +1,6 @@
 """The command as a whole: quick to start, helpful, and with the documented exit codes."""
 
+import errno
 import json
 import os
 import subprocess
@@ -15,8 +16,9 @@ import lakehouse
 from lakehouse.cli import app
 from lakehouse.commands.build import backfill
 from lakehouse.commands.listed import COMMANDS as LISTED
+from lakehouse.commands.operate import doctor
 from lakehouse.errors import EngineError
-from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.commands.conftest import Cli, run
 
 PACKAGE = Path(lakehouse.__file__).parent
 COMMANDS = [
@@ -159,6 +161,10 @@ def test_version() -> None:
             "the sample of online_retail has no --faults; of such options",
         ),
         (["land", "events", *MADE_UP, "--files", "0"], "expected 1 file a day or more, got 0"),
+        (
+            ["late", "apply", "silver.transactions", "--from", "2011-03-05", "--to", "2011-03-01", "--reason", "x"],
+            "--from 2011-03-05 is after --to 2011-03-01; swap them.",
+        ),
         (["nonsense"], "No such command"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -189,6 +195,30 @@ def test_what_nobody_expected_ends_with_3_and_a_traceback(cli: Cli, monkeypatch:
     assert said.code == 3
     assert "KeyError: 'surprise'" in said.err
     assert "lakehouse doctor" in said.err
+
+
+def test_a_root_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    """Without it, a disk that is read-only or full, or a root that is a file, ends a command with a traceback."""
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    said = run(taken, "land", "events", *MADE_UP)
+    assert said.code == 3
+    assert f"Error: {taken}/" in said.err
+    assert "not a directory" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_doctor_tells_of_a_disk_that_refuses_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the command that other errors name ends with an error of its own."""
+
+    def refused(_: object) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/lake/engine/alive")
+
+    monkeypatch.setattr(doctor, "_warm", refused)
+    said = cli("doctor", "--no-engine", "--json")
+    assert said.code == 1
+    (found,) = [each for each in said.json if each["check"] == "warm engine"]
+    assert "Read-only file system: '/lake/engine/alive'" in found["found"]
 
 
 def test_a_wrong_setting_is_a_usage_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,8 @@ class Engines:
 
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[Engines]:
-    """A root whose engines end with the test."""
-    made = Engines(tmp_path / "root")
+    """A root, of a name that people give to folders, whose engines end with the test."""
+    made = Engines(tmp_path / "Anna's lake ü")
     yield made
     for user in made.started:
         user.kill()

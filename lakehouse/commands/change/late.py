@@ -21,7 +21,7 @@ from lakehouse.days import is_between
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
-from lakehouse.runs.selection import select_tables
+from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text
 from lakehouse.users import operator
@@ -94,6 +94,7 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Take in rows that came later than allowed: their days, and all that depends on them, are built again."""
+    in_order(first, last)
     settings, contract = get_settings(), _with_lateness(name)
     if not reason.strip():
         raise UsageError("A reason is needed: reported numbers will change.")

@@ -22,6 +22,7 @@ from lakehouse.commands.console import (
     say,
     table,
 )
+from lakehouse.commands.summary import before_the_first
 from lakehouse.errors import CHECKS_FAILED
 from lakehouse.lineage.reconcile import Link, differing_lines, differing_rows
 from lakehouse.lineage.reconcile import reconcile as links_of
@@ -65,6 +66,8 @@ def reconcile(
         print_json([_json(link, named.get(link.target, {})) for link in links])
     else:
         print_links(links, named)
+        if early := sorted({day for link in links for day in link.differing if day < settings.first_day}):
+            say(before_the_first(early, settings))
     raise typer.Exit(CHECKS_FAILED if any(link.differing for link in links) else 0)
 
 
