@@ -32,7 +32,9 @@ def main(what: str, folder: Path) -> None:
         total = spark.sql("SELECT sum(id) FROM left_by_another").collect()[0][0]
         sys.stdout.write(f"{total} {kept[0]} {kept[1]}\n")
     elif what == "write":  # many small tasks, which sleep most of the time: minutes, unless it is ended
-        rows = spark.range(0, 40_000, 1, 40_000).selectExpr("id", "java_method('java.lang.Thread', 'sleep', 50L) AS slept")
+        rows = spark.range(0, 40_000, 1, 40_000).selectExpr(
+            "id", "java_method('java.lang.Thread', 'sleep', 50L) AS slept"
+        )
         try:
             with working_on(table="silver.orders", days="2026-03-01"), QUERIES.watched(lambda seen: note(folder, seen)):
                 rows.write.parquet(str(folder / f"rows-{os.getpid()}"))
