@@ -51,7 +51,7 @@ dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.
 # told to keep no compiled files, each of the many processes would compile the whole package again.
 PROCESSES ?= $(shell awk '/^MemAvailable/ { print ($$2 > 18000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
-UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui
+UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui lakehouse_tests/ui
 # Nearly every test commits, and a commit waits for the disk: where there is room for files in memory, tests write there. What a
 # run that failed has left is moved to LEFT; what one that was killed has left is removed by the next.
 LEFT = .pytest_cache/files

@@ -31,9 +31,10 @@ PII_KEY = "a key of the tests"
 _OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL"}
 
 # A query over a few rows costs its plan and its tasks: to compile it, and to plan it again after every stage, is a third
-# of the time.
+# of the time, and to read a few small files in two tasks rather than one a tenth.
 TINY = {
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.files.minPartitionNum": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -364,6 +364,13 @@ def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
     assert not [name for name in folders if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
+def test_what_drives_a_browser_is_where_it_is_looked_for() -> None:
+    """Without it, `make test`, which reads one folder for its browser, would leave out what is elsewhere in silence."""
+    marked = {path.parent.name for path in TESTS.rglob("*.py") if re.search(r"pytest\.mark\.ui\b", path.read_text())}
+    assert marked == {"ui"}
+    assert "-m ui lakehouse_tests/ui\n" in (TESTS.parent / "Makefile").read_text()
+
+
 def test_every_failpoint_is_somewhere() -> None:
     """Without it, a crash test could wait for a point that the code no longer passes."""
     text = "".join(path.read_text() for module, path in modules() if module != "delta.failpoints")

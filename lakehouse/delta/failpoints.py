@@ -1,6 +1,7 @@
 """Named points between writes where a fault test can stop the process dead.
 
-Inert unless `LAKEHOUSE_FAILPOINT` names one; then the process kills itself there, as `kill -9` would.
+Inert unless `LAKEHOUSE_FAILPOINT` names one or several, with commas; then the process kills itself at the first that it
+comes to, as `kill -9` would.
 """
 
 from __future__ import annotations
@@ -61,5 +62,5 @@ REPLAY_POINTS = (
 
 def failpoint(table: str, name: str) -> None:
     """Die here where the environment says so: by name alone, or as `layer.table:name`."""
-    if os.environ.get("LAKEHOUSE_FAILPOINT") in (name, f"{table}:{name}"):
+    if {name, f"{table}:{name}"} & {*os.environ.get("LAKEHOUSE_FAILPOINT", "").split(",")}:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,13 +20,14 @@ from lakehouse.spark.jars import ensure_jars
 from lakehouse.spark.options import java_options
 from lakehouse.spark.ports import free_port
 from lakehouse_tests.commands.conftest import FIRST, Result, land
+from lakehouse_tests.conftest import TINY
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TOKEN = "a token of the tests"
 _SESSION_OPTIONS = {
     "spark.master": "local[2]",
-    "spark.sql.shuffle.partitions": "4",  # of the usual 200, all but a few are empty here
+    **TINY,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": java_options(),

@@ -1,6 +1,6 @@
 """A small table with a quarantine that is published, broken and put back without an engine.
 
-Run as a module, it is one restore, swap or compaction in a process of its own, which a failpoint may kill.
+Run as a module, it is one restore, swap or compaction in a process of its own, which a failpoint kills.
 """
 
 from __future__ import annotations
@@ -119,17 +119,17 @@ def undo(lake: Lake, version: int, days: Sequence[date] | None = None) -> Restor
     )
 
 
-def in_a_process(root: Path, failpoint: str, *order: str) -> None:
-    """Carry out an order (`restore VERSION`, `swap` or `compact`) in a process that the failpoint kills; without one it ends."""
+def killed(root: Path, failpoint: str, *order: str) -> None:
+    """Carry out an order (`restore VERSION`, `swap` or `compact`) in a process that the failpoint kills."""
     environment = {**os.environ, "LAKEHOUSE_FAILPOINT": failpoint}
     command = [sys.executable, "-m", "lakehouse_tests.faults.undoing", str(root), *order]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == (-signal.SIGKILL if failpoint else 0), (done.returncode, done.stderr[-2000:])
+    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stderr[-2000:])
 
 
-def main(root: str, what: str, *arguments: str) -> None:
-    """Carry out one order."""
-    lake = lake_at(Path(root))
+def carry_out(root: Path, what: str, *arguments: str) -> None:
+    """Carry out an order in this process, on a lake that it opens anew."""
+    lake = lake_at(root)
     if what == "restore":
         undo(lake, int(arguments[0]))
     elif what == "compact":
@@ -139,4 +139,4 @@ def main(root: str, what: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    carry_out(Path(sys.argv[1]), *sys.argv[2:])

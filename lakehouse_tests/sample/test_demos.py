@@ -1,4 +1,4 @@
-"""The demonstrations, as users start them: in processes of their own, on the warm engine, with no setting but the root."""
+"""The demonstrations, as users start them: in processes of their own, on the warm engine, with no setting but the places."""
 
 from __future__ import annotations
 
@@ -11,16 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.kafka import broker
+from lakehouse.online import server as redis
+from lakehouse.settings import Settings
+from lakehouse_tests.fixtures.engines import end_engines
+
 Called = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 
 
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One warm engine for all of them, as for a user who goes from one to the next."""
+    folder = tmp_path_factory.mktemp("engines")
+    yield folder
+    end_engines(Settings(engine_dir=folder))
+
+
 @pytest.fixture
-def call(tmp_path: Path) -> Iterator[Called]:
-    """Calls `lakehouse` on a root of its own; engine and servers are ended at the end."""
+def call(tmp_path: Path, engines: Path) -> Iterator[Called]:
+    """Calls `lakehouse` on a root of its own; servers are ended at the end."""
+    root = tmp_path / "lake"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
     machine = {n: os.environ[n] for n in ("LAKEHOUSE_JARS_DIR",) if n in os.environ}
-    environment = {**kept, **machine, "LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_MEMORY": "1g"}
+    places = {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_ENGINE_DIR": str(engines)}
+    environment = {**kept, **machine, **places, "LAKEHOUSE_MEMORY": "1g"}
 
     def made(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         called = [sys.executable, "-m", "lakehouse.cli", *arguments]
@@ -29,9 +44,8 @@ def call(tmp_path: Path) -> Iterator[Called]:
         )
 
     yield made
-    made("engine", "stop")
-    made("kafka", "stop")
-    made("redis", "stop")
+    for server in (broker, redis):
+        server.place_of(Settings(root=root)).end()
 
 
 def test_the_demonstration_and_what_it_serves(call: Called) -> None:

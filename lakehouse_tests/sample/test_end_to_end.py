@@ -4,9 +4,10 @@ import gzip
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,10 @@ class Lakehouse:
         if key not in self._read:
             self._read[key] = table.to_pyarrow_table().to_pylist()
         return self._read[key]
+
+    def count(self, name: str) -> int:
+        """How many rows are published: of those of bronze, nothing else is asked."""
+        return int(DeltaTable(str(table_path(self.root, name))).to_pyarrow_dataset().count_rows())
 
     def content(self, name: str) -> pyarrow.Table:
         """The same rows in a stable order, without what says which run and file they came from."""
@@ -131,25 +136,13 @@ def expected(lakehouse: Lakehouse) -> oracle.Silver:
     return oracle.silver_transactions([*retail, *web], email_key=PII_KEY.encode(), currencies=CURRENCIES)
 
 
-def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(_value(v) for k, v in row.items() if not k.startswith("_"))
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC)
-    return value.normalize() if isinstance(value, Decimal) else value
-
-
 def _same(found: list[dict[str, Any]], wanted: list[Any]) -> None:
     """Equal as multisets, with a message that shows a few differing rows rather than all."""
-    left = Counter(_plain(row) for row in found)
-    right = Counter(
-        _plain({field: getattr(row, field) for field in found[0] if not field.startswith("_")}) for row in wanted
-    )
-    surplus, missing = left - right, right - left
-    assert not surplus, (list(surplus)[:3], list(missing)[:3])
-    assert not missing, list(missing)[:3]
+    fields = [field for field in found[0] if not field.startswith("_")]
+    left, right = Counter(map(itemgetter(*fields), found)), Counter(map(attrgetter(*fields), wanted))
+    if dict(left) != dict(right):
+        surplus, missing = left - right, right - left
+        pytest.fail(f"too many: {list(surplus)[:3]}, missing: {list(missing)[:3]}")
 
 
 def test_transactions_equal_the_recomputation(lakehouse: Lakehouse, built: Run, expected: oracle.Silver) -> None:
@@ -226,12 +219,12 @@ def test_fraud_features_equal_a_search_from_some_days(
 def test_no_row_is_lost(lakehouse: Lakehouse, built: Run) -> None:
     """Lines landed = bronze + its quarantine; bronze = silver + quarantine + duplicates, as Dagster shows each day."""
     web, malformed = oracle.read_events((lakehouse.root / "landing/events").glob("*/*.jsonl.gz"))
-    assert len(lakehouse.rows("bronze.events")) == len(web)
-    assert len(lakehouse.rows("bronze.events_quarantine")) == len(malformed)
+    assert lakehouse.count("bronze.events") == len(web)
+    assert lakehouse.count("bronze.events_quarantine") == len(malformed)
     silver = [m for (table, _), m in built.materialized.items() if table == "silver.transactions"]
     for day in silver:
         assert day["rows_in"] == day["dagster/partition_row_count"] + day["quarantined"] + day["duplicates"]
-    bronze = len(lakehouse.rows("bronze.events")) + len(lakehouse.rows("bronze.online_retail"))
+    bronze = lakehouse.count("bronze.events") + lakehouse.count("bronze.online_retail")
     assert sum(day["rows_in"] for day in silver) == bronze
 
 
@@ -242,7 +235,7 @@ def test_known_answers_of_the_real_data(lakehouse: Lakehouse, built: Run) -> Non
     kinds = Counter(r["event_type"] for r in retail)
     assert (len(retail), kinds["purchase"], kinds["cancellation"]) == (316_425, 310_601, 5_824)
     assert sum(r["user_id"] is None for r in retail) == 86_845
-    assert len(lakehouse.rows("bronze.online_retail")) == 320_705
+    assert lakehouse.count("bronze.online_retail") == 320_705
     aside = [r for r in lakehouse.rows("silver.transactions_quarantine") if r["source"] == "online_retail"]
     rules = Counter(rule for r in aside for rule in r["_failed_rules"])
     assert rules == {"event_type_known": 3, "purchase_amount_positive": 1_794}

@@ -34,7 +34,8 @@ from lakehouse_tests.fixtures.redis import is_here
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST, LAST = date(2011, 3, 1), date(2011, 3, 3)
-RANGE = ("--from", "2011-02-01", "--to", str(LAST))  # late events are of days before
+EARLIEST = FIRST - timedelta(days=7)  # late events are of days before
+RANGE = ("--from", str(EARLIEST), "--to", str(LAST))
 WHO, ADDRESS = "17841", "ann.canary@secret.example"
 PHONE = "0171 555 0199"
 
@@ -67,7 +68,7 @@ def lines_of(day: date) -> tuple[list[str], list[str]]:
 def land(root: Path, *, theirs: bool = True) -> None:
     """Three days of both shops with faults; without the person's lines where they are not wanted."""
     land_sample_online_retail(root, FIRST, 3, rows=120, seed=3)
-    land_events(root, FIRST, 3, rows=150, seed=3, faults=Faults.all(0.02))
+    land_events(root, FIRST, 3, rows=150, seed=3, faults=Faults.all(0.02), earliest=EARLIEST)
     for n in range(3):
         day = FIRST + timedelta(days=n)
         mine, others = lines_of(day)

@@ -31,10 +31,13 @@ def main(what: str, folder: Path) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", "7")
         total = spark.sql("SELECT sum(id) FROM left_by_another").collect()[0][0]
         sys.stdout.write(f"{total} {kept[0]} {kept[1]}\n")
-    elif what == "write":  # many small tasks: minutes, unless it is ended
+    elif what == "write":  # many small tasks, which sleep most of the time: minutes, unless it is ended
+        rows = spark.range(0, 40_000, 1, 40_000).selectExpr(
+            "id", "java_method('java.lang.Thread', 'sleep', 50L) AS slept"
+        )
         try:
             with working_on(table="silver.orders", days="2026-03-01"), QUERIES.watched(lambda seen: note(folder, seen)):
-                spark.range(0, 40_000, 1, 40_000).write.parquet(str(folder / f"rows-{os.getpid()}"))
+                rows.write.parquet(str(folder / f"rows-{os.getpid()}"))
         except EngineLostError as error:
             sys.stdout.write(f"{error}\n")
             sys.exit(3)

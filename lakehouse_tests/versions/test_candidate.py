@@ -18,7 +18,7 @@ from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
-from lakehouse_tests.faults.undoing import DAYS, beside, in_a_process, lake_at, prints, publish, seen, tables, undo
+from lakehouse_tests.faults.undoing import DAYS, beside, carry_out, killed, lake_at, prints, publish, seen, tables, undo
 from lakehouse_tests.fixtures.making import rows_of
 
 MON, TUE, WED, THU = DAYS
@@ -168,10 +168,10 @@ def test_a_run_that_publishes_during_the_swap_wins_whole(lake: Lake, monkeypatch
 @pytest.mark.parametrize("point", ["after-names", "before-quarantine-swap", "after-quarantine-swap", "after-swap"])
 def test_a_killed_swap_is_ended_by_running_it_again(lake: Lake, point: str) -> None:
     """Without it, a power cut could leave half a swap, or block the next one."""
-    in_a_process(lake.settings.root, f"{TABLE}:{point}", "swap")
+    killed(lake.settings.root, f"{TABLE}:{point}", "swap")
     assert ids(lake) == ("ACD" if point == "after-swap" else "abc")
     assert ids(lake, QUARANTINE) == ("x" if point in ("after-names", "before-quarantine-swap") else "yz")
-    in_a_process(lake.settings.root, "", "swap")
+    carry_out(lake.settings.root, "swap")
     assert (ids(lake), ids(lake, QUARANTINE)) == ("ACD", "yz")
     assert put_in_place(lake).committed is None
 

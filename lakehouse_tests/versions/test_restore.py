@@ -29,7 +29,7 @@ from lakehouse.read.targets import targets
 from lakehouse.records.history import latest_records
 from lakehouse.versions import restore as module
 from lakehouse.versions.restore import plan_restore, restore
-from lakehouse_tests.faults.undoing import DAYS, in_a_process, lake_at, prints, publish, seen, undo
+from lakehouse_tests.faults.undoing import DAYS, carry_out, killed, lake_at, prints, publish, seen, undo
 from lakehouse_tests.fixtures.making import age_table, put, rewrite_entry, stage_rows
 
 MON, TUE, WED, THU = DAYS
@@ -193,13 +193,13 @@ def test_a_run_on_other_days_does_not_stop_the_restore_of_a_day(lake: Lake) -> N
 def test_a_killed_restore_is_ended_by_running_it_again(lake: Lake, point: str) -> None:
     """Without it, a power cut could leave rows of one version with the quarantine of another, for good."""
     old, root = seen(lake), lake.settings.root
-    in_a_process(root, f"silver.things:{point}", "restore", "1")
+    killed(root, f"silver.things:{point}", "restore", "1")
     half = seen(lake)
     assert half["silver.things"] == (seen(lake, 1) if point == "after-restore" else old)["silver.things"]
     if point == "after-quarantine-restore":
         # Whatever runs next sees that the two do not belong together, and builds the days again.
         assert all(prints(lake)[day.day] != prints(lake, QUARANTINE)[day.day] for day in (MON, TUE, WED))
-    in_a_process(root, "", "restore", "1")
+    carry_out(root, "restore", "1")
     assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
     assert [key for _, key in seen(lake)[QUARANTINE]] == ["x"]
     assert undo(lake, 1).nothing
@@ -211,10 +211,10 @@ def test_a_killed_compaction_leaves_the_table_as_it_was_or_merged(lake: Lake, po
     publish(lake, {MON: "pqr", THU: "tu"}, mark=3, files=2)
     before, path = seen(lake), lake.path("silver.things")
     assert len(open_snapshot(path).files) == 6
-    in_a_process(lake.settings.root, f"silver.things:{point}", "compact")
+    killed(lake.settings.root, f"silver.things:{point}", "compact")
     assert seen(lake) == before
     assert len(open_snapshot(path).files) == (4 if point == "after-merge-commit" else 6)
-    in_a_process(lake.settings.root, "", "compact")
+    carry_out(lake.settings.root, "compact")
     assert seen(lake) == before
     assert len(open_snapshot(path).files) == 4
     age_table(path)
