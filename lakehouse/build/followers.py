@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 
 from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
@@ -15,7 +16,8 @@ from lakehouse.read.lake import Lake
 def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool = True) -> Mapping[str, BuildResult]:
     """Build the stale days of every table that reads a table, directly or not; tables without such days are left out.
 
-    A day that fails its audit holds up nothing: what reads it goes on with its last good rows.
+    A day that fails its audit holds up nothing: what reads it goes on with its last good rows. Of tables that look back
+    on earlier days, no day is built that has not begun: its rows would say what is known at its end.
 
     Args:
         lake: where the tables are and what computes them.
@@ -25,7 +27,7 @@ def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool
     """
     built = dict[str, BuildResult]()
     for each in followers(lake, source):
-        if (all_of_them or may_grow(each, lake)) and (days := stale_days(lake, each)):
+        if (all_of_them or may_grow(each, lake)) and (days := _begun(each, stale_days(lake, each))):
             built[each.id] = build(lake, each, days, run_id=run_id)
     return built
 
@@ -38,3 +40,10 @@ def followers(lake: Lake, source: Table) -> list[Table]:
             reached.add(each.id)
             found.append(each)
     return found
+
+
+def _begun(table: Table, days: Iterable[date]) -> list[date]:
+    """The days without those to come, where a day has rows by what other days hold."""
+    looks_around = any(each.reads_other_days for each in table.upstream.values())
+    today = datetime.now(UTC).date()
+    return [day for day in days if day <= today or not looks_around]

@@ -20,7 +20,7 @@ from lakehouse_tests.build.test_topics import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
-from lakehouse_tests.fixtures.streaming import visits
+from lakehouse_tests.fixtures.streaming import recent, visits
 
 pytestmark = pytest.mark.spark
 SILVER = "silver.visits"
@@ -137,6 +137,16 @@ def test_the_first_rows_of_a_day_leave_the_day_before_as_it_is(taking: Taking) -
     assert sorted(row["day"] for row in taking.rows(SILVER)) == [TODAY - timedelta(days=1)] * 9 + [TODAY] * 10
     assert files(taking) > 1  # added to, not built whole
     assert state(taking) == whole(taking)
+
+
+def test_no_day_to_come_is_built_of_a_table_that_looks_back(taking: Taking) -> None:
+    """Without it, features would be published, and served, as known at the end of days that have not happened."""
+    taking.lake.tables = {**taking.lake.tables, "gold.recent": recent()}
+    turn(taking, 0, visit(1), visit(2, f"{TODAY - timedelta(days=1)}T08:00:00Z"))
+    assert {(row["day"], row["visits"]) for row in taking.rows("gold.recent")} == {
+        (TODAY - timedelta(days=1), 1),
+        (TODAY, 2),
+    }
 
 
 def test_a_day_that_fails_with_new_rows_keeps_its_good_ones(lake: LakeFactory, kafka: Kafka) -> None:
