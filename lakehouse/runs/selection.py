@@ -97,7 +97,13 @@ def last_partition() -> date:
 
     key = daily_partitions().get_last_partition_key()
     if key is None:
-        raise UsageError("There is no daily partition yet: LAKEHOUSE_FIRST_DAY is in the future.")
+        days, yesterday = get_settings(), datetime.now(UTC).date() - timedelta(days=1)
+        end = (
+            "yesterday"
+            if days.last_day is None or days.last_day > yesterday
+            else f"LAKEHOUSE_LAST_DAY, {days.last_day}"
+        )
+        raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {days.first_day}, is after {end}.")
     return date.fromisoformat(key)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.catalog import get_table
+from lakehouse.errors import UsageError
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.runs.selection import fit_days, last_partition
@@ -96,3 +97,19 @@ def test_dagster_expects_nothing_new_of_a_lake_that_has_ended(lake: Settings, mo
     monkeypatch.setenv("LAKEHOUSE_LAST_DAY", "2011-03-02")
     get_settings.cache_clear()
     assert build_asset(contract).specs_by_key[key].freshness_policy is None
+
+
+@pytest.mark.parametrize(
+    ("last", "why"), [("2011-02-01", "after LAKEHOUSE_LAST_DAY, 2011-02-01"), ("", "after yesterday")]
+)
+def test_a_lake_whose_first_day_comes_too_late_says_after_what(
+    lake: Settings, monkeypatch: pytest.MonkeyPatch, last: str, why: str
+) -> None:
+    """Without it, two days that were swapped are told as a day in the future."""
+    first = "2011-03-01" if last else "2999-01-01"
+    monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", first)
+    if last:
+        monkeypatch.setenv("LAKEHOUSE_LAST_DAY", last)
+    get_settings.cache_clear()
+    with pytest.raises(UsageError, match=f"LAKEHOUSE_FIRST_DAY, {first}, is {why}"):
+        last_partition()
