@@ -38,9 +38,12 @@ def plan_for(session: SparkSession, settings: Settings, size: int | None) -> Non
     """
     if not settings.is_local:
         return
+    wanted = {name: value for name, value in _wanted(settings, size).items() if name not in settings.spark_config}
+    if not wanted:
+        return
     known = _set.setdefault(session, {})
-    for name, value in _wanted(settings, size).items():
-        if name not in settings.spark_config and known.get(name) != value:
+    for name, value in wanted.items():
+        if known.get(name) != value:
             session.conf.set(name, value)
             known[name] = value
 
