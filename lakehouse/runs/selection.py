@@ -97,13 +97,10 @@ def last_partition() -> date:
 
     key = daily_partitions().get_last_partition_key()
     if key is None:
-        days, yesterday = get_settings(), datetime.now(UTC).date() - timedelta(days=1)
-        end = (
-            "yesterday"
-            if days.last_day is None or days.last_day > yesterday
-            else f"LAKEHOUSE_LAST_DAY, {days.last_day}"
-        )
-        raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {days.first_day}, is after {end}.")
+        settings = get_settings()
+        is_set = settings.last_day is not None and settings.last_day < datetime.now(UTC).date()
+        end = f"LAKEHOUSE_LAST_DAY, {settings.last_day}" if is_set else "yesterday"
+        raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {settings.first_day}, is after {end}.")
     return date.fromisoformat(key)
 
 
