@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -15,10 +17,11 @@ from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._core.test_utils import create_run_for_test
 from dagster._daemon import backfill, controller
+from sqlalchemy import text
 
 import lakehouse
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.state import BACKFILLS_EVERY, ComputeLogs
+from lakehouse.orchestration.state import BACKFILLS_EVERY, ComputeLogs, EventLog
 from lakehouse.settings import Settings
 
 REPOSITORY = Path(lakehouse.__file__).parents[1]
@@ -72,6 +75,40 @@ def test_storages_keep_what_they_have_compiled(instance: DagsterInstance, monkey
     assert "seen" in [each.message for each in instance.all_logs(run.run_id)]
     assert instance.get_runs()[0].run_id == run.run_id
     assert instance.all_instigator_state() == []
+
+
+def test_a_storage_is_opened_once_and_leaves_one_file(instance: DagsterInstance, settings: Settings) -> None:
+    """Without it, each event would open and close the file three times: more than half of what Dagster takes."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, EventLog)
+    run, seen = create_run_for_test(instance), set[int]()
+    for _ in range(3):
+        instance.report_engine_event("seen", run)
+        with storage.connect() as connection:
+            seen.add(id(connection.connection.dbapi_connection))
+            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal", "else it waits for the disk"
+    assert len(seen) == 1
+    assert len(instance.all_logs(run.run_id)) == 3
+    storage.dispose()
+    assert [each.name for each in settings.dagster_home.glob("event_log*")] == ["event_log.db"]
+
+
+def test_a_process_that_is_killed_or_forked_harms_no_storage(instance: DagsterInstance, settings: Settings) -> None:
+    """Without it, what Dagster was told before a kill would be gone, or a child would write over its parent's pages."""
+    run = create_run_for_test(instance)
+    for told in ("by the parent", "by the child", "by the parent again"):
+        if "child" not in told:
+            instance.report_engine_event(told, run)
+        elif (child := os.fork()) == 0:
+            instance.report_engine_event(told, run)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    with opened_instance(settings) as another:
+        seen = [each.message for each in another.all_logs(run.run_id)]
+    assert seen == ["by the parent", "by the child", "by the parent again"]
+    with sqlite3.connect(settings.dagster_home / "event_log.db") as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_the_daemon_looks_at_backfills_every_few_seconds(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
