@@ -252,6 +252,13 @@ def lake_with_engine(settings: Settings) -> Lake:
     return Lake(settings, tables(), lambda: start(settings))
 
 
+def lake_beside(lake: Lake) -> Lake:
+    """The same for another thread: the session that it first asks for is its own, on the engine of the first."""
+    from lakehouse.spark.session import start_beside
+
+    return Lake(lake.settings, lake.tables, lambda: start_beside(lake.spark, lake.settings))
+
+
 def lake_without_engine(settings: Settings) -> Lake:
     """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
     return LakeOfNow(settings, tables())

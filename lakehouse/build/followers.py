@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
+from enum import Enum, auto
 
 from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
@@ -13,7 +14,17 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 
 
-def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool = True) -> Mapping[str, BuildResult]:
+class Which(Enum):
+    """Which of the tables that read a table."""
+
+    ALL = auto()
+    GROWING = auto()
+    """Those whose days can be added to, which is quick."""
+    WHOLE = auto()
+    """The others."""
+
+
+def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Mapping[str, BuildResult]:
     """Build the stale days of every table that reads a table, directly or not; tables without such days are left out.
 
     A day that fails its audit holds up nothing: what reads it goes on with its last good rows. Of tables that look back
@@ -23,11 +34,12 @@ def build_followers(lake: Lake, source: Table, run_id: str, *, all_of_them: bool
         lake: where the tables are and what computes them.
         source: the table that has changed.
         run_id: recorded in the commits.
-        all_of_them: else only tables whose days can be added to, which is quick.
+        which: of the tables.
     """
     built = dict[str, BuildResult]()
     for each in followers(lake, source):
-        if (all_of_them or may_grow(each, lake)) and (days := _begun(each, stale_days(lake, each))):
+        is_one = which is Which.ALL or may_grow(each, lake) == (which is Which.GROWING)
+        if is_one and (days := _begun(each, stale_days(lake, each))):
             built[each.id] = build(lake, each, days, run_id=run_id)
     return built
 
@@ -44,6 +56,5 @@ def followers(lake: Lake, source: Table) -> list[Table]:
 
 def _begun(table: Table, days: Iterable[date]) -> list[date]:
     """The days without those to come, where a day has rows by what other days hold."""
-    looks_around = any(each.reads_other_days for each in table.upstream.values())
     today = datetime.now(UTC).date()
-    return [day for day in days if day <= today or not looks_around]
+    return [day for day in days if day <= today or not table.reads_other_days]

@@ -83,13 +83,12 @@ class Growth:
 
 def may_grow(table: Table, lake: Lake) -> bool:
     """Whether days of a table can be added to, so that what is new costs what it is, and not the whole day."""
-    read = table.upstream.values()
     return (
         table.conserves_rows
         and not table.upsert
         and table.partition_by == (table.day_column,)
-        and not any(each.reads_other_days for each in read)
-        and any(lake.table(each.table).taken is not None for each in read)
+        and not table.reads_other_days
+        and any(lake.table(each.table).taken is not None for each in table.upstream.values())
     )
 
 

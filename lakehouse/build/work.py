@@ -191,7 +191,7 @@ def _rows(
     if beside is not None:
         return with_marks(table, _rows(table, frames, days), table.transform(**beside), days)
     frame = table.transform(**frames)
-    if any(each.reads_other_days for each in table.upstream.values()):
+    if table.reads_other_days:
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())
     return frame

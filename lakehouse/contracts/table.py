@@ -202,6 +202,11 @@ class Table:
         return {name: each for name, each in self.inputs.items() if isinstance(each, Input)}
 
     @property
+    def reads_other_days(self) -> bool:
+        """Whether a day's rows follow from more than the same day of the inputs."""
+        return any(each.reads_other_days for each in self.upstream.values())
+
+    @property
     def landing(self) -> Landing | None:
         """The landed source of a bronze table, else None."""
         return next((each for each in self.inputs.values() if isinstance(each, Landing)), None)

@@ -172,9 +172,10 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         if found.exists and found._transactions is not None:  # noqa: SLF001 - of this module
             found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
     # Of each table the newest snapshot alone is kept: older ones are asked for by version.
-    kept.clear()
     if found.exists:
         kept["last"] = _Kept(found, state, _identity(path, found.version))
+    else:
+        kept.clear()
     return found
 
 

@@ -9,26 +9,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import Retrying
 
 from lakehouse.build.build import build
 from lakehouse.build.ends import Reach, ends_of, reach
-from lakehouse.build.followers import build_followers
+from lakehouse.build.followers import Which, build_followers
 from lakehouse.build.result import FAILED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import BadPartitionsError, PublishConflictError
-from lakehouse.orchestration.retries import is_transient
 from lakehouse.read.lake import Lake
+from lakehouse.runs.attempts import Retried, attempts
+from lakehouse.runs.beside import Beside
 from lakehouse.sources.kafka import Brokers
-
-RETRIES = 3
-FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,8 @@ def turns(
     *,
     pace: Pace,
     until_caught_up: bool = False,
-    retried: Callable[[BaseException, float], None] = lambda _error, _seconds: None,
+    beside: Beside | None = None,
+    retried: Retried = lambda _error, _seconds: None,
 ) -> Iterator[Turn]:
     """Take what is new and build what it touched, turn after turn, until stopped.
 
@@ -110,19 +109,21 @@ def turns(
         stop: set to end after the present turn.
         pace: how often what is done.
         until_caught_up: end when every message was taken that was there when the stream began.
+        beside: builds the tables that are built whole, so that no message waits for them, and is begun and ended by the
+            caller. None: the turns build them, as in a stream that ends by itself.
         retried: told of each error that is tried again, and in how many seconds.
 
     Raises:
         BadPartitionsError: a batch failed a blocking check; it was not taken.
         SourceError: messages are gone, a topic was made anew, or the brokers did not answer for all tries.
     """
-    attempts = _attempts(stop, retried)
-    goals = {each.id: attempts.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
-    number, whole = 0, _Whole(pace.refresh)
+    again = attempts(stop, retried)
+    goals = {each.id: again.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
+    number, whole = 0, _Whole(pace.refresh, beside)
     while not stop.is_set():
         number += 1
-        turn = _tried(attempts, lake, sources, run_id, number, whole)
-        yield turn
+        turn = _tried(again, lake, sources, run_id, number, whole)
+        yield replace(turn, built={**turn.built, **beside.built()}) if beside else turn
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
             if not whole.behind:
                 return
@@ -139,54 +140,40 @@ class _Whole:
 
     Attributes:
         every: seconds, at least.
-        behind: something was taken since they were built.
+        beside: builds them; None: the turns do.
+        behind: something was taken since the turns built them.
         last: when they were, by the process's own clock.
     """
 
     every: float
+    beside: Beside | None = None
     behind: bool = False
     last: float = -math.inf
 
     def is_due(self) -> bool:
-        """Whether the time has come, be there something to build or not."""
-        return time.monotonic() >= self.last + self.every
+        """Whether the time has come for a turn to build them, be there something to build or not."""
+        return self.beside is None and time.monotonic() >= self.last + self.every
 
-    def turned(self, turn: Turn, *, built: bool) -> None:
-        """After a turn, in which they were built, or were not."""
-        self.behind = not built and (self.behind or turn.moved)
-        self.last = time.monotonic() if built else self.last
-
-
-def _attempts(stop: threading.Event, retried: Callable[[BaseException, float], None]) -> Retrying:
-    """How often, and how soon, an error that may pass is tried again; who stops the stream waits for no pause."""
-
-    def wait(seconds: float) -> None:
-        stop.wait(seconds)
-
-    def told(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if error is not None and state.next_action is not None:
-            retried(error, state.next_action.sleep)
-
-    return Retrying(
-        retry=retry_if_exception(is_transient),
-        stop=stop_after_attempt(1 + RETRIES),
-        wait=wait_exponential_jitter(max=LONGEST_WAIT, multiplier=FIRST_WAIT),
-        sleep=wait,
-        before_sleep=told,
-        reraise=True,
-    )
+    def turned(self, turn: Turn, *, looked: bool) -> None:
+        """After a turn, which looked for all that was stale of its own tables, or only for what it touched."""
+        if self.beside is not None:
+            if looked or turn.moved:
+                self.beside.touch()
+            return
+        self.behind = not looked and (self.behind or turn.moved)
+        self.last = time.monotonic() if looked else self.last
 
 
-def _tried(attempts: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole) -> Turn:
+def _tried(again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole) -> Turn:
     """A turn, tried again where its error may pass."""
     due = whole.is_due()
-    for attempt in attempts.copy():
+    for attempt in again.copy():
         with attempt:
             # A turn that was killed, or failed, may have taken a batch and built nothing of it.
             owed = number == 1 or attempt.retry_state.attempt_number > 1
-            turn = _turn(lake, sources, run_id, number, owed=owed or (whole.behind and due), whole=owed or due)
-    whole.turned(turn, built=owed or due)
+            which = Which.ALL if (owed or due) and whole.beside is None else Which.GROWING
+            turn = _turn(lake, sources, run_id, number, which, owed=owed or (whole.behind and due))
+    whole.turned(turn, looked=owed or due)
     return turn
 
 
@@ -214,7 +201,7 @@ def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
-def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owed: bool, whole: bool) -> Turn:
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, which: Which, *, owed: bool) -> Turn:
     begun = time.monotonic()
     taken: dict[str, BuildResult] = {}
     built: dict[str, BuildResult] = {}
@@ -227,5 +214,5 @@ def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, *, owe
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
         moved |= (comes := result.version > before)
         if owed or comes:
-            built |= build_followers(lake, source, run_id, all_of_them=whole)
+            built |= build_followers(lake, source, run_id, which)
     return Turn(number, taken, built, time.monotonic() - begun, begun, moved)

@@ -30,17 +30,26 @@ class OnlineToday:
     Args:
         lake: with an engine.
         tell: is told of what was not loaded, and why.
+        which: whether a table is one of those that are loaded; all are by default.
         rest: seconds in which a Redis that was down is not asked again.
     """
 
-    def __init__(self, lake: Lake, tell: Callable[[str], object], rest: float = REST) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        tell: Callable[[str], object],
+        which: Callable[[Table], bool] = lambda _table: True,
+        rest: float = REST,
+    ) -> None:
         self._lake, self._tell, self._rest = lake, tell, rest
         self._owed: dict[str, set[date]] = {}
         self._owed_whole: set[str] = set()
         self._instance = ""  # of Redis, that was last written to
         self._not_before = 0.0
         self._tables: Mapping[str, Table] = {
-            name: each for name, each in lake.tables.items() if each.features and each.features.while_open
+            name: each
+            for name, each in lake.tables.items()
+            if each.features and each.features.while_open and which(each)
         }
 
     def add(self, built: Mapping[str, BuildResult], now: datetime | None = None) -> int:

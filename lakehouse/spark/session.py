@@ -21,7 +21,7 @@ from lakehouse.spark.config import spark_config
 from lakehouse.spark.progress import QUERIES
 from lakehouse.spark.rows import check_session
 from lakehouse.spark.ui import shown
-from lakehouse.spark.warm import is_wanted, join
+from lakehouse.spark.warm import is_wanted, join, join_beside
 from lakehouse.spark.warm import pages as pages_of_warm
 
 _own = {"pages": ""}  # of an engine in this process
@@ -62,9 +62,30 @@ def start(settings: Settings) -> SparkSession:
     return _heard(session)
 
 
+def start_beside(session: SparkSession, settings: Settings) -> SparkSession:
+    """Another session for the thread that asks, on the engine of this one: what is set in it is not set in this one.
+
+    Raises:
+        EngineError: the engine is gone, or has settings that decide rows.
+    """
+    builder: Any = SparkSession.builder
+    if not _is_connect(session):
+        other = session.newSession()
+    elif is_wanted(settings):
+        return _heard(join_beside(settings))
+    else:
+        other = builder.config(map=spark_config(settings)).create()
+    check_session(other, settings.engine_name)
+    return _heard(other)
+
+
+def _is_connect(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
 def _heard(session: SparkSession) -> SparkSession:
     """The same, which from now on tells how far its queries are; one of this process's own JVM does not."""
-    if type(session).__module__.startswith("pyspark.sql.connect."):
+    if _is_connect(session):
         session.registerProgressHandler(QUERIES.handle)  # type: ignore[arg-type]  # the same one twice counts once
     return session
 

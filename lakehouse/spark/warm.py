@@ -1,7 +1,7 @@
 """The warm engine: one JVM that serves this lakehouse's commands, runs and tests, each in a session of its own.
 
 It is found by all that a JVM is started with: another setting, jar or version is another engine. The first that needs
-it starts it, and it ends by itself (`keeper`). A process has one session on it, which is closed when the process ends.
+it starts it, and it ends by itself (`keeper`). A process has one session on it, or two, closed when the process ends.
 """
 
 from __future__ import annotations
@@ -119,6 +119,21 @@ def join(settings: Settings) -> SparkSession:
             else:
                 break
         return joined.spark  # type: ignore[no-any-return]
+
+
+def join_beside(settings: Settings) -> SparkSession:
+    """A second session of this process, on the engine that it has joined: what is set in one is not set in the other.
+
+    Raises:
+        EngineError, SettingsError: as `join`.
+    """
+    with _LOCK:
+        join(settings)
+        place = _prepared(settings, spark_config(settings))
+        name = f"{place.folder.name}, beside"
+        if name not in _joined or not _joined[name].is_there():
+            _joined[name] = _use(settings, spark_config(settings), place)
+        return _joined[name].spark  # type: ignore[no-any-return]
 
 
 def pages() -> str:

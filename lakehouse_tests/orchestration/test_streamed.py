@@ -151,8 +151,8 @@ def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(
 
     monkeypatch.setattr(stream, "build", take)
     monkeypatch.setattr(stream, "build_followers", followers)
-    monkeypatch.setattr(stream, "FIRST_WAIT", 0.0)
-    monkeypatch.setattr(stream, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("lakehouse.runs.attempts.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("lakehouse.runs.attempts.LONGEST_WAIT", 0.0)
     stop, told = threading.Event(), []
     for turn in stream.turns(
         shop, [table], "run", stop, pace=stream.Pace(0, 0), retried=lambda error, _: told.append(str(error))

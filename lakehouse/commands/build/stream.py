@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,8 @@ from lakehouse.build.base import open_base
 from lakehouse.build.ends import ends_of
 from lakehouse.build.followers import followers
 from lakehouse.build.from_topic import accept_loss
-from lakehouse.catalog import declared, get_table, lake_with_engine, lake_without_engine, tables
+from lakehouse.build.grow import may_grow
+from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
@@ -27,6 +28,9 @@ from lakehouse.errors import UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import RUN, Untold, missed
+from lakehouse.read.lake import Lake
+from lakehouse.runs.attempts import attempts
+from lakehouse.runs.beside import Beside, Built
 from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.runs.stream_online import OnlineToday
@@ -92,35 +96,45 @@ def run(
         metrics.retried()
         say(f"{error} Trying again in {seconds:.0f} s.")
 
-    online = OnlineToday(lake, say) if has_redis(settings) else None
+    def loading(of: Lake, which: Callable[[Table], bool]) -> Callable[[Built], object]:
+        return OnlineToday(of, say, which).add if has_redis(settings) else lambda _built: None
+
+    run_id, load, beside = f"{RUN}{uuid.uuid4().hex[:12]}", loading(lake, lambda _table: True), None
+    if not until_caught_up:  # nobody waits for the messages of a stream that ends by itself: its turns build all of it
+        other, load = lake_beside(lake), loading(lake, lambda table: may_grow(table, lake))
+        then = loading(other, lambda table: not may_grow(table, lake))
+        beside = Beside(other, sources, run_id, refresh, attempts(stop, retried), then)
     screen = Screen(live=console().is_terminal and not as_json)
     with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
-        due, run_id = time.monotonic() + TOLD_EVERY, f"{RUN}{uuid.uuid4().hex[:12]}"
+        due = time.monotonic() + TOLD_EVERY
         missed(instance, lake, [each for source in sources for each in [source, *followers(lake, source)]]).tell(
             instance, lake
         )
         try:
-            for turn in turns(
-                lake,
-                sources,
-                run_id,
-                stop,
-                pace=Pace(pause, refresh),
-                until_caught_up=until_caught_up,
-                retried=retried,
-            ):
-                metrics.add(lake, turn)
-                if online is not None:
-                    online.add(turn.built)
-                untold.add({**turn.taken, **turn.built})
-                print_json(_json(turn), lines=True) if as_json else screen.show(turn)
-                if turn.number == 1:
-                    gc.freeze()  # what is loaded by now stays, and is not looked through again
-                if time.monotonic() >= due:
-                    untold.tell(instance, lake)
-                    # Plans that Python would drop much later hold memory of the engine.
-                    gc.collect()
-                    due = time.monotonic() + TOLD_EVERY
+            with beside or nullcontext():
+                for turn in turns(
+                    lake,
+                    sources,
+                    run_id,
+                    stop,
+                    pace=Pace(pause, refresh),
+                    until_caught_up=until_caught_up,
+                    beside=beside,
+                    retried=retried,
+                ):
+                    metrics.add(lake, turn)
+                    load(turn.built)
+                    untold.add({**turn.taken, **turn.built})
+                    print_json(_json(turn), lines=True) if as_json else screen.show(turn)
+                    if turn.number == 1:
+                        gc.freeze()  # what is loaded by now stays, and is not looked through again
+                    if time.monotonic() >= due:
+                        untold.tell(instance, lake)
+                        # Plans that Python would drop much later hold memory of the engine.
+                        gc.collect()
+                        due = time.monotonic() + TOLD_EVERY
+            while beside and (built := beside.built()):
+                untold.add(built)
         finally:
             untold.tell(instance, lake)
 

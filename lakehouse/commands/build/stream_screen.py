@@ -57,9 +57,7 @@ class Screen:
         )
 
     def _drawn(self, turn: Turn) -> Group:
-        table = Shown(
-            "turn", "messages", "s", "messages/s", "waiting", "lag s", "dead", "late", "watermark", "days built"
-        )
+        table = Shown(*_COLUMNS)
         for each in self._turns:
             facts = next(iter(each.taken.values())).facts
             built = {day for made in each.built.values() for day in made.with_status("published")}

@@ -1,0 +1,98 @@
+"""Beside the turns of a stream: tables whose days are built whole, in a thread and on an engine's session of its own.
+
+Such a build takes seconds, for which messages would else wait. It is of what was published when it began; what is taken
+meanwhile is for the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Self
+
+from tenacity import Retrying
+
+from lakehouse.build.followers import Which, build_followers
+from lakehouse.build.result import BuildResult
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+
+Built = Mapping[str, BuildResult]
+"""By table, what was built."""
+
+
+class Beside:
+    """Builds what is touched, from the beginning of a `with` block to its end.
+
+    Args:
+        lake: of this thread alone, with a session of its own: how an engine plans is set in the session.
+        sources: tables with topics.
+        run_id: recorded in the commits.
+        every: seconds from one build to the next, at least.
+        attempts: how an error that may pass is tried again.
+        then: is given what was built, in the thread.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        sources: Sequence[Table],
+        run_id: str,
+        every: float,
+        attempts: Retrying,
+        then: Callable[[Built], object] = lambda _built: None,
+    ) -> None:
+        self._lake, self._sources, self._run_id = lake, sources, run_id
+        self._every, self._attempts, self._then = every, attempts, then
+        self._touched, self._ending = threading.Event(), threading.Event()
+        self._done: SimpleQueue[Built | BaseException] = SimpleQueue()
+        # Whoever ends the process at once waits for no build: what it has not committed is not there.
+        self._thread = threading.Thread(target=self._run, name="built whole", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._touched.set()
+        self._thread.join()
+
+    def touch(self) -> None:
+        """Something was taken, or may have been: look which days are stale, and build them."""
+        self._touched.set()
+
+    def built(self) -> Built:
+        """What was built and not told yet.
+
+        Raises:
+            Exception: whatever a build has ended with; there are no more of them.
+        """
+        try:
+            done = self._done.get_nowait()
+        except Empty:
+            return {}
+        if isinstance(done, BaseException):
+            raise done
+        return done
+
+    def _run(self) -> None:
+        try:
+            while self._touched.wait() and not self._ending.is_set():
+                self._touched.clear()  # first: what is taken from here on may come too late for this build
+                for attempt in self._attempts.copy():
+                    with attempt:
+                        built = self._build()
+                if built:
+                    self._then(built)
+                    self._done.put(built)
+                self._ending.wait(self._every)
+        except BaseException as error:  # noqa: BLE001  # told by the thread of the turns
+            self._done.put(error)
+
+    def _build(self) -> Built:
+        found: dict[str, BuildResult] = {}
+        for source in self._sources:
+            found |= build_followers(self._lake, source, self._run_id, Which.WHOLE)
+        return found
