@@ -13,7 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,11 @@ from pydantic import SecretStr
 from pyspark.sql import functions as F
 
 from lakehouse.bronze.event_stream import COLUMNS
-from lakehouse.catalog import declared
+from lakehouse.catalog import declared, lake_beside
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
+from lakehouse.runs.attempts import attempts
+from lakehouse.runs.beside import Beside
 from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
@@ -36,6 +40,8 @@ from lakehouse_tests.fixtures.kafka import Kafka, serving
 from lakehouse_tests.fixtures.streaming import in_batches
 
 PARTITIONS = 2
+LATENCIES = ("silver alone", "gold beside the turns", "gold within the turns")
+"""Without other tables; with all of them, as users have it; and as it is where the turns build them, too."""
 
 
 def lines(count: int, day: date) -> Sequence[bytes]:
@@ -82,12 +88,16 @@ def ours(lake: Lake, batch: int, count: int) -> float:
     return time.perf_counter() - began
 
 
-def lake_of(root: Path, kafka: Kafka, engines: Path) -> Lake:
-    """The sample's tables up to silver.transactions, with the stream's address, on the warm engine of all of them."""
+def lake_of(root: Path, kafka: Kafka, engines: Path, *, up_to_silver: bool = True) -> Lake:
+    """The sample's tables, or those up to silver.transactions, with the stream's address, on one warm engine."""
     source = {"event_stream": SecretStr(kafka.url)}
     settings = Settings(root=root, source_urls=source, engine_minutes=10, engine_dir=engines)
     wanted = ("bronze.event_stream", "bronze.events", "bronze.online_retail", "silver.transactions")
-    tables = {name: each for name, each in declared("lakehouse").items() if name in wanted}
+    tables = {
+        name: each
+        for name, each in declared("lakehouse").items()
+        if name in wanted or not (up_to_silver or each.extract)
+    }
     engine = start(settings)
     return Lake(settings, tables, lambda: engine)
 
@@ -121,15 +131,25 @@ def throughput(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) 
     }
 
 
-def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path) -> dict[str, Any]:
+def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, what: str) -> dict[str, Any]:
     """Seconds from a message's arrival to its row in silver, at a steady pace; and of the minutes in which it got warm.
 
     An engine's first turn takes many seconds, and what has come meanwhile is worked off: `warm` minutes are told apart.
+
+    Args:
+        kafka: where they are sent.
+        pace: messages a second.
+        warm: minutes at first.
+        minutes: after them.
+        folder: of all files.
+        what: of `LATENCIES`.
     """
     topic, stop = kafka.topic(PARTITIONS, "web-events"), threading.Event()
     messages = lines(int(pace * 60 * (warm + minutes)), datetime.now(UTC).date())
-    lake = lake_of(folder / "latency", kafka, folder / "engines")
+    lake = lake_of(folder / what, kafka, folder / "engines", up_to_silver=what == LATENCIES[0])
     source = lake.table("bronze.event_stream")
+    pace_of_gold = Pace().refresh
+    beside = Beside(lake_beside(lake), [source], "bench", pace_of_gold, attempts(stop)) if "beside" in what else None
     sending = threading.Thread(
         target=send,
         args=(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace),
@@ -137,22 +157,26 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path) 
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []
     taken = 0
+    builds = Counter[str]()
     sending.start()
     begins = time.time() + warm * 60
-    for turn in turns(lake, [source], "bench", stop, pace=Pace(0, 0)):
-        visible = time.time()
-        for at in _arrivals(lake, turn.taken[source.id].version):
-            found[at >= begins].append(visible - at)
-        if turn.messages and visible - turn.seconds >= begins:
-            took.append(turn.seconds)
-        taken += turn.messages
-        if taken >= len(messages):
-            stop.set()
+    with beside or nullcontext():
+        for turn in turns(lake, [source], "bench", stop, pace=Pace(0, pace_of_gold), beside=beside):
+            visible = time.time()
+            for at in _arrivals(lake, turn.taken[source.id].version):
+                found[at >= begins].append(visible - at)
+            if turn.messages and visible - turn.seconds >= begins:
+                took.append(turn.seconds)
+                builds.update(turn.built.keys())
+            taken += turn.messages
+            if taken >= len(messages):
+                stop.set()
     sending.join()
     kafka.delete(topic)
     return {
         "messages_a_second": pace,
         "seconds_of_a_turn": round(statistics.median(took), 2),
+        "builds": dict(builds),
         "warm": _quantiles(found[True]),
         f"first_{warm:g}_minutes": _quantiles(found[False]),
     }
@@ -177,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m lakehouse_tests.benchmarks stream", description=__doc__)
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument(
-        "--batches", type=int, nargs="+", default=[20_000, 250_000], help="messages of a batch, both sides"
+        "--batches", type=int, nargs="*", default=[20_000, 250_000], help="messages of a batch, both sides"
     )
     parser.add_argument("--pace", type=int, default=1000, help="messages a second")
     parser.add_argument("--warm", type=float, default=2, help="minutes in which the engine gets warm, told apart")
@@ -191,7 +215,9 @@ def main(arguments: Sequence[str]) -> int:
                 "throughput": [
                     throughput(kafka, given.messages, batch, given.rounds, folder) for batch in given.batches
                 ],
-                "latency": latency(kafka, given.pace, given.warm, given.minutes, folder),
+                "latency": {
+                    what: latency(kafka, given.pace, given.warm, given.minutes, folder, what) for what in LATENCIES
+                },
             }
         finally:
             end_engines(Settings(engine_dir=folder / "engines"))
