@@ -17,6 +17,7 @@ from lakehouse.transforms.columns import (
     PERSONAL,
     TokenKey,
     masked,
+    may_hold_address,
     personal_field,
     without_address,
     without_personal,
@@ -82,6 +83,10 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     values = {c: f"_v{n}" for n, c in enumerate(fields.columns)}
     rows = rows.withColumns({v: F.when(sound, F.col("_p").getItem(c)) for c, v in values.items()})
     rows = rows.withColumns({v: _as_written(F.col(v)) for v in values.values()})
+    # Most signs of an address are in its own column: the others are looked at one by one only if one of them has any.
+    others = [F.col(v) for c, v in values.items() if c not in fields.addresses]
+    if key is not None and others:
+        rows = rows.withColumn("_at", F.col("_at") & may_hold_address(F.concat_ws(" ", *others)))
     return rows.select(
         *[clean(F.col(v), c, fields.addresses, key) for c, v in values.items()],
         F.when(sound & (F.size(unknown) > 0), masked(F.to_json(F.transform_values(unknown, kept)))).alias("_rescued"),
@@ -107,5 +112,7 @@ def clean(value: Column, name: str, addresses: Collection[str], key: TokenKey | 
 
 def _as_written(value: Column) -> Column:
     """A field's text with its marked numbers as the file has them."""
+    # A field that is a number is its mark and the number; numbers within an object or a list are found by pattern.
     bare = F.translate(F.regexp_replace(value, _MARKED, "$1"), _MARK, "")
-    return F.when(value.contains(_MARK), bare).otherwise(value)
+    number = F.when(value.startswith(_MARK), F.translate(value, _MARK, ""))
+    return number.when(value.contains(_MARK), bare).otherwise(value)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PATIENCE = 20  # seconds that brokers have to answer
+_DIGITS = 5  # of a partition's number at least
 A_TASK = 5_000  # messages that one task reads and writes quicker than several, into fewer files
 BACK_DAYS = 400  # what is older moves no watermark: it comes from a dead clock
 _DOWN = re.compile(
@@ -123,7 +124,9 @@ class Brokers:
             F.col("value").isNull().alias("_none"),
             F.coalesce(_text(F.col("value")), F.lit("")).alias("_line"),
         )
-        file = F.format_string("topic/%s/%05d", "_topic", "_partition")
+        number = F.col("_partition").cast("string")
+        padded = F.when(F.length(number) < _DIGITS, F.lpad(number, _DIGITS, "0")).otherwise(number)
+        file = F.concat(F.lit("topic/"), F.col("_topic"), F.lit("/"), padded)  # format_string takes ten times as long
         lines = lines.withColumns({"_source_file": file, "_source_row": F.col("_offset")})
         return json_rows(lines.withColumn("_at", may_hold_address(F.col("_line"))), topic, key, _ASIDE)
 
