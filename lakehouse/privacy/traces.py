@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakehouse import store
 from lakehouse.errors import LakehouseError
+from lakehouse.privacy.sqlite_pages import not_alive
 from lakehouse.sources.people import Lines, Person
 from lakehouse.store import parquet
 
@@ -158,8 +159,11 @@ def _in_database(path: Path, person: Person) -> bool:
     with closing(_opened(path)) as database:
         if any(True for _ in _cells(database, person)):
             return True
-    # Deleted rows stay in free pages.
-    return person.in_bytes(store.read(path))
+        if any(person.in_bytes(blob) for blob in _blobs(database)):
+            return True
+    # Deleted rows stay where no cell is. Bytes of living cells are not searched: lengths, or two cells side by side,
+    # may look like a short id.
+    return any(person.in_bytes(part) for part in not_alive(store.read(path)))
 
 
 def _out_of_database(path: Path, person: Person, patience: float) -> bool:
@@ -182,6 +186,13 @@ def _out_of_database(path: Path, person: Person, patience: float) -> bool:
 
 def _opened(path: Path, patience: float = PATIENCE) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=patience)
+
+
+def _blobs(database: sqlite3.Connection) -> Iterator[bytes]:
+    """Every cell of bytes."""
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for row in database.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - its own names
+            yield from (value for value in row if isinstance(value, bytes))
 
 
 def _cells(database: sqlite3.Connection, person: Person) -> Iterator[tuple[str, str, int, str]]:
