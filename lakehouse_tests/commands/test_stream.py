@@ -19,7 +19,13 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.streaming import SOURCE, messages, streamed, visits
 
-DAY = datetime.now(UTC).date()
+DAY = date(2026, 3, 2)
+
+
+@pytest.fixture
+def today() -> date:
+    """The day on which messages arrive; asked by each test, since the tests may run across midnight."""
+    return datetime.now(UTC).date()
 
 
 @pytest.fixture
@@ -37,36 +43,36 @@ def topic(lake: LakeFactory, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> s
     return name
 
 
-def sent(number: int) -> str:
-    """A visit at a moment that is the day's, whichever day it is by now."""
-    return json.dumps({"id": f"v{number}", "page": "home", "at": f"{DAY}T00:00:00Z"})
+def sent(day: date, numbers: range) -> list[str]:
+    """Visits of a day."""
+    return [json.dumps({"id": f"v{number}", "page": "home", "at": f"{day}T00:00:00Z"}) for number in numbers]
 
 
 @pytest.mark.spark
-def test_a_day_that_is_kept_back_ends_the_stream_with_one(topic: str, kafka: Kafka, cli: Cli) -> None:
+def test_a_day_that_is_kept_back_ends_the_stream_with_one(topic: str, kafka: Kafka, cli: Cli, today: date) -> None:
     """Without it, a schedule would take a stream for done whose days nobody can read."""
-    kafka.send(topic, [*map(sent, range(5)), *["rubbish"] * 20])
+    kafka.send(topic, [*sent(today, range(5)), *["rubbish"] * 20])
     run = ("stream", "run", "--until-caught-up", "--pause", "0", "--refresh", "0")
     kept = cli(*run)
     assert kept.code == 1, kept.err
-    assert f"Not published: silver.visits {DAY}." in kept.err
+    assert f"Not published: silver.visits {today}." in kept.err
     assert "NOT PUBLISHED silver.visits" in kept.out
     assert cli(*run).code == 1, "nothing new has come, and the day is still not there"
-    kafka.send(topic, [*map(sent, range(10, 300))])
+    kafka.send(topic, sent(today, range(10, 300)))
     good = cli(*run)
     assert (good.code, "Not published" in good.err) == (0, False), good.err
 
 
 @pytest.mark.spark
-def test_a_day_that_is_kept_back_ends_an_intake_with_one(topic: str, kafka: Kafka, cli: Cli) -> None:
+def test_a_day_that_is_kept_back_ends_an_intake_with_one(topic: str, kafka: Kafka, cli: Cli, today: date) -> None:
     """Without it, an intake would pass for done whose days nobody can read, and not name them."""
-    kafka.send(topic, [*map(sent, range(5)), *["rubbish"] * 20])
+    kafka.send(topic, [*sent(today, range(5)), *["rubbish"] * 20])
     kept = cli("intake", "--downstream", "--json")
     (told,) = kept.json
     assert kept.code == 1
     assert told["built"]["silver.visits"] == []
-    assert "20 of 25 rows" in told["failed"][f"silver.visits {DAY}"]
-    assert f"silver.visits {DAY} was not published" in cli("intake", "--downstream").err
+    assert "20 of 25 rows" in told["failed"][f"silver.visits {today}"]
+    assert f"silver.visits {today} was not published" in cli("intake", "--downstream").err
 
 
 def test_a_day_that_a_later_turn_publishes_is_no_failure() -> None:
