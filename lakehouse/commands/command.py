@@ -26,6 +26,9 @@ from lakehouse.errors import (
     UsageError,
 )
 from lakehouse.orchestration.why import because
+from lakehouse.settings import get_settings
+from lakehouse.store.disk import root_problem
+from lakehouse.texts import program
 
 # What the machine refuses, whatever the code: rights, a disk that is read-only or full, a root that is no folder.
 _NOT_OURS = {
@@ -36,10 +39,15 @@ _NOT_OURS = {
 class Command(TyperCommand):
     """A command whose errors are a sentence on standard error and one of the exit codes above."""
 
+    looks_at_root = True
+    """Whether it ends at once where there can be no root; `doctor` tells of it among its other findings."""
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         _quiet_warnings()
         try:
+            if self.looks_at_root:
+                check_root()
             with because(self._told(ctx)):
                 return super().invoke(ctx)
         except LakehouseError as error:
@@ -90,6 +98,23 @@ def _quiet_warnings() -> None:
     """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
     warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
     warnings.filterwarnings("ignore", message=r"(?s).*supersed")
+
+
+def check_root() -> None:
+    """See that there is a root, or that there can be one: a mistyped one would else look like an empty lakehouse.
+
+    Raises:
+        SettingsError: there cannot.
+    """
+    try:
+        root = get_settings().root
+    except SettingsError:  # the command says so, if it needs settings
+        return
+    if problem := root_problem(root):
+        raise SettingsError(
+            f"LAKEHOUSE_ROOT: {problem}. Set it to a folder, or to one that can be made; "
+            f"`{program()} doctor` checks the folders and says what to do."
+        )
 
 
 def exit_code(error: LakehouseError) -> int:

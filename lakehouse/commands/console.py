@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,6 +147,16 @@ class OwnTerminal:
     progress: Console | None
 
 
+def _log(settings: Settings) -> IO[bytes]:
+    """The engine's log, or for who may only read under the root a file that is gone with this process."""
+    try:
+        return engine_log(settings).open("ab", buffering=0)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return tempfile.TemporaryFile(buffering=0)
+
+
 @contextmanager
 def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterator[OwnTerminal]:
     """Lead what the engine and Dagster print (the JVM's warnings, step output) into `<root>/logs/engine.log`.
@@ -164,9 +176,8 @@ def engine_output_aside(settings: Settings, *, verbose: bool = False) -> Iterato
     saved_out, saved_err = os.dup(1), os.dup(2)
     try:
         if not verbose:
-            log = os.open(engine_log(settings), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
-            os.dup2(log, 2)
-            os.close(log)
+            with _log(settings) as log:
+                os.dup2(log.fileno(), 2)
         os.dup2(2, 1)
         yield OwnTerminal(Console(file=own, force_terminal=True) if own and not verbose else None)
     finally:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dagster import (
@@ -22,7 +24,7 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 
 from lakehouse.days import days_between
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.state import opening_lock, prepare_dagster_home
+from lakehouse.orchestration.state import copy_database, opening_lock, prepare_dagster_home
 from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.settings import Settings
 
@@ -44,6 +46,34 @@ def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
         opened = DagsterInstance.get()
     with opened as instance:
         yield instance
+
+
+@contextmanager
+def instance_to_read(settings: Settings) -> Iterator[DagsterInstance]:
+    """The instance to look at: the very one, or a copy for as long as it is used, where its files cannot be written.
+
+    Dagster's storages write as they open, even for those who only ask.
+    """
+    home = settings.dagster_home
+    databases = sorted(home.glob("*.db"))
+    if all(os.access(each, os.W_OK) for each in (home, *databases)):
+        with opened_instance(settings) as instance:
+            yield instance
+        return
+    before = os.environ.get("DAGSTER_HOME")
+    try:
+        with TemporaryDirectory(prefix="lakehouse-look-") as folder:
+            aside = settings.model_copy(update={"root": Path(folder)})
+            aside.dagster_home.mkdir()
+            shutil.copyfile(home / "dagster.yaml", aside.dagster_home / "dagster.yaml")
+            for each in databases:
+                copy_database(each, aside.dagster_home / each.name)
+            with opened_instance(aside) as instance:
+                yield instance
+    finally:
+        os.environ.pop("DAGSTER_HOME", None)
+        if before is not None:
+            os.environ["DAGSTER_HOME"] = before
 
 
 def checks_of(graph: BaseAssetGraph[Any], tables: Collection[str]) -> frozenset[AssetCheckKey]:

@@ -63,9 +63,9 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
     if kept is not None and kept.keys() >= set(tables):
         return {name: kept[name] for name in tables}
     from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
-    from lakehouse.orchestration.instance import opened_instance
+    from lakehouse.orchestration.instance import instance_to_read
 
-    with opened_instance(settings) as instance:
+    with instance_to_read(settings) as instance:
         found, over = asked(instance, tables)
         ours = isinstance(instance.event_log_storage, BatchedSqliteEventLogStorage)
     if ours and over and state == _state(home) and _is_settled(state, settled_ns):

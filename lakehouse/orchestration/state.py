@@ -10,10 +10,11 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +65,23 @@ def opening_lock(home: Path) -> FileLock:
     Dagster makes the tables of a new SQLite file without a lock, and two processes that do so break it for good.
     """
     return FileLock(home / _LOCK, is_singleton=True)
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Copy a SQLite file that may be in use by others, as it is at one moment; nothing is written beside it."""
+    try:
+        # Where its journal is in use, this waits for no one and sees whole transactions only.
+        with (
+            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+    except sqlite3.OperationalError:
+        # Nobody uses it, and who may not write cannot open a journal: the file and what is in its journal are at rest.
+        for suffix in ("", "-wal"):
+            beside = path.with_name(path.name + suffix)
+            if beside.exists():
+                shutil.copyfile(beside, target.with_name(target.name + suffix))
 
 
 def _home() -> Path:

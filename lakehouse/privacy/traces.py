@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakehouse import store
 from lakehouse.errors import LakehouseError
+from lakehouse.privacy.sqlite_pages import not_alive
 from lakehouse.sources.people import Lines, Person
 from lakehouse.store import parquet
 
@@ -135,6 +136,8 @@ def without_person(path: Path, person: Person, patience: float = PATIENCE) -> bo
     """
     if not names_person(path, person):
         return False
+    if database := _database_of(path):  # its journal: what is in there goes by way of it, or it would be broken
+        return _out_of_database(database, person, patience)
     with store.opened(path) as file:
         if file.read(len(_SQLITE)) == _SQLITE:
             return _out_of_database(path, person, patience)
@@ -158,8 +161,11 @@ def _in_database(path: Path, person: Person) -> bool:
     with closing(_opened(path)) as database:
         if any(True for _ in _cells(database, person)):
             return True
-    # Deleted rows stay in free pages.
-    return person.in_bytes(store.read(path))
+        if any(person.in_bytes(blob) for blob in _blobs(database)):
+            return True
+    # Deleted rows stay where no cell is. Bytes of living cells are not searched: lengths, or two cells side by side,
+    # may look like a short id.
+    return any(person.in_bytes(part) for part in not_alive(store.read(path)))
 
 
 def _out_of_database(path: Path, person: Person, patience: float) -> bool:
@@ -174,14 +180,38 @@ def _out_of_database(path: Path, person: Person, patience: float) -> bool:
                 )
             database.commit()
             database.execute("VACUUM")
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (is_read, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError as error:
-        raise TraceError(f"{path.name} is in use ({error}). Stop `lakehouse dev` and what else uses it.") from None
+        raise _in_use(path, str(error)) from None
+    if is_read:
+        raise _in_use(path, "it is being read")
     return True
+
+
+def _in_use(path: Path, why: str) -> TraceError:
+    return TraceError(f"{path.name} is in use ({why}). Stop `lakehouse dev` and what else uses it.")
+
+
+def _database_of(path: Path) -> Path | None:
+    """The SQLite file that a file is the journal of; None where it is none."""
+    if not path.name.endswith("-wal"):
+        return None
+    found = path.with_name(path.name.removesuffix("-wal") or path.name)
+    if not store.exists(found):
+        return None
+    with store.opened(found) as file:
+        return found if file.read(len(_SQLITE)) == _SQLITE else None
 
 
 def _opened(path: Path, patience: float = PATIENCE) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=patience)
+
+
+def _blobs(database: sqlite3.Connection) -> Iterator[bytes]:
+    """Every cell of bytes."""
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for row in database.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - its own names
+            yield from (value for value in row if isinstance(value, bytes))
 
 
 def _cells(database: sqlite3.Connection, person: Person) -> Iterator[tuple[str, str, int, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -118,4 +119,5 @@ def _read(path: Path) -> _Kept | None:
 
 def _write(path: Path, kept: _Kept) -> None:
     """Killed anywhere, or written by two at once, it is one of them or not there."""
-    store.put(path, json.dumps(kept.__dict__))
+    with suppress(OSError):  # where nothing can be written, all days are counted each time
+        store.put(path, json.dumps(kept.__dict__))

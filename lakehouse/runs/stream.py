@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from tenacity import Retrying
 
@@ -27,6 +28,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import Retried, attempts
 from lakehouse.runs.beside import Beside
 from lakehouse.sources.kafka import Brokers
+from lakehouse.texts import days_text
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,24 @@ class Turn:
             for name, each in self.built.items()
             for day in each.with_status(FAILED)
         }
+
+
+class Refused:
+    """The days whose newest build was not published: one that a later turn publishes is no failure any more."""
+
+    def __init__(self) -> None:
+        self._days: set[tuple[str, date]] = set()
+
+    def add(self, built: Mapping[str, BuildResult]) -> None:
+        """Take in what was built, turn after turn."""
+        for name, each in built.items():
+            self._days -= {(name, day) for day in each.days}
+            self._days |= {(name, day) for day in each.with_status(FAILED)}
+
+    def told(self) -> str:
+        """The days by table, in words; empty where every day was published."""
+        named = {name: sorted(day for of, day in self._days if of == name) for name, _ in sorted(self._days)}
+        return "; ".join(f"{name} {days_text(days)}" for name, days in named.items())
 
 
 def turns(

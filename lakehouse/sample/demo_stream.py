@@ -19,7 +19,7 @@ from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.delta.snapshot import open_snapshot
-from lakehouse.errors import BROKEN, CHECKS_FAILED, SourceError
+from lakehouse.errors import BROKEN, CHECKS_FAILED, OK, SourceError
 from lakehouse.kafka.broker import start
 from lakehouse.kafka.topics import ensure_topic
 from lakehouse.read.lake import table_path
@@ -66,9 +66,11 @@ def demo_stream(
     say("Started again: it goes on where its last commit ended.")
     with _command(["stream", "run", "--until-caught-up", "--json"], environment) as stream:
         _told(stream)
-    if stream.returncode:
+    if stream.returncode not in (OK, CHECKS_FAILED):
         raise typer.Exit(BROKEN)
-    raise typer.Exit(_shown(settings, sent, before, [first + timedelta(days=n) for n in range(DAYS_BACK + 1)]))
+    # A day that its checks keep back, the stream has named: what there is is shown all the same, as `demo` does.
+    shown = _shown(settings, sent, before, [first + timedelta(days=n) for n in range(DAYS_BACK + 1)])
+    raise typer.Exit(shown or stream.returncode)
 
 
 def _produce(count: int, speed: int, seed: int, first: date) -> list[str]:

@@ -91,9 +91,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
     try:
         seen = _seen(file.path, size_of_chunk)
     except (EOFError, OSError, zlib.error) as error:
-        cut = isinstance(error, EOFError)
-        reason = "ends early: its gzip data is cut short" if cut else f"is not readable gzip ({error})"
-        return Probe(file, 0, (), f"{file.path.name} {reason}; land the file again")
+        return Probe(file, 0, (), f"{file.path.name} {_unseen(error)}")
     for number, most, what in ((seen.size, LARGEST_FILE, "bytes uncompressed"), (seen.lines, MOST_LINES, "lines")):
         if number > most:
             return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
@@ -153,6 +151,18 @@ def _header_text(names: Sequence[str], landing: Landing) -> str:
     others = len({name for name in names if name not in landing.columns})
     told = [", ".join(known)] if known else []
     return " and ".join([*told, *([f"{others} unknown name(s)"] if others else [])])
+
+
+def _unseen(error: Exception) -> str:
+    """Why a file could not be read to its end, and what to do."""
+    match error:
+        case FileNotFoundError():
+            return "was removed while it was read; land the file again, or build the day without it"
+        case OSError(errno=int() as number):  # of the system; what gzip says has no number
+            return f"cannot be read ({os.strerror(number).lower()}); make it readable for whoever runs the lakehouse"
+        case EOFError():
+            return "ends early: its gzip data is cut short; land the file again"
+    return f"is not readable gzip ({error}); land the file again"
 
 
 def unfit(file: LandingFile) -> str | None:

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import lakehouse
+from lakehouse import store
 from lakehouse.cli import app
 from lakehouse.commands.build import backfill
 from lakehouse.commands.listed import COMMANDS as LISTED
@@ -197,14 +198,51 @@ def test_what_nobody_expected_ends_with_3_and_a_traceback(cli: Cli, monkeypatch:
     assert "lakehouse doctor" in said.err
 
 
-def test_a_root_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    """Without it, a disk that is read-only or full, or a root that is a file, ends a command with a traceback."""
+@pytest.mark.parametrize(
+    "command", [("status",), ("reconcile",), ("land", "events", *MADE_UP), ("report",), ("tables",)]
+)
+def test_a_root_that_cannot_be_is_a_sentence(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Without it, a mistyped root ends with a traceback, or looks like a lakehouse in which nothing was built yet."""
     taken = tmp_path / "taken"
     taken.write_text("")
-    said = run(taken, "land", "events", *MADE_UP)
+    for root, why in (
+        (taken, f"{taken} is a file, where a folder was expected"),
+        (taken / "below", f"{taken} is a file, where a folder was expected"),
+        (Path("/proc/nope"), "/proc/nope cannot be made: "),
+    ):
+        said = run(root, *command)
+        assert (said.code, said.out) == (2, "")
+        assert f"Error: LAKEHOUSE_ROOT: {why}" in said.err
+        assert "Traceback" not in said.err
+    assert sorted(tmp_path.iterdir()) == [taken]
+
+
+def test_a_look_at_a_root_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    """Without it, seeing whether a root can be made would leave folders behind."""
+    assert run(tmp_path / "some" / "root", "status").code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_tells_of_a_root_that_cannot_be(tmp_path: Path) -> None:
+    """Without it, the command that the sentence names says that the root will be made."""
+    for root in (Path("/proc/nope"), tmp_path / "taken"):
+        (tmp_path / "taken").write_text("")
+        said = run(root, "doctor", "--no-engine", "--json")
+        (found,) = [each for each in said.json if each["check"] == "folders"]
+        assert (said.code, found["ok"]) == (1, False)
+        assert str(root) in found["found"]
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a disk that is read-only or full ends a command with a traceback."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/lake/landing")
+
+    monkeypatch.setattr(store, "put", refused)
+    said = cli("land", "events", *MADE_UP)
     assert said.code == 3
-    assert f"Error: {taken}/" in said.err
-    assert "not a directory" in said.err
+    assert "Error: /lake/landing: read-only file system. `lakehouse doctor`" in said.err
     assert "Traceback" not in said.err
 
 

@@ -193,6 +193,81 @@ def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> Non
     assert log.read_text() == f"first\nuser {FORGOTTEN} failed\nlast"
 
 
+def test_a_short_id_is_not_found_in_the_bytes_between_cells(tmp_path: Path) -> None:
+    """Without it, an erasure of a short id would never be done: lengths and pages of an event store look like it."""
+    store, u1 = tmp_path / "runs.db", Person("u1")
+    with sqlite3.connect(store) as database:
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("CREATE TABLE runs (body TEXT, status TEXT)")
+        database.execute("CREATE INDEX by_status ON runs (body, status)")
+        # SQLite writes the lengths of two texts as the bytes `u` and `1`, here.
+        database.executemany("INSERT INTO runs VALUES (?, ?)", [("{" + "x" * 51, "y" * 18)] * 200)
+    database.close()
+    assert b"u1{" in store.read_bytes()
+    without_person(store, u1)  # what the pages' growth left in them is gone
+    assert b"u1{" in store.read_bytes()
+    assert not names_person(store, u1)
+    assert not without_person(store, u1)
+    with sqlite3.connect(store) as database:
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("INSERT INTO runs VALUES ('user u1 failed', '')")
+        database.commit()
+        assert names_person(store, u1)
+        database.execute("DELETE FROM runs WHERE status = ''")
+    database.close()
+    assert names_person(store, u1), "a deleted row is still in the file"
+    assert without_person(store, u1)
+    assert not names_person(store, u1)
+    with sqlite3.connect(store) as database:
+        database.execute("INSERT INTO runs VALUES (?, '')", (b"\x00 user u1",))
+    database.close()
+    assert names_person(store, u1), "a cell of bytes names them"
+
+
+def test_the_journal_of_an_event_store_is_mended_with_it(tmp_path: Path, person: Person) -> None:
+    """Without it, a journal that somebody has open would be written over: what it holds for the store would be lost."""
+    store = tmp_path / "event_log.db"
+    open_by_another = sqlite3.connect(store, isolation_level=None)
+    for text in ("PRAGMA journal_mode = WAL", "CREATE TABLE events (event TEXT)"):
+        open_by_another.execute(text).close()
+    open_by_another.execute("INSERT INTO events VALUES ('of 17841'), ('of nobody')").close()
+    journal = tmp_path / "event_log.db-wal"
+    assert names_person(journal, person)
+    assert without_person(journal, person)
+    assert not any(names_person(each, person) for each in files_under(tmp_path))
+    open_by_another.execute("INSERT INTO events VALUES ('later')").close()
+    open_by_another.close()
+    with sqlite3.connect(store) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        found = [text for (text,) in database.execute("SELECT event FROM events")]
+    assert len(found) == 3
+    assert found[1:] == ["of nobody", "later"]
+
+
+def test_deleted_rows_are_found_wherever_they_are(tmp_path: Path) -> None:
+    """Without it, a person could stay in a free page, in the room of a deleted row, or behind a long text."""
+    for number, (rows, kept) in enumerate([(1, 0), (3, 2), (4000, 0), (4000, 3990), (4000, 1)]):
+        for long in (1, 900):
+            store = tmp_path / f"{number}-{long}.db"
+            with sqlite3.connect(store, isolation_level=None) as database:
+                database.execute("PRAGMA secure_delete = OFF")
+                database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
+                database.execute("BEGIN")  # else each row waits for the disk
+                texts = [
+                    (f"row {n} of u777 " + "x" * long if n >= kept else "other " + "y" * long,) for n in range(rows)
+                ]
+                database.executemany("INSERT INTO t (x) VALUES (?)", texts)
+                database.execute("COMMIT")
+                database.execute("CREATE INDEX by_x ON t (x)")
+                database.execute("DELETE FROM t WHERE x LIKE 'row%'")
+            database.close()
+            assert b"u777" in store.read_bytes()
+            assert names_person(store, Person("u777")), store.name
+            assert without_person(store, Person("u777"))
+            assert not names_person(store, Person("u777"))
+            assert b"u777" not in store.read_bytes()
+
+
 def test_a_brokers_files_are_named_and_left_alone(tmp_path: Path, person: Person) -> None:
     """Without it, erasing a person would break the topics of the broker under the root, or pass them over unseen."""
     messages = tmp_path / "kafka" / "data" / "visits-0" / "00000000000000000000.log"

@@ -6,8 +6,10 @@ All files of a format are read in one pass, as a run reads them; each test looks
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import json
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.contracts import Landing
+from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import Probe, probe, read_lines
 from lakehouse.transforms.addresses import SIGNS
@@ -317,6 +320,30 @@ def test_a_sign_of_an_address_is_seen_wherever_a_file_is_cut(tmp_path: Path, sig
     (folder / "none.jsonl").write_text("x" * 30 + "&%#\\4")
     found = {each.file.path.stem: each.signs for each in probe(landing_files(tmp_path, EVENTS), EVENTS, chunk=8)}
     assert found == {str(n): True for n in range(9)} | {"none": False}
+
+
+def test_a_file_that_the_system_refuses_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a file that lacks a right, or is gone meanwhile, is called broken gzip, and landed again in vain."""
+    folder = tmp_path / "landing" / "events" / "2026-03-02"
+    folder.mkdir(parents=True)
+    for name in ("gone", "good", "shut"):
+        (folder / f"{name}.jsonl").write_text("{}\n")
+    files = landing_files(tmp_path, EVENTS)
+    (folder / "gone.jsonl").unlink()
+    seen = reader._seen
+
+    def refusing(path: Path, size: int) -> Any:
+        if path.name == "shut.jsonl":  # by its mode alone, root would not be refused
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return seen(path, size)
+
+    monkeypatch.setattr(reader, "_seen", refusing)
+    assert events.landing is not None
+    assert {each.file.path.stem: each.problem for each in probe(files, events.landing)} == {
+        "gone": "gone.jsonl was removed while it was read; land the file again, or build the day without it",
+        "good": None,
+        "shut": "shut.jsonl cannot be read (permission denied); make it readable for whoever runs the lakehouse",
+    }
 
 
 def test_a_file_whose_name_holds_an_address_is_refused_without_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
-from lakehouse.build.result import BuildResult
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.catalog import declared, get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
@@ -46,23 +47,24 @@ def intake(
 ) -> None:
     """Take what is new in each database table and topic, each batch in one commit with where the next one begins.
 
-    Exit code 1: a check failed, such as transactions that take longer than the table's lag.
+    Exit code 1: a check failed, such as transactions that take longer than the table's lag, or kept a day back.
     """
     chosen, settings = _chosen(names), get_settings()
-    found: list[tuple[Table, BuildResult, dict[str, list[date]]]] = []
+    found: list[tuple[Table, BuildResult, Mapping[str, BuildResult]]] = []
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
         run_id = f"intake-{uuid.uuid4().hex[:12]}"
         for each in chosen:
             result = build(lake, each, [], run_id=run_id, force=whole)
             built = build_followers(lake, each, run_id) if downstream else {}
-            found.append((each, result, {name: made.with_status("published") for name, made in built.items()}))
+            found.append((each, result, built))
     if as_json:
         print_json([_json(*each) for each in found])
     else:
         for each, result, days in found:
             _show(each, result, days)
-    if any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
+    failed = any(True for _, _, built in found for _ in _refused(built))
+    if failed or any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
         raise typer.Exit(CHECKS_FAILED)
 
 
@@ -84,21 +86,32 @@ def _is_set(each: Table) -> bool:
     return each.taken is not None and get_settings().source_url(each.taken.source) is not None
 
 
-def _json(source: Table, result: BuildResult, built: dict[str, list[date]]) -> dict[str, Any]:
+def _json(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) -> dict[str, Any]:
     return {
         "table": source.id,
         "version": result.version,
         **{name.removeprefix("batch/"): value for name, value in result.facts.items()},
         "checks": [{"check": o.check, "passed": o.passed, "message": o.message} for o in result.outcomes],
-        "built": built,
+        "built": {name: made.with_status(PUBLISHED) for name, made in built.items()},
+        "failed": {f"{name} {day}": made.days[day].reason for name, made, day in _refused(built)},
     }
 
 
-def _show(source: Table, result: BuildResult, built: dict[str, list[date]]) -> None:
+def _refused(built: Mapping[str, BuildResult]) -> Iterator[tuple[str, BuildResult, date]]:
+    """Tables and days that were built and not published."""
+    for name, made in built.items():
+        for day in made.with_status(FAILED):
+            yield name, made, day
+
+
+def _show(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) -> None:
     rows = [(name.removeprefix("batch/"), value) for name, value in result.facts.items()]
     rows += [(f"check {o.check}", ("passed: " if o.passed else "FAILED: ") + o.message) for o in result.outcomes]
-    rows += [(f"built {name}", days_text(days) or "nothing") for name, days in built.items()]
+    rows += [(f"built {name}", days_text(made.with_status(PUBLISHED)) or "nothing") for name, made in built.items()]
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
+    for name, made, day in _refused(built):
+        why = made.days[day].reason
+        say(f"{name} {day} was not published: {why}. Mend the cause, then: {program()} backfill --stale")
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
         say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")

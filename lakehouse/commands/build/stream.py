@@ -24,14 +24,14 @@ from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
 from lakehouse.contracts import Table, Topic
-from lakehouse.errors import UsageError
+from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import RUN, Untold, missed
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside, Built
-from lakehouse.runs.stream import Pace, Turn, turns
+from lakehouse.runs.stream import Pace, Refused, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.runs.stream_online import OnlineToday
 from lakehouse.settings import get_settings
@@ -82,10 +82,11 @@ def run(
     """Take messages batch by batch and build the days they touch, until stopped; Dagster shows every touched day.
 
     Ctrl-C or SIGTERM ends it after the present turn; after a kill, simply start it again: nothing is lost or doubled.
-    Exit code 3: an error that did not pass, such as messages that were deleted before they were taken.
+    Exit code 3: an error that did not pass, such as messages that were deleted before they were taken. With
+    --until-caught-up, exit code 1: everything was taken, and checks kept a day back.
     """
     sources, settings = _chosen(table), get_settings()
-    stop, metrics, untold = threading.Event(), StreamMetrics(), Untold()
+    stop, metrics, untold, refused = threading.Event(), StreamMetrics(), Untold(), Refused()
     if metrics_port is not None:
         metrics.serve(metrics_port)
         say(f"Figures: http://127.0.0.1:{metrics_port}/metrics")
@@ -124,6 +125,7 @@ def run(
                 ):
                     metrics.add(lake, turn)
                     load(turn.built)
+                    refused.add(turn.built)
                     untold.add({**turn.taken, **turn.built})
                     print_json(_json(turn), lines=True) if as_json else screen.show(turn)
                     if turn.number == 1:
@@ -137,6 +139,12 @@ def run(
                 untold.add(built)
         finally:
             untold.tell(instance, lake)
+    if until_caught_up and (days := refused.told()):
+        say(
+            f"Not published: {days}. The checks of these days failed; readers see what was published of them before, "
+            f"if anything was. When the cause is mended: {program()} backfill --stale"
+        )
+        raise typer.Exit(CHECKS_FAILED)
 
 
 def status(table: TableNames = None, *, as_json: AsJson = False) -> None:

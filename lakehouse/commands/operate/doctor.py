@@ -26,6 +26,7 @@ from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
 from lakehouse.spark.ports import HERE, is_free
+from lakehouse.store.disk import root_problem
 from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
@@ -42,9 +43,15 @@ class Finding:
     mend: str = ""
 
 
+class _Doctor(Command):
+    """What is wrong with the root is one of its findings."""
+
+    looks_at_root = False
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("doctor", cls=Command, epilog=examples("lakehouse doctor", "lakehouse doctor --no-engine --json"))(
+    app.command("doctor", cls=_Doctor, epilog=examples("lakehouse doctor", "lakehouse doctor --no-engine --json"))(
         doctor
     )
 
@@ -212,6 +219,8 @@ def _jars(settings: Settings) -> str:
 
 
 def _folders(settings: Settings) -> str:
+    if problem := root_problem(settings.root):
+        raise ProblemError(problem, "Set LAKEHOUSE_ROOT to a folder of yours, or to one that can be made.")
     for folder in (settings.root, settings.landing, settings.dagster_home, settings.root / "tables"):
         there = next(each for each in (folder, *folder.parents) if each.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

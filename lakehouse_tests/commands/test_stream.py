@@ -1,0 +1,96 @@
+"""`lakehouse stream run --until-caught-up`: how it ends where checks keep a day back."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from pydantic import SecretStr
+
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
+from lakehouse.catalog import tables
+from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.commands.build import intake, stream
+from lakehouse.contracts import Table
+from lakehouse.runs.stream import Refused
+from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.streaming import SOURCE, messages, streamed, visits
+
+DAY = date(2026, 3, 2)
+
+
+@pytest.fixture
+def today() -> date:
+    """The day on which messages arrive; asked by each test, since the tests may run across midnight."""
+    return datetime.now(UTC).date()
+
+
+@pytest.fixture
+def topic(lake: LakeFactory, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic of visits that the commands take from; a day with more than a few dead letters is kept back."""
+    name = kafka.topic()
+    source = messages(name)
+    made = lake(source, visits(0.1), streamed()[2])
+    url = kafka.url
+    made.settings = made.settings.model_copy(update={"source_urls": {SOURCE: SecretStr(url)}})
+    monkeypatch.setenv("LAKEHOUSE_VISITS_URL", url)
+    for command in (stream, intake):
+        monkeypatch.setattr(command, "_chosen", lambda _names: [source])
+        monkeypatch.setattr(command, "lake_with_engine", lambda _settings: made)
+    return name
+
+
+def sent(day: date, numbers: range) -> list[str]:
+    """Visits of a day."""
+    return [json.dumps({"id": f"v{number}", "page": "home", "at": f"{day}T00:00:00Z"}) for number in numbers]
+
+
+@pytest.mark.spark
+def test_a_day_that_is_kept_back_ends_the_stream_with_one(topic: str, kafka: Kafka, cli: Cli, today: date) -> None:
+    """Without it, a schedule would take a stream for done whose days nobody can read."""
+    kafka.send(topic, [*sent(today, range(5)), *["rubbish"] * 20])
+    run = ("stream", "run", "--until-caught-up", "--pause", "0", "--refresh", "0")
+    kept = cli(*run)
+    assert kept.code == 1, kept.err
+    assert f"Not published: silver.visits {today}." in kept.err
+    assert "NOT PUBLISHED silver.visits" in kept.out
+    assert cli(*run).code == 1, "nothing new has come, and the day is still not there"
+    kafka.send(topic, sent(today, range(10, 300)))
+    good = cli(*run)
+    assert (good.code, "Not published" in good.err) == (0, False), good.err
+
+
+@pytest.mark.spark
+def test_a_day_that_is_kept_back_ends_an_intake_with_one(topic: str, kafka: Kafka, cli: Cli, today: date) -> None:
+    """Without it, an intake would pass for done whose days nobody can read, and not name them."""
+    kafka.send(topic, [*sent(today, range(5)), *["rubbish"] * 20])
+    kept = cli("intake", "--downstream", "--json")
+    (told,) = kept.json
+    assert kept.code == 1
+    assert told["built"]["silver.visits"] == []
+    assert "20 of 25 rows" in told["failed"][f"silver.visits {today}"]
+    assert f"silver.visits {today} was not published" in cli("intake", "--downstream").err
+
+
+def test_a_day_that_a_later_turn_publishes_is_no_failure() -> None:
+    """Without it, a day whose first messages were bad would fail a stream that mended it."""
+    table, other = tables()["silver.transactions"], tables()["gold.daily_revenue"]
+    before, refused = DAY - timedelta(days=1), Refused()
+    refused.add({table.id: result(table, FAILED, DAY, before), other.id: result(other, FAILED, DAY)})
+    assert refused.told() == f"gold.daily_revenue {DAY}; silver.transactions {before} … {DAY}"
+    refused.add({table.id: result(table, PUBLISHED, DAY), other.id: result(other, PUBLISHED, DAY)})
+    assert refused.told() == f"silver.transactions {before}"
+    refused.add({table.id: result(table, PUBLISHED, before)})
+    assert refused.told() == ""
+
+
+def result(table: Table, status: str, *days: date) -> BuildResult:
+    """A build that did this to some days."""
+    made = {
+        day: DayResult(status, DayMetrics(day), [Outcome("row_rules", day, status == PUBLISHED, "9 of 10 rows")])
+        for day in days
+    }
+    return BuildResult(table, 7, {}, made)
