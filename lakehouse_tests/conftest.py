@@ -256,6 +256,16 @@ def pytest_testnodedown(node: Any) -> None:
         tally(name, template, **found)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files that share an engine go to one process."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from lakehouse_tests.fixtures.together import Together
+
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the engine, or may, so that `-m "not spark"` is quick; files with slow tests come first.
 
