@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.packages import SHOP
+from lakehouse_tests.fixtures.tails import end_by_themselves
 from lakehouse_tests.fixtures.tally import counts, lines, tally
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
         patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
         patch.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Xmn300m")
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
+        if sys.platform == "linux" and "dagster" in sys.modules:
+            end_by_themselves(patch)
         get_settings.cache_clear()
         yield
     get_settings.cache_clear()
@@ -250,6 +254,16 @@ def pytest_testnodedown(node: Any) -> None:
     """Take it there; a process that broke down has left nothing."""
     for name, (template, found) in getattr(node, "workeroutput", {}).get("tally", {}).items():
         tally(name, template, **found)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files that share an engine go to one process."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from lakehouse_tests.fixtures.together import Together
+
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

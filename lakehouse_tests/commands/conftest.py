@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakehouse.cli import app
+from lakehouse.commands.operate import doctor
 from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
@@ -55,6 +57,16 @@ def run(root: Path, *arguments: str) -> Result:
         finally:
             get_settings.cache_clear()
     return Result(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def archive_looked_at_once() -> Iterator[None]:
+    """Whether Java takes the archive of classes, which the doctor asks of three processes of Java each time."""
+    real = doctor.is_usable
+    known = cache(lambda _java: real())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "is_usable", lambda: known(os.environ.get("JAVA_HOME")))
+        yield
 
 
 @pytest.fixture

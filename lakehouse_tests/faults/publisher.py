@@ -1,11 +1,7 @@
-"""A table behind the whole publish door, without an engine: rows are staged by Arrow, all else is the code that runs.
-
-Run as a module it publishes one generation under a fingerprint: root, generation and fingerprint are its arguments.
-"""
+"""A table behind the whole publish door, without an engine: rows are staged by Arrow, all else is the code that runs."""
 
 from __future__ import annotations
 
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
@@ -123,7 +119,8 @@ def door(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Door:
     return made
 
 
-if __name__ == "__main__":
-    made = Lake(engine_settings(Path(sys.argv[1])), {"silver.sales": sales()}, lambda: None)  # type: ignore[arg-type,return-value]
+def publish(root: Path, generation: int, mark: int) -> None:
+    """Publish one generation under a fingerprint, on a lake that is opened anew."""
+    made = Lake(engine_settings(root), {"silver.sales": sales()}, lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.MonkeyPatch.context() as patched:
-        Door(made, patched).publish(int(sys.argv[2]), int(sys.argv[3]))
+        Door(made, patched).publish(generation, mark)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,8 @@ from lakehouse.delta.log import versions
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import PublishConflictError
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.faults.publisher import MONDAY, Door, door, sales
+from lakehouse_tests.faults.publisher import MONDAY, Door, door, publish, sales
+from lakehouse_tests.fixtures.forked import ended
 from lakehouse_tests.fixtures.making import put, rows_of
 
 __all__ = ["door"]
@@ -40,11 +38,8 @@ def test_a_killed_forced_build_never_looks_current_by_halves(
     door: Door, point: str, rows: list[str], quarantined: list[str], done: bool
 ) -> None:
     """Without it, the quarantine of one attempt could stand beside the rows of another for ever: no run mends it."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "lakehouse_tests.faults.publisher", str(door.lake.settings.root), "2", "1"],
-        env={**os.environ, "LAKEHOUSE_FAILPOINT": point}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    code, said = ended(publish, door.lake.settings.root, 2, 1, LAKEHOUSE_FAILPOINT=point)
+    assert code == -signal.SIGKILL, said
     assert (door.seen(door.path), door.seen(door.side)) == (rows, quarantined)
     assert door.done(1) == done
     door.publish(3, mark=1)

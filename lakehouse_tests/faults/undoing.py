@@ -1,14 +1,8 @@
-"""A small table with a quarantine that is published, broken and put back without an engine.
-
-Run as a module, it is one restore, swap or compaction in a process of its own, which a failpoint kills.
-"""
+"""A small table with a quarantine that is published, broken and put back without an engine."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -28,6 +22,7 @@ from lakehouse.read.targets import targets
 from lakehouse.settings import Settings
 from lakehouse.versions.candidate import CandidateLake, swap
 from lakehouse.versions.restore import Restore, plan_restore, restore
+from lakehouse_tests.fixtures.forked import ended
 from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
@@ -121,10 +116,8 @@ def undo(lake: Lake, version: int, days: Sequence[date] | None = None) -> Restor
 
 def killed(root: Path, failpoint: str, *order: str) -> None:
     """Carry out an order (`restore VERSION`, `swap` or `compact`) in a process that the failpoint kills."""
-    environment = {**os.environ, "LAKEHOUSE_FAILPOINT": failpoint}
-    command = [sys.executable, "-m", "lakehouse_tests.faults.undoing", str(root), *order]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stderr[-2000:])
+    code, said = ended(carry_out, root, *order, LAKEHOUSE_FAILPOINT=failpoint)
+    assert code == -signal.SIGKILL, (code, said)
 
 
 def carry_out(root: Path, what: str, *arguments: str) -> None:
@@ -136,7 +129,3 @@ def carry_out(root: Path, what: str, *arguments: str) -> None:
         compact(Compactable(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
     else:
         swap(lake, lake.table("silver.things"), by="ann")
-
-
-if __name__ == "__main__":
-    carry_out(Path(sys.argv[1]), *sys.argv[2:])

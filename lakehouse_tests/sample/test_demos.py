@@ -1,4 +1,7 @@
-"""The demonstrations, as users start them: in processes of their own, on the warm engine, with no setting but the places."""
+"""The demonstrations, as users start them: in processes of their own, on the warm engine, with no setting but the places.
+
+What they leave is looked at from this process.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pytest
 from lakehouse.kafka import broker
 from lakehouse.online import server as redis
 from lakehouse.settings import Settings
+from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.fixtures.engines import end_engines
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -48,18 +52,17 @@ def call(tmp_path: Path, engines: Path) -> Iterator[Called]:
         server.place_of(Settings(root=root)).end()
 
 
-def test_the_demonstration_and_what_it_serves(call: Called) -> None:
+def test_the_demonstration_and_what_it_serves(call: Called, tmp_path: Path) -> None:
     """Without it, the first command of the README could fail: tests have engines in their own process, users have not."""
     shown = call("demo")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    status = json.loads(call("status", "--json").stdout)
-    rows = {each["table"]: each["rows"] for each in status}
+    rows = {each["table"]: each["rows"] for each in run(tmp_path / "lake", "status", "--json").json}
     assert {name for name, number in rows.items() if not number} == {"bronze.event_stream"}, "nobody has sent anything"
     served = call("demo-online")
     assert served.returncode == 0, served.stdout + served.stderr
 
 
-def test_the_demonstration_of_the_stream(call: Called) -> None:
+def test_the_demonstration_of_the_stream(call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the first command that shows a stream could show a lost or a doubled event, or none at all."""
     told = call("demo-stream", "--count", "1500", "--speed", "500")
     said = told.stdout + told.stderr
@@ -67,8 +70,9 @@ def test_the_demonstration_of_the_stream(call: Called) -> None:
     assert "The stream was killed (kill -9)" in said
     assert "events, each once." in said
     assert "message_readable" in said
-    url = json.loads(call("kafka", "status", "--json").stdout)["url"]
-    status = json.loads(call("stream", "status", "--json", LAKEHOUSE_EVENT_STREAM_URL=url).stdout)
+    url = run(tmp_path / "lake", "kafka", "status", "--json").json["url"]
+    monkeypatch.setenv("LAKEHOUSE_EVENT_STREAM_URL", url)
+    status = run(tmp_path / "lake", "stream", "status", "--json").json
     assert {each["partition"]: each["waiting"] for each in status} == {0: 0, 1: 0, 2: 0}
     asked = call("stream", "accept", "bronze.event_stream", "--reason", "none", LAKEHOUSE_EVENT_STREAM_URL=url)
     assert "nothing is missing" in asked.stderr + asked.stdout
@@ -76,8 +80,8 @@ def test_the_demonstration_of_the_stream(call: Called) -> None:
     assert [json.loads(line)["taken"]["bronze.event_stream"]["messages"] for line in again.stdout.splitlines()] == [0]
 
 
-def test_without_brokers_the_setting_is_named(call: Called) -> None:
+def test_without_brokers_the_setting_is_named(tmp_path: Path) -> None:
     """Without it, who tries the stream first would not know what it needs."""
-    told = call("stream", "run")
-    assert told.returncode == 2  # usage
-    assert "set LAKEHOUSE_EVENT_STREAM_URL, such as kafka://127.0.0.1:9092" in told.stderr
+    told = run(tmp_path / "lake", "stream", "run")
+    assert told.code == 2  # usage
+    assert "set LAKEHOUSE_EVENT_STREAM_URL, such as kafka://127.0.0.1:9092" in told.err.replace("\n", " ")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from lakehouse.records.history import records
 from lakehouse.versions import upkeep
 from lakehouse.versions.upkeep import Limits, Tidied, clean_up_log, tidy, untidy
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.forked import ended
 from lakehouse_tests.fixtures.making import model, rows_of, stage_rows, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
@@ -181,23 +180,20 @@ def test_a_checkpoint_is_written_where_entries_have_piled_up(store: Lake) -> Non
     assert fresh_snapshot(path).transaction("batch") == 5
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from lakehouse.versions import upkeep
-from lakehouse_tests.versions.test_upkeep import sales
-at, root = sys.argv[1], Path(sys.argv[2])
-module = upkeep if at != "unlink" else Path
-real, left = getattr(module, at), [int(sys.argv[3])]
-def killed(*args, **kwargs):
-    left[0] -= 1
-    if left[0] < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*args, **kwargs)
-setattr(module, at, killed)
-for each in upkeep.tidy(root, [sales()], upkeep.Limits(600, 1e9, batch_bytes=1, entries=2), undo_days=7):
-    pass
-"""
+def killed(at: str, root: Path, after: int) -> None:
+    """A night that is killed when so many files are merged or removed."""
+    module: Any = upkeep if at != "unlink" else Path
+    real, left = getattr(module, at), [after]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(module, at, counted)
+    for _ in upkeep.tidy(root, [sales()], Limits(600, 1e9, batch_bytes=1, entries=2), undo_days=7):
+        pass
 
 
 @pytest.mark.parametrize(("at", "after"), [("compact", 1), ("unlink", 2)])
@@ -208,9 +204,8 @@ def test_a_kill_in_the_middle_costs_nothing(store: Lake, at: str, after: int) ->
     if at == "unlink":
         DeltaTable(str(path)).create_checkpoint()
         aged(path, 200)
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, at, str(store.settings.root), str(after)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    code, said = ended(killed, at, store.settings.root, after)
+    assert code == -signal.SIGKILL, said
     assert rows_of(path) == before
     found = night(store)["silver.sales"]
     assert (found.files_after, found.left, found.problem) == (2, 0, "")
