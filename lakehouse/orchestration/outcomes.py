@@ -95,8 +95,10 @@ def _state(home: Path) -> State:
     found: State = [[int(hashlib.sha256(store.read(home / "dagster.yaml")).hexdigest()[:15], 16)]]
     for name in (EVENT_LOG, f"{EVENT_LOG}-wal"):
         facts = store.stat(home / name)
-        # SQLite makes an empty write-ahead log for whoever only reads, and removes it at the end.
-        found.append([*facts.identity, facts.modified_ns, facts.changed_ns] if facts and facts.size else None)
+        # SQLite makes an empty write-ahead log for whoever only reads, and removes it at the end. To one that is there
+        # it gives the owner of the file anew, as root: then it was changed, and not written.
+        times = [facts.modified_ns, facts.changed_ns if name == EVENT_LOG else facts.modified_ns] if facts else []
+        found.append([*facts.identity, *times] if facts and facts.size else None)
     return found
 
 
