@@ -61,3 +61,8 @@ class BuildResult:
     def with_status(self, status: str) -> list[date]:
         """The asked days of that status, in order."""
         return sorted(day for day, result in self.days.items() if result.status == status)
+
+
+def kept_back(built: Mapping[str, BuildResult]) -> dict[str, str]:
+    """By table and day, why days that were built were not published."""
+    return {f"{name} {day}": each.days[day].reason for name, each in built.items() for day in each.with_status(FAILED)}

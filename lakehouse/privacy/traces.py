@@ -136,11 +136,8 @@ def without_person(path: Path, person: Person, patience: float = PATIENCE) -> bo
     """
     if not names_person(path, person):
         return False
-    if database := _database_of(path):  # its journal: what is in there goes by way of it, or it would be broken
+    if database := _database_of(path):
         return _out_of_database(database, person, patience)
-    with store.opened(path) as file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            return _out_of_database(path, person, patience)
     content = store.read(path)
     lines = content.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     left = "".join(_line_without(line, person) for line in lines).encode("utf-8", "surrogateescape")
@@ -159,9 +156,7 @@ def _line_without(line: str, person: Person) -> str:
 
 def _in_database(path: Path, person: Person) -> bool:
     with closing(_opened(path)) as database:
-        if any(True for _ in _cells(database, person)):
-            return True
-        if any(person.in_bytes(blob) for blob in _blobs(database)):
+        if any(_names(value, person) for *_, value in _cells(database)):
             return True
     # Deleted rows stay where no cell is. Bytes of living cells are not searched: lengths, or two cells side by side,
     # may look like a short id.
@@ -173,7 +168,8 @@ def _out_of_database(path: Path, person: Person, patience: float) -> bool:
         with closing(_opened(path, patience)) as database:
             # Overwritten, not just marked as free; VACUUM and the checkpoint then leave no old page in file or log.
             database.execute("PRAGMA secure_delete = ON")
-            for table, column, row, value in list(_cells(database, person)):
+            texts = [cell for cell in _cells(database) if isinstance(cell[-1], str) and _names(cell[-1], person)]
+            for table, column, row, value in texts:
                 database.execute(
                     f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?',  # noqa: S608 - its own names
                     (person.out_of_value(value), row),
@@ -193,9 +189,7 @@ def _in_use(path: Path, why: str) -> TraceError:
 
 
 def _database_of(path: Path) -> Path | None:
-    """The SQLite file that a file is the journal of; None where it is none."""
-    if not path.name.endswith("-wal"):
-        return None
+    """The SQLite file that a file is, or is the journal of, which is mended by way of it alone; None: neither."""
     found = path.with_name(path.name.removesuffix("-wal") or path.name)
     if not store.exists(found):
         return None
@@ -207,18 +201,17 @@ def _opened(path: Path, patience: float = PATIENCE) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=patience)
 
 
-def _blobs(database: sqlite3.Connection) -> Iterator[bytes]:
-    """Every cell of bytes."""
-    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        for row in database.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - its own names
-            yield from (value for value in row if isinstance(value, bytes))
+def _names(value: Any, person: Person) -> bool:
+    """Whether a cell names the person."""
+    if isinstance(value, bytes):
+        return person.in_bytes(value)
+    return isinstance(value, str) and person.may_be_in(value) and person.in_value(value)
 
 
-def _cells(database: sqlite3.Connection, person: Person) -> Iterator[tuple[str, str, int, str]]:
-    """Table, column, row and text of every cell that names the person."""
+def _cells(database: sqlite3.Connection) -> Iterator[tuple[str, str, int, Any]]:
+    """Table, column, row and value of every cell."""
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
         for row, *cells in database.execute(f'SELECT rowid, * FROM "{table}"'):  # noqa: S608 - its own names
             for column, value in zip(columns, cells, strict=True):
-                if isinstance(value, str) and person.may_be_in(value) and person.in_value(value):
-                    yield table, column, row, value
+                yield table, column, row, value

@@ -19,7 +19,7 @@ from tenacity import Retrying
 from lakehouse.build.build import build
 from lakehouse.build.ends import Reach, ends_of, reach
 from lakehouse.build.followers import Which, build_followers
-from lakehouse.build.result import FAILED, BuildResult
+from lakehouse.build.result import FAILED, BuildResult, kept_back
 from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.staged import UNSEEN
@@ -81,11 +81,7 @@ class Turn:
     @property
     def failed(self) -> dict[str, str]:
         """By table and day, why days that were built were not published."""
-        return {
-            f"{name} {day}": each.days[day].reason
-            for name, each in self.built.items()
-            for day in each.with_status(FAILED)
-        }
+        return kept_back(self.built)
 
 
 class Refused:

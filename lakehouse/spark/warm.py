@@ -127,12 +127,13 @@ def join_beside(settings: Settings) -> SparkSession:
     Raises:
         EngineError, SettingsError: as `join`.
     """
+    config = spark_config(settings)
     with _LOCK:
         join(settings)
-        place = _prepared(settings, spark_config(settings))
+        place = _prepared(settings, config)
         name = f"{place.folder.name}, beside"
         if name not in _joined or not _joined[name].is_there():
-            _joined[name] = _use(settings, spark_config(settings), place)
+            _joined[name] = _use(settings, config, place)
         return _joined[name].spark  # type: ignore[no-any-return]
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from datetime import date
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
-from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
+from lakehouse.build.result import PUBLISHED, BuildResult, kept_back
 from lakehouse.catalog import declared, get_table, lake_with_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
@@ -63,8 +62,9 @@ def intake(
     else:
         for each, result, days in found:
             _show(each, result, days)
-    failed = any(True for _, _, built in found for _ in _refused(built))
-    if failed or any(not outcome.passed for _, result, _ in found for outcome in result.outcomes):
+    if any(kept_back(built) for *_, built in found) or any(
+        not outcome.passed for _, result, _ in found for outcome in result.outcomes
+    ):
         raise typer.Exit(CHECKS_FAILED)
 
 
@@ -93,15 +93,8 @@ def _json(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) 
         **{name.removeprefix("batch/"): value for name, value in result.facts.items()},
         "checks": [{"check": o.check, "passed": o.passed, "message": o.message} for o in result.outcomes],
         "built": {name: made.with_status(PUBLISHED) for name, made in built.items()},
-        "failed": {f"{name} {day}": made.days[day].reason for name, made, day in _refused(built)},
+        "failed": kept_back(built),
     }
-
-
-def _refused(built: Mapping[str, BuildResult]) -> Iterator[tuple[str, BuildResult, date]]:
-    """Tables and days that were built and not published."""
-    for name, made in built.items():
-        for day in made.with_status(FAILED):
-            yield name, made, day
 
 
 def _show(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) -> None:
@@ -109,9 +102,8 @@ def _show(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) 
     rows += [(f"check {o.check}", ("passed: " if o.passed else "FAILED: ") + o.message) for o in result.outcomes]
     rows += [(f"built {name}", days_text(made.with_status(PUBLISHED)) or "nothing") for name, made in built.items()]
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
-    for name, made, day in _refused(built):
-        why = made.days[day].reason
-        say(f"{name} {day} was not published: {why}. Mend the cause, then: {program()} backfill --stale")
+    for day, why in kept_back(built).items():
+        say(f"{day} was not published: {why}. Mend the cause, then: {program()} backfill --stale")
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
         say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")
