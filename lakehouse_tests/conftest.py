@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.fixtures.packages import SHOP
-from lakehouse_tests.fixtures.tails import end_by_themselves
 from lakehouse_tests.fixtures.tally import counts, lines, tally
 
 if TYPE_CHECKING:
@@ -73,8 +71,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
         patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
         patch.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Xmn300m")
         patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
-        if sys.platform == "linux" and "dagster" in sys.modules:
-            end_by_themselves(patch)
         get_settings.cache_clear()
         yield
     get_settings.cache_clear()

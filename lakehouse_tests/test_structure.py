@@ -216,6 +216,7 @@ NOT_AT_REST = {
     "kafka": "the broker's jars, and its folder, whose messages are its own",
     "online.server": "the folder of Redis, whose files are its own",
     "orchestration.state": "Dagster's home",
+    "orchestration.mirrored": "what a run prints, in Dagster's home",
     "orchestration.instance": "what the system says of processes",
     "orchestration.starter": "the standard input of a process, which it closes",
     "orchestration.alerts": "the alerts' store and log in Dagster's home",

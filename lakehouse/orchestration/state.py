@@ -13,22 +13,25 @@ import secrets
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
+from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
 from dagster._core.storage.root import LocalArtifactStorage
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._serdes import ConfigurableClassData
+from dagster._utils import touch_file
 from filelock import FileLock
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 
 from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
+from lakehouse.orchestration.mirrored import mirrored
 from lakehouse.settings import Settings, get_settings
 
 T = TypeVar("T")
@@ -235,3 +238,15 @@ class ComputeLogs(_Unconfigured, LocalComputeLogManager):
     ) -> ComputeLogs:
         """Open it."""
         return cls(str(_home() / "storage"), inst_data=inst_data)
+
+    @contextmanager
+    def capture_logs(self, log_key: Sequence[str]) -> Generator[CapturedLogContext]:
+        """Keep what this process prints, and show it as before."""
+        out, error = (
+            self.get_captured_local_path(log_key, IO_TYPE_EXTENSION[kind])
+            for kind in (ComputeIOType.STDOUT, ComputeIOType.STDERR)
+        )
+        with mirrored(sys.stdout, out), mirrored(sys.stderr, error):
+            yield CapturedLogContext(log_key)
+        # By which Dagster knows that nothing comes after it.
+        touch_file(self.get_captured_local_path(log_key, "complete"))

@@ -99,7 +99,6 @@ class Brokers:
             spark: the engine.
             spans: which messages.
         """
-        topic, key = self._topic, token_key()
         options = {
             **self._address.for_spark(),
             "assign": json.dumps(_by_topic({(s.topic, s.partition): s.partition for s in spans}, lists=True)),
@@ -112,7 +111,13 @@ class Brokers:
             "kafka.request.timeout.ms": str(PATIENCE * 500),
         }
         # A partition is a task, but where there are more of them than pay; each writes files of its own.
-        read = spark.read.format("kafka").options(**options).load().coalesce(1 + messages_in(spans) // A_TASK)
+        return self.rows_of(
+            spark.read.format("kafka").options(**options).load().coalesce(1 + messages_in(spans) // A_TASK)
+        )
+
+    def rows_of(self, read: DataFrame) -> DataFrame:
+        """The rows, as `messages` gives them, of what Spark's own source of Kafka reads, headers included."""
+        topic, key = self._topic, token_key()
         headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value")))
         lines = read.select(
             F.when(F.col("timestampType") == 1, F.col("timestamp")).alias("_arrived_at"),

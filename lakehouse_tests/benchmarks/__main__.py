@@ -18,7 +18,8 @@ from lakehouse_tests.fixtures.landed import land_online_retail
 
 THEN_DAYS = 5
 ALONE = ("growth", "sessions", "soak")
-OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "online", "training")  # those that are done several times
+# Those that are done several times.
+OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "foreach_batch", "online", "training")
 OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
 
 
