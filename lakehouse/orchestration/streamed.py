@@ -6,9 +6,11 @@ touch is told once for all of them, as it is then.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Self
 
 from dagster import (
     AssetCheckEvaluation,
@@ -27,9 +29,8 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 
 RUN = "stream-"  # a stream's commits have a run id that begins so
-SOON = timedelta(
-    days=3
-)  # a stream that was off for longer has days that Dagster is told of when they are touched again
+SOON = timedelta(days=3)  # the days of a stream that was off for longer are told when they are touched again
+TOLD_EVERY = 10.0  # seconds: many turns touch the same days
 
 
 @dataclass
@@ -53,6 +54,41 @@ class Untold:
             instance.report_runless_asset_event(event)
         self.results.clear()
         return len(events)
+
+
+class Telling:
+    """Dagster is told of a stream from the beginning of a `with` block, with what was missed, to its end.
+
+    Args:
+        instance: is told.
+        lake: what was published.
+        tables: that the stream builds.
+        every: seconds from one time to the next, at least.
+    """
+
+    def __init__(
+        self, instance: DagsterInstance, lake: Lake, tables: Iterable[Table], every: float = TOLD_EVERY
+    ) -> None:
+        self._instance, self._lake, self._every = instance, lake, every
+        self._untold, self._due = missed(instance, lake, tables), 0.0
+
+    def __enter__(self) -> Self:
+        self._tell()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell()
+
+    def add(self, results: Mapping[str, BuildResult]) -> bool:
+        """Keep what was built, and tell it if it is time; returns whether it was."""
+        self._untold.add(results)
+        if is_due := time.monotonic() >= self._due:
+            self._tell()
+        return is_due
+
+    def _tell(self) -> None:
+        self._untold.tell(self._instance, self._lake)
+        self._due = time.monotonic() + self._every
 
 
 def missed(instance: DagsterInstance, lake: Lake, tables: Iterable[Table]) -> Untold:

@@ -17,7 +17,7 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.streamed import Untold, missed
+from lakehouse.orchestration.streamed import Telling, Untold, missed
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.runs import stream
@@ -26,7 +26,7 @@ from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.fixtures.streaming import streamed
 
 TODAY = datetime.now(UTC).date()
-YESTERDAY = TODAY - timedelta(days=2)
+EARLIER = TODAY - timedelta(days=2)
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_each_touched_day_is_told_once_for_many_turns(shop: Lake) -> None:
     """Without it, the interface would show nothing of a stream, or be flooded by it."""
     table, untold = shop.table("gold.by_day"), Untold()
     for rows in (3, 5):
-        untold.add({table.id: built(table, YESTERDAY, TODAY, rows=rows)})
+        untold.add({table.id: built(table, EARLIER, TODAY, rows=rows)})
     with DagsterInstance.ephemeral() as instance:
         told = untold.tell(instance, shop)
         found = materialized(instance, table.id)
         assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {
-            str(YESTERDAY): 5,
+            str(EARLIER): 5,
             str(TODAY): 5,
         }
         assert instance.fetch_materializations(asset_key(table.id), limit=9).records.__len__() == 2
@@ -70,15 +70,40 @@ def test_each_touched_day_is_told_once_for_many_turns(shop: Lake) -> None:
         assert untold.tell(instance, shop) == 0
 
 
+def test_dagster_is_told_from_time_to_time_and_of_the_rest_at_the_end(shop: Lake) -> None:
+    """Without it, what a stream did last, or what an error ended, would not be shown until it is touched again."""
+    table = shop.table("gold.by_day")
+    publish(shop, EARLIER, 1, "stream-1")
+    with DagsterInstance.ephemeral() as instance:
+
+        def days() -> list[str]:
+            return list(materialized(instance, table.id))
+
+        def broken_off() -> None:
+            with Telling(instance, shop, [table]) as telling:
+                assert days() == [str(EARLIER)], "a stream that was killed had not told it"
+                assert not telling.add({table.id: built(table, TODAY)})
+                assert days() == [str(EARLIER)], "many turns touch the same days"
+                raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            broken_off()
+        assert days() == [str(EARLIER), str(TODAY)]
+        with Telling(instance, shop, [table], every=0) as telling:
+            assert telling.add({table.id: built(table, EARLIER - timedelta(days=1))})
+            assert len(days()) == 3
+
+
 def test_today_is_shown_as_open(shop: Lake) -> None:
     """Without it, a day of a few hours would look like a bad one, or be read as a whole one."""
+    today = datetime.now(UTC).date()  # TODAY may be over by now
     table, untold = shop.table("gold.by_day"), Untold()
-    untold.add({table.id: built(table, YESTERDAY, TODAY)})
+    untold.add({table.id: built(table, EARLIER, today)})
     with DagsterInstance.ephemeral() as instance:
         untold.tell(instance, shop)
         found = materialized(instance, table.id)
-        assert str(found[str(TODAY)]["open"]).startswith(f"until {TODAY + timedelta(days=1)} 00:05 UTC")
-        assert "open" not in found[str(YESTERDAY)]
+        assert str(found[str(today)]["open"]).startswith(f"until {today + timedelta(days=1)} 00:05 UTC")
+        assert "open" not in found[str(EARLIER)]
 
 
 def publish(lake: Lake, day: date, visits: int, run: str) -> None:
@@ -94,7 +119,7 @@ def publish(lake: Lake, day: date, visits: int, run: str) -> None:
 def test_what_a_killed_stream_had_not_told_is_told_by_the_next(shop: Lake) -> None:
     """Without it, a day would be shown as never built until something of it comes again."""
     table = shop.table("gold.by_day")
-    publish(shop, YESTERDAY, 1, "a run of Dagster's, which tells by itself")
+    publish(shop, EARLIER, 1, "a run of Dagster's, which tells by itself")
     publish(shop, TODAY, 2, "stream-1")
     with DagsterInstance.ephemeral() as instance:
         missed(instance, shop, [table]).tell(instance, shop)

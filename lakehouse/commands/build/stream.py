@@ -27,7 +27,7 @@ from lakehouse.contracts import Table, Topic
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.streamed import RUN, Untold, missed
+from lakehouse.orchestration.streamed import RUN, Telling
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside, Built
@@ -40,7 +40,6 @@ from lakehouse.texts import program
 from lakehouse.users import operator
 
 ABOUT = "Messages of topics, taken as they come."
-TOLD_EVERY = 10.0  # seconds between what Dagster is told: many turns touch the same days
 
 TableNames = Annotated[
     list[str] | None, typer.Option("--table", help="Only these tables with a topic; all by default.")
@@ -86,65 +85,58 @@ def run(
     --until-caught-up, exit code 1: everything was taken, and checks kept a day back.
     """
     sources, settings = _chosen(table), get_settings()
-    stop, metrics, untold, refused = threading.Event(), StreamMetrics(), Untold(), Refused()
+    stop, metrics, refused = threading.Event(), StreamMetrics(), Refused()
     if metrics_port is not None:
         metrics.serve(metrics_port)
         say(f"Figures: http://127.0.0.1:{metrics_port}/metrics")
-    lake = lake_with_engine(settings)
-    lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
 
     def retried(error: BaseException, seconds: float) -> None:
         metrics.retried()
         say(f"{error} Trying again in {seconds:.0f} s.")
 
-    def loading(of: Lake, which: Callable[[Table], bool]) -> Callable[[Built], object]:
-        return OnlineToday(of, say, which).add if has_redis(settings) else lambda _built: None
-
-    run_id, load, beside = f"{RUN}{uuid.uuid4().hex[:12]}", loading(lake, lambda _table: True), None
+    lake, run_id = lake_with_engine(settings), f"{RUN}{uuid.uuid4().hex[:12]}"
+    lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
+    beside, load = None, _loading(lake)
     if not until_caught_up:  # nobody waits for the messages of a stream that ends by itself: its turns build all of it
-        other, load = lake_beside(lake), loading(lake, lambda table: may_grow(table, lake))
-        then = loading(other, lambda table: not may_grow(table, lake))
+        load, other = _loading(lake, growing=True), lake_beside(lake)
+        then = _loading(other, growing=False)
         beside = Beside(other, sources, run_id, refresh, attempts(stop, retried), then)
+    built_by_it = [each for source in sources for each in [source, *followers(lake, source)]]
     screen = Screen(live=console().is_terminal and not as_json)
-    with _stopped_by_signals(stop), opened_instance(settings) as instance, screen:
-        due = time.monotonic() + TOLD_EVERY
-        missed(instance, lake, [each for source in sources for each in [source, *followers(lake, source)]]).tell(
-            instance, lake
-        )
-        try:
-            with beside or nullcontext():
-                for turn in turns(
-                    lake,
-                    sources,
-                    run_id,
-                    stop,
-                    pace=Pace(pause, refresh),
-                    until_caught_up=until_caught_up,
-                    beside=beside,
-                    retried=retried,
-                ):
-                    metrics.add(lake, turn)
-                    load(turn.built)
-                    refused.add(turn.built)
-                    untold.add({**turn.taken, **turn.built})
-                    print_json(_json(turn), lines=True) if as_json else screen.show(turn)
-                    if turn.number == 1:
-                        gc.freeze()  # what is loaded by now stays, and is not looked through again
-                    if time.monotonic() >= due:
-                        untold.tell(instance, lake)
-                        # Plans that Python would drop much later hold memory of the engine.
-                        gc.collect()
-                        due = time.monotonic() + TOLD_EVERY
-            while beside and (built := beside.built()):
-                untold.add(built)
-        finally:
-            untold.tell(instance, lake)
+    with (
+        _stopped_by_signals(stop),
+        opened_instance(settings) as instance,
+        screen,
+        Telling(instance, lake, built_by_it) as telling,
+    ):
+        with beside or nullcontext():
+            pace = Pace(pause, refresh)
+            for turn in turns(
+                lake, sources, run_id, stop, pace=pace, until_caught_up=until_caught_up, beside=beside, retried=retried
+            ):
+                metrics.add(lake, turn)
+                load(turn.built)
+                refused.add(turn.built)
+                print_json(_json(turn), lines=True) if as_json else screen.show(turn)
+                if turn.number == 1:
+                    gc.freeze()  # what is loaded by now stays, and is not looked through again
+                if telling.add({**turn.taken, **turn.built}):
+                    gc.collect()  # plans that Python would drop much later hold memory of the engine
+        while beside and (built := beside.built()):
+            telling.add(built)
     if until_caught_up and (days := refused.told()):
         say(
             f"Not published: {days}. The checks of these days failed; readers see what was published of them before, "
             f"if anything was. When the cause is mended: {program()} backfill --stale"
         )
         raise typer.Exit(CHECKS_FAILED)
+
+
+def _loading(lake: Lake, *, growing: bool | None = None) -> Callable[[Built], object]:
+    """What puts features of today online, where there is a Redis: of all tables, of those that grow, or of others."""
+    if not has_redis(lake.settings):
+        return lambda _built: None
+    return OnlineToday(lake, say, lambda table: growing is None or may_grow(table, lake) == growing).add
 
 
 def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
