@@ -31,7 +31,7 @@ def mirrored(stream: IO[str], path: str) -> Iterator[None]:
     ensure_file(path)
     try:
         shown = os.dup(stream.fileno())
-    except (OSError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         yield
         return
     ended = threading.Event()
