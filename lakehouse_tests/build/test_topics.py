@@ -135,9 +135,7 @@ def test_a_message_that_the_code_fails_on_is_told_apart(taking: Taking) -> None:
     assert taking.ids() == [f"v{n}" for n in range(9) if n not in (3, 4)]
 
 
-def test_where_the_code_fails_on_all_messages_none_is_given_up(
-    taking: Taking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_code_fails_on_all_messages_none_is_given_up(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a mistake in the code would turn a whole stream into dead letters."""
     monkeypatch.setattr("lakehouse.build.poison.MOST", 3)  # each one that is found is several queries
     taking.tables[0] = replace(taking.bronze, transform=raising)
