@@ -13,9 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.fixtures.landed import land_online_retail
 
+FIRST_DAY = date(2011, 1, 3)
 THEN_DAYS = 5
 ALONE = ("growth", "sessions", "soak")
 # Those that are done several times.
@@ -38,22 +40,35 @@ def main() -> int:
         rounds = ["--rounds", str(given.rounds)] if given.what in OF_ROUNDS else []
         source = ["--source", str(given.source)] if given.source and given.what in OF_SOURCE else []
         return int(chosen([*rest, *rounds, *source]))
-    report = pipeline(given.source, given.rounds)
+    own = argparse.ArgumentParser(prog=f"{parser.prog} pipeline")
+    own.add_argument("--events", type=int, help="made-up web events in place of Online Retail lines, in all")
+    own.add_argument("--days", type=int, default=30, help="the days over which the events are spread")
+    made = own.parse_args(rest)
+    report = pipeline(given.source, given.rounds, made.events, made.days)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0
 
 
-def pipeline(source: Path | None, rounds: int) -> dict[str, Any]:
-    """Full history in one run, then single days on the warm session: plain and ours in turns, ratios pair by pair."""
+def pipeline(source: Path | None, rounds: int, events: int | None = None, days: int = 30) -> dict[str, Any]:
+    """Full history in one run, then single days on the warm session: plain and ours in turns, ratios pair by pair.
+
+    Args:
+        source: A folder of Online Retail files; without it and without `events`, a made-up stand-in of 120 days.
+        rounds: How often both are done.
+        events: So many web events instead, and as many more a day for the single days.
+        days: Over how many days they are spread.
+    """
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as folder:
         landed = Path(folder) / "landed"
-        if source:
+        if events:
+            land_events(landed, FIRST_DAY, days + THEN_DAYS, events // days, seed=1)
+        elif source:
             land_online_retail(source, landed, None, None)
         else:
-            land_sample_online_retail(landed, date(2011, 1, 3), 120, rows=1500, seed=1)
-        days = sorted(date.fromisoformat(p.name[:10]) for p in (landed / "landing/online_retail").iterdir())
-        first, last, then = days[0], days[-1 - THEN_DAYS], days[-THEN_DAYS:]
+            land_sample_online_retail(landed, FIRST_DAY, 120, rows=1500, seed=1)
+        arrived = sorted(date.fromisoformat(p.name[:10]) for p in (landed / "landing").glob("*/2*"))
+        first, last, then = arrived[0], arrived[-1 - THEN_DAYS], arrived[-THEN_DAYS:]
         span = ["--from", str(first), "--to", str(last), "--then", *map(str, then)]
         for turn in range(rounds):
             out, root = Path(folder) / "plain", Path(folder) / "root"
@@ -68,7 +83,8 @@ def pipeline(source: Path | None, rounds: int) -> dict[str, Any]:
             )
     return {
         "days": (last - first + timedelta(days=1)).days,
-        "files": len(days),
+        "files": len(arrived),
+        **({"events_a_second": _a_second(pairs, events // days * days)} if events else {}),
         "full_history": _compared(pairs, [0]),
         "one_warm_day": _compared(pairs, list(range(1, THEN_DAYS + 1))),
         "peak_rss_ratio": round(statistics.median(b["peak_rss_mb"] / a["peak_rss_mb"] for a, b in pairs), 3),
@@ -86,6 +102,11 @@ def _compared(pairs: list[tuple[dict[str, Any], dict[str, Any]]], runs: list[int
         "dagster_seconds": [b["dagster_seconds"] for _, b in both],
         "spark_jobs": {"plain": both[-1][0]["spark_jobs"], "ours": both[-1][1]["spark_jobs"]},
     }
+
+
+def _a_second(pairs: list[tuple[dict[str, Any], dict[str, Any]]], events: int) -> dict[str, int]:
+    median = [statistics.median(of_both[n]["runs"][0]["seconds"] for of_both in pairs) for n in (0, 1)]
+    return {name: round(events / seconds) for name, seconds in zip(("plain", "ours"), median, strict=True)}
 
 
 def _ratio(plain: dict[str, Any], ours: dict[str, Any], run: int, figure: str) -> float:
