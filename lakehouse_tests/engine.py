@@ -18,7 +18,7 @@ COMMAND = "python -m lakehouse_tests.engine"
 
 DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
-    "sources.reader", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people", "contracts.landing",
+    "sources.reader", "sources.lines", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people", "contracts.landing",
     "contracts.extract", "contracts.topic",
     "records.erasures", "build.batch", "build.from_database", "build.from_topic", "build.poison", "build.intake", "transforms.columns",
     # Rules: which rows are set aside.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -26,7 +26,7 @@ from lakehouse import store
 from lakehouse.contracts import Landing
 from lakehouse.sources.json_lines import clean, json_rows
 from lakehouse.sources.landing import LandingFile
-from lakehouse.spark.session import literal_path
+from lakehouse.sources.lines import lines_of
 from lakehouse.transforms.addresses import SIGNS, without_addresses
 from lakehouse.transforms.columns import (
     PERSONAL,
@@ -41,7 +41,7 @@ _CHUNK = 1 << 20
 _SIGNS = [sign.encode() for sign in SIGNS]
 _LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
-LARGEST_FILE = 1 << 30  # bytes uncompressed; a file is one row on its way through Spark, whose limit is 2 GiB
+LARGEST_FILE = 1 << 30  # bytes uncompressed: a gzip of a megabyte may hold as much, and a file is one task's
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
@@ -60,7 +60,8 @@ LINE_SCHEMA = [
 class Probe:
     """What a landed file turned out to be: its lines of data, its header, and why it cannot be read (or None).
 
-    Where no sign of an e-mail address is in the file (`signs`), its columns need not be looked at for one.
+    Its `size` is in bytes, uncompressed. Where no sign of an e-mail address is in the file (`signs`), its columns need
+    not be looked at for one.
     """
 
     file: LandingFile
@@ -68,6 +69,7 @@ class Probe:
     header: tuple[str, ...]
     problem: str | None
     signs: bool = True
+    size: int = 0
 
 
 def probe(
@@ -96,12 +98,12 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
         if number > most:
             return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
     if landing.format != "csv":
-        return Probe(file, seen.lines, (), None, seen.signs)
+        return Probe(file, seen.lines, (), None, seen.signs, seen.size)
     text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     header = tuple(next(csv.reader(io.StringIO(text)), ()))
     if problem := _wrong_header(header, landing, optional, empty=not seen.size):
         return Probe(file, 0, header, f"{file.path.name} {problem}")
-    return Probe(file, seen.lines - 1, header, None, seen.signs)
+    return Probe(file, seen.lines - 1, header, None, seen.signs, seen.size)
 
 
 @dataclass
@@ -208,8 +210,8 @@ def read_lines(
     readable = [p for p in probes if not p.problem]
     key = token_key() if any(p.signs for p in readable) else None
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
-        paths = [p.file.path for p in readable if (p.header, p.signs) == (header, signs)]
-        lines, by = _lines(spark, paths, landing), key if signs else None
+        files = [(p.file, p.size) for p in readable if (p.header, p.signs) == (header, signs)]
+        lines, by = lines_of(spark, files, landing, root), key if signs else None
         if by is not None:
             lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
         csv_lines = landing.format == "csv"
@@ -222,34 +224,6 @@ def read_lines(
 
 def _schema(landing: Landing) -> T.StructType:
     return T.StructType([*[T.StructField(c, T.StringType()) for c in landing.columns], *LINE_SCHEMA])
-
-
-def _lines(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> DataFrame:
-    # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
-    files = spark.read.text([literal_path(p) for p in paths], wholetext=True)
-    path = F.col("_metadata.file_path")
-    relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
-    body = F.regexp_replace("value", r"\r?\n\z", "")
-    # Spark gives paths as URLs. A plus sign in them is itself, which `url_decode` would take for a space.
-    decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
-    # Hadoop reads an empty file as one empty value: no line, not an empty line.
-    placed = files.where(F.length("value") > 0).select(
-        decoded.alias("_source_file"), _day_of(decoded, landing).alias("_arrival_date"), body.alias("_body")
-    )
-    # In a second step, so that what is the same for a whole file is not computed for each line.
-    split = F.posexplode(F.split("_body", r"\r?\n")).alias("_position", "_line")
-    lines = placed.select("_source_file", "_arrival_date", split)
-    return lines.withColumn("_source_row", (F.col("_position") + 1).cast("long"))
-
-
-def _day_of(path: Column, landing: Landing) -> Column:
-    """The arrival day of a file from its path, by the first of the source's patterns that fits."""
-    days = []
-    for names in landing.names:
-        expression = "^" + "/".join([*map(re.escape, ("landing", landing.source)), *names.parts]) + "$"
-        year, month, day = (F.regexp_extract(path, expression, place) for place in names.places)
-        days.append(F.try_to_date(F.concat_ws("-", year, month, day)))
-    return F.coalesce(*days)
 
 
 def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: TokenKey | None) -> DataFrame:

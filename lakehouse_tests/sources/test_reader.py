@@ -103,6 +103,7 @@ class Read(NamedTuple):
 
     probes: dict[str, Probe]
     rows: dict[str, list[Any]]
+    in_pieces: dict[str, list[Any]]  # the same files as if they were large
 
     def of(self, name: str) -> list[tuple[Any, ...]]:
         """The columns of the source, by row."""
@@ -111,11 +112,19 @@ class Read(NamedTuple):
 
 def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, str]) -> Read:
     probes = probe(landing_files(root, landing), landing)
-    found = defaultdict(list)
-    for row in read_lines(spark, probes, landing, root, "run-1", "code-1").collect():
-        found[names[root / row["_source_file"]]].append(row)
-    ordered = {name: sorted(found[name], key=lambda row: row["_source_row"] or 0) for name in names.values()}
-    return Read({names[p.file.path]: p for p in probes}, ordered)
+
+    def by_name() -> dict[str, list[Any]]:
+        found = defaultdict(list)
+        for row in read_lines(spark, probes, landing, root, "run-1", "code-1").collect():
+            found[names[root / row["_source_file"]]].append(row)
+        return {name: sorted(found[name], key=lambda row: row["_source_row"] or 0) for name in names.values()}
+
+    whole = by_name()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakehouse.sources.lines.LARGE", 0)
+        patch.setattr("lakehouse.sources.lines._PIECE", 16)
+        patch.delattr("lakehouse.sources.lines._split")
+        return Read({names[p.file.path]: p for p in probes}, whole, by_name())
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +158,15 @@ def jsons(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Read
         path.write_bytes(content)
     landing = Landing("events", "jsonl", JSON_FIELDS)
     return _read(spark, root, landing, {path: name for path, (name, _) in files.items()})
+
+
+@pytest.mark.spark  # by way of the fixture that it asks for by name
+@pytest.mark.parametrize("kind", ["csvs", "jsons"])
+def test_a_large_file_has_the_rows_that_a_small_one_has(kind: str, request: pytest.FixtureRequest) -> None:
+    """Without it, what a row holds could change with the size of its file: bytes that are no UTF-8, line ends, numbers."""
+    read: Read = request.getfixturevalue(kind)
+    assert sum(map(len, read.in_pieces.values())) > len(read.probes)
+    assert read.in_pieces == read.rows
 
 
 @pytest.mark.spark  # by way of the fixture that it asks for by name

@@ -1,0 +1,120 @@
+"""The lines of landed files as a frame: one row a line, with its file, arrival day and number.
+
+A small file is one row that Spark splits: nothing leaves the engine. A large one would be in memory several times over
+on that way (58 MB ended an engine of 2 GB, with its neighbours), so a worker's Python reads it piece by piece.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.spark.session import literal_path
+
+if TYPE_CHECKING:
+    from datetime import date
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakehouse.contracts import Landing
+    from lakehouse.sources.landing import LandingFile
+
+LARGE = (
+    8 << 20
+)  # bytes uncompressed from which a file is read piece by piece; on the other way it takes seven times that
+_PIECE = 2 << 20  # bytes that a worker has in memory at once; a line is never cut
+
+_ENDED = r"\r?\n\z"
+
+
+def lines_of(spark: SparkSession, files: Sequence[tuple[LandingFile, int]], landing: Landing, root: Path) -> DataFrame:
+    """One row a line: `_source_file` (relative to the root), `_arrival_date`, `_source_row` (from 1) and `_line`.
+
+    Args:
+        spark: the engine.
+        files: one or more, each with its bytes uncompressed.
+        landing: how their names tell the day of arrival.
+        root: of the lakehouse.
+    """
+    small = [file.path for file, size in files if size < LARGE]
+    large = [file for file, size in files if size >= LARGE]
+    frames = [_split(spark, small, landing)] if small else []
+    if large:
+        placed = [(str(f.path), f.path.relative_to(root).as_posix(), f.arrival_date) for f in large]
+        frames.append(_in_pieces(spark, placed))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _split(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> DataFrame:
+    # A whole file a row keeps line positions; the split below is lazy and streams through the rest of the stage.
+    files = spark.read.text([literal_path(p) for p in paths], wholetext=True)
+    path = F.col("_metadata.file_path")
+    relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
+    body = F.regexp_replace("value", _ENDED, "")
+    # Spark gives paths as URLs. A plus sign in them is itself, which `url_decode` would take for a space.
+    decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
+    # Hadoop reads an empty file as one empty value: no line, not an empty line.
+    placed = files.where(F.length("value") > 0).select(
+        decoded.alias("_source_file"), _day_of(decoded, landing).alias("_arrival_date"), body.alias("_body")
+    )
+    # In a second step, so that what is the same for a whole file is not computed for each line.
+    split = F.posexplode(F.split("_body", r"\r?\n")).alias("_position", "_line")
+    lines = placed.select("_source_file", "_arrival_date", split)
+    return lines.select(
+        "_source_file", "_arrival_date", "_line", (F.col("_position") + 1).cast("long").alias("_source_row")
+    )
+
+
+def _day_of(path: Column, landing: Landing) -> Column:
+    """The arrival day of a file from its path, by the first of the source's patterns that fits."""
+    days = []
+    for names in landing.names:
+        expression = "^" + "/".join([*map(re.escape, ("landing", landing.source)), *names.parts]) + "$"
+        year, month, day = (F.regexp_extract(path, expression, place) for place in names.places)
+        days.append(F.try_to_date(F.concat_ws("-", year, month, day)))
+    return F.coalesce(*days)
+
+
+def _in_pieces(spark: SparkSession, placed: Sequence[tuple[str, str, date]]) -> DataFrame:
+    files = spark.createDataFrame(list(placed), "path string, _source_file string, _arrival_date date")
+    lines = files.mapInArrow(
+        _reader(_PIECE), "_source_file string, _arrival_date date, _source_row long, _bytes binary"
+    )
+    # The engine makes text of the bytes, so that bytes that are no UTF-8 become the same as in a small file.
+    line = F.regexp_replace(F.col("_bytes").cast("string"), _ENDED, "")
+    return lines.select("_source_file", "_arrival_date", line.alias("_line"), "_source_row")
+
+
+def _reader(piece: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What is done on the workers, which need not have this package: so it is a function within one."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gzip
+        import io
+
+        import pyarrow as pa
+
+        for batch in batches:
+            for file in batch.to_pylist():
+                opened = gzip.open if file["path"].endswith(".gz") else open
+                with opened(file["path"], "rb") as content, io.BufferedReader(content) as stream:
+                    number = 1
+                    while lines := stream.readlines(piece):
+                        after = number + len(lines)
+                        yield pa.RecordBatch.from_pydict(
+                            {
+                                "_source_file": pa.repeat(file["_source_file"], len(lines)),
+                                "_arrival_date": pa.repeat(pa.scalar(file["_arrival_date"]), len(lines)),
+                                "_source_row": pa.array(range(number, after), pa.int64()),
+                                "_bytes": pa.array(lines, pa.binary()),
+                            }
+                        )
+                        number = after
+
+    return read
