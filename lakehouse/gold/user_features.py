@@ -47,32 +47,38 @@ class UserFeatures(pa.DataFrameModel):
 def user_features(transactions: DataFrame) -> DataFrame:
     """Each order's events count in the days from the event to six days later."""
     purchase = F.col("event_type") == "purchase"
-    # First by order and day, so that the spread over seven days multiplies few rows.
-    daily = transactions.groupBy("user_id", *ORDER, "event_date").agg(
-        F.count_if(purchase).alias("purchases"),
-        F.sum(F.when(purchase, F.col("amount"))).alias("amount"),
-        F.max(~purchase).alias("cancelled"),
-        F.max("event_time").alias("last_event_time"),
-    )
-    spread = F.sequence("event_date", F.date_add("event_date", WINDOW_DAYS - 1))
-    # One shuffle by order and day serves both steps: an order is cancelled for all who bought in it.
-    of_order = Window.partitionBy(*ORDER, "feature_date")
-    by_order = (
-        daily.withColumn("feature_date", F.explode(spread))
-        .repartition(*ORDER, "feature_date")
-        .groupBy("user_id", *ORDER, "feature_date")
+    # Rows without an order are not of one order: by user, so that they do not all meet in one task.
+    order = [*ORDER, "_orderless"]
+    daily = (
+        transactions.withColumn("_orderless", F.when(F.col("order_id").isNull(), F.col("user_id")))
+        .groupBy("user_id", *order, "event_date")
         .agg(
-            F.sum("purchases").alias("purchases"),
-            F.sum("amount").alias("amount"),
-            F.max("cancelled").alias("cancelled"),
-            F.max("last_event_time").alias("last_event_time"),
+            F.count_if(purchase).alias("purchases"),
+            F.sum(F.when(purchase, F.col("amount"))).alias("amount"),
+            F.max(~purchase).alias("cancelled"),
+            F.max("event_time").alias("last_event_time"),
         )
-        .withColumn("cancelled", F.max("cancelled").over(of_order))
     )
-    counted = (F.col("purchases") > 0) & ~F.col("cancelled") & F.col("order_id").isNotNull()
+    # What is to be known of an order is found before its days are spread over seven dates each, which multiplies rows:
+    # on which days it was cancelled, whoever bought in it, and when the user next bought in it, from when that counts.
+    later = (
+        Window.partitionBy(*order, "user_id").orderBy(F.desc("event_date")).rowsBetween(Window.unboundedPreceding, -1)
+    )
+    bought = F.when(F.col("purchases") > 0, F.col("event_date"))
+    cancelled = F.collect_set(F.when(F.col("cancelled"), F.col("event_date")))
+    spread = F.sequence("event_date", F.date_add("event_date", WINDOW_DAYS - 1))
+    dated = (
+        daily.withColumn("_bought_again", F.min(bought).over(later))
+        .withColumn("_cancelled_on", cancelled.over(Window.partitionBy(*order)))
+        .where(F.col("user_id").isNotNull())
+        .withColumn("feature_date", F.explode(spread))
+    )
+    newest = F.col("_bought_again").isNull() | (F.col("feature_date") < F.col("_bought_again"))
+    window = F.sequence(F.date_sub("feature_date", WINDOW_DAYS - 1), "feature_date")
+    stands = (F.size("_cancelled_on") == 0) | ~F.arrays_overlap("_cancelled_on", window)
+    counted = (F.col("purchases") > 0) & F.col("order_id").isNotNull() & newest & stands
     return (
-        by_order.where(F.col("user_id").isNotNull())
-        .groupBy("user_id", "feature_date")
+        dated.groupBy("user_id", "feature_date")
         .agg(
             F.sum("purchases").alias("rolling_7d_transaction_count"),
             F.sum("amount").cast("decimal(18,2)").alias("rolling_7d_amount"),
