@@ -41,13 +41,13 @@ ToDay = Annotated[
     date | None, typer.Option("--to", parser=parse_day, metavar="DAY", help="Last day, inclusive, YYYY-MM-DD.")
 ]
 Selection = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--select",
         "-s",
         metavar="SELECTION",
         help='Tables, in Dagster\'s grammar: key:"gold/*"+, group:silver, tag:pii; or a name: gold.user_features. '
-        "Default: all.",
+        "More than once: what any of them selects. Default: all.",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the run's log instead of a progress bar.")]

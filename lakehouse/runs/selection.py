@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from lakehouse.catalog import landings, look_closely, tables
@@ -17,27 +17,35 @@ ENDED_AFTER_DAYS = 7
 """Days without a new file after which a lake's data counts as ended, when it is set up."""
 
 
-def select_tables(selection: str | None) -> list[str]:
+def select_tables(selections: Sequence[str] | None) -> list[str]:
     """The selected tables by `layer.name`, upstream tables first.
 
     Args:
-        selection: in Dagster's selection grammar, where a table may also be called `layer.name`; None: all.
+        selections: in Dagster's selection grammar, where a table may also be called `layer.name`; all that one of them
+            selects; None: every table.
 
     Raises:
-        UnknownTableError: where it matches nothing or is no selection.
+        UnknownTableError: where one matches nothing or is no selection.
     """
     known = list(tables())
-    if selection is None or selection.strip() == "*":
+    if not selections:
         return known
-    if selection.strip() in known:
-        return [selection.strip()]
+    chosen = set().union(*[_selected(each.strip(), known) for each in selections])
+    return [name for name in known if name in chosen]
+
+
+def _selected(selection: str, known: Sequence[str]) -> set[str]:
+    if selection == "*":
+        return set(known)
+    if selection in known:
+        return {selection}
     look_closely()
     # Only a selection needs all of Dagster's definitions, which take longer to load than most commands to run.
     from dagster import AssetSelection, DagsterError
 
     from lakehouse.definitions import defs
 
-    text = selection.strip()
+    text = selection
     for name in known:
         # A name that is not part of a longer one and not inside a quoted key.
         text = re.sub(rf'(?<![\w."/:]){re.escape(name)}(?![\w."/])', f'key:"{name.replace(".", "/")}"', text)
@@ -53,7 +61,7 @@ def select_tables(selection: str | None) -> list[str]:
             f"The selection {selection!r} matches no table.{near(tried, known)} Tables: {', '.join(known)}. "
             'Selections are Dagster\'s: key:"gold/*"+, group:silver, kind:pyspark; a name alone works too.'
         )
-    return [name for name in known if name in chosen]
+    return chosen & set(known)
 
 
 def check_days(settings: Settings, first: date | None, last: date | None) -> tuple[date, date]:

@@ -187,6 +187,19 @@ def test_an_execution_error_ends_with_3_and_a_sentence(cli: Cli, monkeypatch: py
     assert (said.code, said.err) == (3, "Error: The engine is out of order. Mend it.\n")
 
 
+def test_a_selection_may_be_given_twice(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the last one would win, and the tables of the others would be left out without a word."""
+    asked: list[object] = []
+
+    def broken(selections: object) -> None:
+        asked.append(selections)
+        raise EngineError("The engine is out of order. Mend it.")
+
+    monkeypatch.setattr(backfill, "select_tables", broken)
+    cli("backfill", "-s", "silver.orders", "--select", "group:gold")
+    assert asked == [["silver.orders", "group:gold"]]
+
+
 def test_what_nobody_expected_ends_with_3_and_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def surprise(_: object) -> None:
         raise KeyError("surprise")

@@ -38,18 +38,25 @@ days = st.sets(st.integers(0, 25).map(lambda n: DAY + timedelta(days=n)), max_si
     ],
 )
 def test_selections(selection: str | None, chosen: list[str]) -> None:
-    assert select_tables(selection) == chosen
+    assert select_tables(None if selection is None else [selection]) == chosen
+
+
+def test_several_selections_are_all_selected() -> None:
+    """Without it, `-s a -s b` would build `b` alone and say that all is done."""
+    assert select_tables(["group:gold", "silver.orders"]) == ["silver.orders", *GOLD]
+    with pytest.raises(UnknownTableError, match="group:gould"):
+        select_tables(["silver.orders", "group:gould"])
 
 
 @pytest.mark.parametrize("selection", ['key:"gold/nothing"', "group:gould", "gold.user_feature", "((", ""])
 def test_a_selection_that_matches_nothing_is_an_error(selection: str) -> None:
     with pytest.raises(UnknownTableError, match="matches no table"):
-        select_tables(selection)
+        select_tables([selection])
 
 
 def test_a_misspelt_name_is_told_its_neighbours() -> None:
     with pytest.raises(UnknownTableError, match=r"Did you mean gold\.user_features"):
-        select_tables("gold.user_feature")
+        select_tables(["gold.user_feature"])
 
 
 @given(days)

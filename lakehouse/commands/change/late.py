@@ -109,7 +109,7 @@ def apply(
     facts = {"lakehouse.reason": reason, "lakehouse.by": operator()}
     accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
     say(f"{rows} of {contract.id} are taken in.")
-    names = select_tables(f"{contract.id}+")
+    names = select_tables([f"{contract.id}+"])
     from lakehouse.runs.running import run_stale
 
     report = run_stale(settings, names, only={contract.id: set(late)}, listener=Terminal(settings))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from lakehouse.runs.selection import select_tables
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted
 from lakehouse.versions.upkeep import layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; write nothing.")]
 
@@ -119,6 +122,6 @@ def compact(selection: Selection = None, *, dry_run: DryRun = False, as_json: As
         raise typer.Exit(BROKEN)
 
 
-def _layouts(settings: Settings, selection: str | None) -> dict[str, Compactable]:
+def _layouts(settings: Settings, selection: Sequence[str] | None) -> dict[str, Compactable]:
     """The selected tables and their quarantines, as far as they were built; where all are meant, `ops.…` too."""
-    return layouts(settings.root, [get_table(name) for name in select_tables(selection)], ops=selection is None)
+    return layouts(settings.root, [get_table(name) for name in select_tables(selection)], ops=not selection)
