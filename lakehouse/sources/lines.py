@@ -25,26 +25,24 @@ if TYPE_CHECKING:
     from lakehouse.contracts import Landing
     from lakehouse.sources.landing import LandingFile
 
-LARGE = (
-    8 << 20
-)  # bytes uncompressed from which a file is read piece by piece; on the other way it takes seven times that
+LARGE = 8 << 20  # bytes uncompressed from which a file is read in pieces; the other way takes seven times its size
+MANY = 200_000  # lines from which it is, too: each takes a hundred bytes there, were it empty
 _PIECE = 2 << 20  # bytes that a worker has in memory at once; a line is never cut
 
-_ENDED = r"\r?\n\z"
 
-
-def lines_of(spark: SparkSession, files: Sequence[tuple[LandingFile, int]], landing: Landing, root: Path) -> DataFrame:
+def lines_of(
+    spark: SparkSession, small: Sequence[LandingFile], large: Sequence[LandingFile], landing: Landing, root: Path
+) -> DataFrame:
     """One row a line: `_source_file` (relative to the root), `_arrival_date`, `_source_row` (from 1) and `_line`.
 
     Args:
         spark: the engine.
-        files: one or more, each with its bytes uncompressed.
+        small: files of fewer than `LARGE` bytes uncompressed and `MANY` lines.
+        large: others; of both together, one or more.
         landing: how their names tell the day of arrival.
         root: of the lakehouse.
     """
-    small = [file.path for file, size in files if size < LARGE]
-    large = [file for file, size in files if size >= LARGE]
-    frames = [_split(spark, small, landing)] if small else []
+    frames = [_split(spark, [file.path for file in small], landing)] if small else []
     if large:
         placed = [(str(f.path), f.path.relative_to(root).as_posix(), f.arrival_date) for f in large]
         frames.append(_in_pieces(spark, placed))
@@ -56,7 +54,7 @@ def _split(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> Data
     files = spark.read.text([literal_path(p) for p in paths], wholetext=True)
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
-    body = F.regexp_replace("value", _ENDED, "")
+    body = F.regexp_replace("value", r"\r?\n\z", "")
     # Spark gives paths as URLs. A plus sign in them is itself, which `url_decode` would take for a space.
     decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
     # Hadoop reads an empty file as one empty value: no line, not an empty line.
@@ -86,9 +84,10 @@ def _in_pieces(spark: SparkSession, placed: Sequence[tuple[str, str, date]]) -> 
     lines = files.mapInArrow(
         _reader(_PIECE), "_source_file string, _arrival_date date, _source_row long, _bytes binary"
     )
-    # The engine makes text of the bytes, so that bytes that are no UTF-8 become the same as in a small file.
-    line = F.regexp_replace(F.col("_bytes").cast("string"), _ENDED, "")
-    return lines.select("_source_file", "_arrival_date", line.alias("_line"), "_source_row")
+    line = F.col("_bytes").cast("string")
+    # Of bytes that are no UTF-8, a pattern makes the text that it makes of them in a small file.
+    text = F.when(F.is_valid_utf8(line), line).otherwise(F.regexp_replace(line, r"\z", ""))
+    return lines.select("_source_file", "_arrival_date", text.alias("_line"), "_source_row")
 
 
 def _reader(piece: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -105,7 +104,9 @@ def _reader(piece: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
                 opened = gzip.open if file["path"].endswith(".gz") else open
                 with opened(file["path"], "rb") as content, io.BufferedReader(content) as stream:
                     number = 1
-                    while lines := stream.readlines(piece):
+                    while found := stream.readlines(piece):
+                        # The end of a line is no part of it, and of an unended one a carriage return is.
+                        lines = [e[:-1].removesuffix(b"\r") if e.endswith(b"\n") else e for e in found]
                         after = number + len(lines)
                         yield pa.RecordBatch.from_pydict(
                             {

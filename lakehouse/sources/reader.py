@@ -26,7 +26,7 @@ from lakehouse import store
 from lakehouse.contracts import Landing
 from lakehouse.sources.json_lines import clean, json_rows
 from lakehouse.sources.landing import LandingFile
-from lakehouse.sources.lines import lines_of
+from lakehouse.sources.lines import LARGE, MANY, lines_of
 from lakehouse.transforms.addresses import SIGNS, without_addresses
 from lakehouse.transforms.columns import (
     PERSONAL,
@@ -40,7 +40,7 @@ from lakehouse.transforms.columns import (
 _CHUNK = 1 << 20
 _SIGNS = [sign.encode() for sign in SIGNS]
 _LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
-MOST_LINES = 2_000_000  # of one file: ten million empty lines, 10 kB as gzip, took all memory of a 1.5 GB engine
+MOST_LINES = 2_000_000  # of one file: of lines that are set aside, the driver holds 400 bytes each for the record
 LARGEST_FILE = 1 << 30  # bytes uncompressed: a gzip of a megabyte may hold as much, and a file is one task's
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
@@ -70,6 +70,11 @@ class Probe:
     problem: str | None
     signs: bool = True
     size: int = 0
+
+    @property
+    def large(self) -> bool:
+        """Whether it is read in pieces."""
+        return self.size >= LARGE or self.lines >= MANY
 
 
 def probe(
@@ -210,8 +215,9 @@ def read_lines(
     readable = [p for p in probes if not p.problem]
     key = token_key() if any(p.signs for p in readable) else None
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
-        files = [(p.file, p.size) for p in readable if (p.header, p.signs) == (header, signs)]
-        lines, by = lines_of(spark, files, landing, root), key if signs else None
+        alike = [p for p in readable if (p.header, p.signs) == (header, signs)]
+        small, large = ([p.file for p in alike if p.large is large] for large in (False, True))
+        lines, by = lines_of(spark, small, large, landing, root), key if signs else None
         if by is not None:
             lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
         csv_lines = landing.format == "csv"

@@ -31,6 +31,7 @@ CSV = {
     "crlf": b"a,b\r\n1,2\r\n3,4\r\n",
     "bom": b"\xef\xbb\xbfa,b\n1,2\n",
     "no_newline_at_end": b"a,b\n1,2\n3,4",
+    "returns_at_the_end": b"a,b\n1,2\r\r\n3,4\r",
     "quoted_header": b'"a","b"\n1,2\n',
     "reordered": b"b,a\n2,1\n",
     "additional": b"more,b,a,x y\nm,2,1,\n",
@@ -73,6 +74,8 @@ JSON = {
     "twice": b'{"id":"1","id":"2"}\n{"x":1,"x":1}\n',
     "latin_1": '{"id":"café"}\n'.encode("latin-1"),
     "no_newline_at_end": b'{"id":"1"}\n{"id":"2"}',
+    "returns_at_the_end": b'{"id":"1"}\r\r\n{"id":"2"}\r',
+    "no_utf_8": b'{"id":"\xed\xa0\x80"}\n{"id":"\xe2\x82"}\n{"id":"\xf0\x80\x80\x80"}\n{"id":"\xc0\xaf\xff"}\n\xf4\x90\x80\x80\n',
     "empty": b"",
     "addresses": b'{"id":"1","email":"alice@example.com"}\n{"id":"2","contact":"alice@example.com","n":{"m":"alice@example.com"}}\n'
     b'{"id":"3","email":"alice@example.com"\n{"id":"4","mail\\u0040":"alice\\u0040example.com","alice@example.com":1}\n'
@@ -121,7 +124,7 @@ def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, s
 
     whole = by_name()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.sources.lines.LARGE", 0)
+        patch.setattr("lakehouse.sources.reader.LARGE", 0)
         patch.setattr("lakehouse.sources.lines._PIECE", 16)
         patch.delattr("lakehouse.sources.lines._split")
         return Read({names[p.file.path]: p for p in probes}, whole, by_name())
