@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.settings import Settings
 from lakehouse.spark.config import SHUFFLES
-from lakehouse.spark.planning import A_TASK, ADAPTIVE, MOST, READS, plan_for
+from lakehouse.spark.planning import A_TASK, ADAPTIVE, MOST, MOST_A_TASK, READS, plan_for
 
 
 class Session:
@@ -50,6 +50,14 @@ def test_what_is_small_is_read_and_shuffled_in_few_tasks_and_what_is_large_in_th
         plan_for(session, Settings(root=tmp_path, spark_url="local[2]"), size)
     assert [value for name, value in session.said if name == SHUFFLES] == ["1", "2", "3", "4", "1"]
     assert [value for name, value in session.said if name == READS] == ["1", "2", "1"]  # a task for each core, no more
+
+
+def test_what_is_very_large_is_shuffled_into_more_partitions(tmp_path: Path) -> None:
+    """Without it, a task would sort days of millions of rows by way of the disk."""
+    session: Any = Session()
+    for size in (10 * MOST_A_TASK, 40 * MOST_A_TASK, None):
+        plan_for(session, Settings(root=tmp_path, spark_url="local[2]"), size)
+    assert [value for name, value in session.said if name == SHUFFLES] == ["10", "40", "4"]
 
 
 def test_each_of_them_is_the_users_where_they_have_set_it(tmp_path: Path) -> None:
