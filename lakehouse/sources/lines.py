@@ -1,7 +1,8 @@
 """The lines of landed files as a frame: one row a line, with its file, arrival day and number.
 
 A small file is one row that Spark splits: nothing leaves the engine. A large one would be in memory several times over
-on that way (58 MB ended an engine of 2 GB, with its neighbours), so a worker's Python reads it piece by piece.
+on that way (50 MB ended an engine of 2 GB, with its neighbours), so an engine on this machine has Python read it piece
+by piece.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from lakehouse import store
 from lakehouse.contracts import Landing
+from lakehouse.settings import get_settings
 from lakehouse.sources.json_lines import clean, json_rows
 from lakehouse.sources.landing import LandingFile
 from lakehouse.sources.lines import LARGE, MANY, lines_of
@@ -73,7 +74,7 @@ class Probe:
 
     @property
     def large(self) -> bool:
-        """Whether it is read in pieces."""
+        """Whether an engine on this machine reads it in pieces."""
         return self.size >= LARGE or self.lines >= MANY
 
 
@@ -214,9 +215,10 @@ def read_lines(
     # Files of one header are read together: each plan has the columns of its own files, in their order.
     readable = [p for p in probes if not p.problem]
     key = token_key() if any(p.signs for p in readable) else None
+    here = get_settings().is_local  # the Python of a cluster's workers may lack what it takes to read in pieces
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
         alike = [p for p in readable if (p.header, p.signs) == (header, signs)]
-        small, large = ([p.file for p in alike if p.large is large] for large in (False, True))
+        small, large = ([p.file for p in alike if (p.large and here) is large] for large in (False, True))
         lines, by = lines_of(spark, small, large, landing, root), key if signs else None
         if by is not None:
             lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
