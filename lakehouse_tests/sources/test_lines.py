@@ -1,0 +1,30 @@
+"""Which way the lines of a file take; that both ways give the same rows is in `test_reader`."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.contracts import Landing
+from lakehouse.settings import Settings
+from lakehouse.sources import reader
+from lakehouse.sources.landing import landing_files
+from lakehouse.sources.reader import probe, read_lines
+
+
+def test_on_a_cluster_no_large_file_needs_the_python_of_a_worker(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a large file would break the build wherever that Python lacks a package."""
+    path = tmp_path / "landing" / "wide" / "2026-03-01.csv.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(b"a\n1\n"))
+    landing = Landing("wide", "csv", ("a",))
+    monkeypatch.setattr(reader, "LARGE", 0)
+    monkeypatch.delattr("lakehouse.sources.lines._in_pieces")
+    monkeypatch.setattr(reader, "get_settings", lambda: Settings(root=tmp_path, spark_url="spark://there:7077"))
+    probes = probe(landing_files(tmp_path, landing), landing)
+    assert [row["a"] for row in read_lines(spark, probes, landing, tmp_path, "r", "v").collect()] == ["1"]
