@@ -290,7 +290,7 @@ RECORDED = {
     "silver.transactions": "de35ef2fefdc",  # since it reads the stream too
     "silver.orders": "4f5e3fa983fa",
     "gold.daily_revenue": "abc92d872373",
-    "gold.user_features": "2ba68646fc49",
+    "gold.user_features": "f49e78c21d87",  # since it looks at orders before it spreads days
 }
 
 
