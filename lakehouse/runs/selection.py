@@ -61,7 +61,7 @@ def _selected(selection: str, known: Sequence[str]) -> set[str]:
             f"The selection {selection!r} matches no table.{near(tried, known)} Tables: {', '.join(known)}. "
             'Selections are Dagster\'s: key:"gold/*"+, group:silver, kind:pyspark; a name alone works too.'
         )
-    return chosen & set(known)
+    return chosen
 
 
 def check_days(settings: Settings, first: date | None, last: date | None) -> tuple[date, date]:

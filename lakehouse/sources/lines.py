@@ -32,20 +32,20 @@ _PIECE = 2 << 20  # bytes that a worker has in memory at once; a line is never c
 
 
 def lines_of(
-    spark: SparkSession, small: Sequence[LandingFile], large: Sequence[LandingFile], landing: Landing, root: Path
+    spark: SparkSession, at_once: Sequence[LandingFile], in_pieces: Sequence[LandingFile], landing: Landing, root: Path
 ) -> DataFrame:
     """One row a line: `_source_file` (relative to the root), `_arrival_date`, `_source_row` (from 1) and `_line`.
 
     Args:
         spark: the engine.
-        small: files of fewer than `LARGE` bytes uncompressed and `MANY` lines.
-        large: others; of both together, one or more.
+        at_once: files that Spark splits.
+        in_pieces: files that Python reads; of both together, one or more.
         landing: how their names tell the day of arrival.
         root: of the lakehouse.
     """
-    frames = [_split(spark, [file.path for file in small], landing)] if small else []
-    if large:
-        placed = [(str(f.path), f.path.relative_to(root).as_posix(), f.arrival_date) for f in large]
+    frames = [_split(spark, [file.path for file in at_once], landing)] if at_once else []
+    if in_pieces:
+        placed = [(str(f.path), f.path.relative_to(root).as_posix(), f.arrival_date) for f in in_pieces]
         frames.append(_in_pieces(spark, placed))
     return reduce(DataFrame.unionByName, frames)
 
@@ -80,8 +80,8 @@ def _day_of(path: Column, landing: Landing) -> Column:
     return F.coalesce(*days)
 
 
-def _in_pieces(spark: SparkSession, placed: Sequence[tuple[str, str, date]]) -> DataFrame:
-    files = spark.createDataFrame(list(placed), "path string, _source_file string, _arrival_date date")
+def _in_pieces(spark: SparkSession, placed: list[tuple[str, str, date]]) -> DataFrame:
+    files = spark.createDataFrame(placed, "path string, _source_file string, _arrival_date date")
     lines = files.mapInArrow(
         _reader(_PIECE), "_source_file string, _arrival_date date, _source_row long, _bytes binary"
     )
@@ -92,7 +92,7 @@ def _in_pieces(spark: SparkSession, placed: Sequence[tuple[str, str, date]]) -> 
 
 
 def _reader(piece: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What is done on the workers, which need not have this package: so it is a function within one."""
+    """What a worker's Python does; a function within one is sent to it whole, and imports nothing of this package."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import gzip

@@ -42,7 +42,9 @@ _CHUNK = 1 << 20
 _SIGNS = [sign.encode() for sign in SIGNS]
 _LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: of lines that are set aside, the driver holds 400 bytes each for the record
-LARGEST_FILE = 1 << 30  # bytes uncompressed: a gzip of a megabyte may hold as much, and a file is one task's
+LARGEST_FILE = (
+    1 << 30
+)  # bytes uncompressed; on a cluster a file is one row on its way through Spark, whose limit is 2 GiB
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
@@ -218,8 +220,9 @@ def read_lines(
     here = get_settings().is_local  # the Python of a cluster's workers may lack what it takes to read in pieces
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
         alike = [p for p in readable if (p.header, p.signs) == (header, signs)]
-        small, large = ([p.file for p in alike if (p.large and here) is large] for large in (False, True))
-        lines, by = lines_of(spark, small, large, landing, root), key if signs else None
+        in_pieces = [p.file for p in alike if here and p.large]
+        at_once = [p.file for p in alike if not (here and p.large)]
+        lines, by = lines_of(spark, at_once, in_pieces, landing, root), key if signs else None
         if by is not None:
             lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
         csv_lines = landing.format == "csv"
