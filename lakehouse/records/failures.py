@@ -8,11 +8,13 @@ transaction, so that a crash in between loses and doubles nothing, and what is n
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
 from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
-from lakehouse.records.identity import identified
+from lakehouse.records.identity import identified, in_parts
 from lakehouse.records.ledger import Rules, Wanted, discarded
 from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
@@ -69,7 +71,7 @@ class QuarantineRecord:
     rows: Mapping[Rules, Sequence[int]]
 
 
-@dataclass
+@dataclass(slots=True)
 class QuarantinedRow:
     """One row in quarantine.
 
@@ -300,12 +302,13 @@ def _of_entry(
     return found
 
 
-def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> dict[Rules, list[int]]:
-    found: dict[Rules, list[int]] = {}
+def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> Mapping[Rules, Sequence[int]]:
+    found: dict[Rules, array[int]] = {}
     for file in files:
         rows, ids = identified(table, snapshot, file, [FAILED_RULES])
-        for rules, row in zip(rows[FAILED_RULES].to_pylist(), ids, strict=True):
-            found.setdefault(tuple(rules or ()), []).append(row)
+        broken = chain.from_iterable(part[FAILED_RULES].to_pylist() for part in in_parts(rows))
+        for rules, row in zip(broken, ids, strict=True):
+            found.setdefault(tuple(rules or ()), array("q")).append(row)
     return found
 
 

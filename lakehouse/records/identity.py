@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +18,12 @@ from lakehouse.read.reading import read_file
 from lakehouse.store.cells import cells
 
 ORIGIN = ("_source_file", "_source_row", "_raw")
+_AT_ONCE = 50_000
 
 
 def identified(
     table: Table, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
-) -> tuple[pa.Table, list[int]]:
+) -> tuple[pa.Table, Sequence[int]]:
     """Some columns of a file's rows, and a number for each row that identifies it within its day.
 
     The number survives rebuilds. It is made from the row's key; of a row without a whole key from the file, line and
@@ -33,19 +36,31 @@ def identified(
         columns: what is wanted beside key and origin.
     """
     rows = read_file(snapshot, file, list(dict.fromkeys([*columns, *table.key, *ORIGIN])))
-    keys, origins = _whole_keys(table, rows), _tuples(rows, ORIGIN)
-    ids: list[int | None] = []
-    for key, origin in zip(keys, origins, strict=True):
-        if key is not None:
-            ids.append(_number("key", key))
-        else:
-            ids.append(_number("origin", origin) if origin[0] is not None else None)
-    if None in ids:
+    ids, others = array("q"), array("q")
+    for part in in_parts(rows):
+        for key, origin in zip(_whole_keys(table, part), _tuples(part, ORIGIN), strict=True):
+            if key is not None:
+                ids.append(_number("key", key))
+            elif origin[0] is not None:
+                ids.append(_number("origin", origin))
+            else:
+                others.append(len(ids))
+                ids.append(0)
+    if others:
         # Read only where some row has neither key nor origin; personal values stay out, for numbers are kept for ever.
         plain = [name for name in table.columns if name not in table.pii and not name.startswith("_")]
-        values = _tuples(read_file(snapshot, file, plain), plain)
-        ids = [_number("row", values[n]) if each is None else each for n, each in enumerate(ids)]
-    return rows, [each for each in ids if each is not None]
+        read = read_file(snapshot, file, plain).take(pa.array(others))
+        for place, values in zip(
+            others, chain.from_iterable(_tuples(part, plain) for part in in_parts(read)), strict=True
+        ):
+            ids[place] = _number("row", values)
+    return rows, ids
+
+
+def in_parts(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows, so many at a time: as values of Python they take ten times the room, and a day may have millions."""
+    for begin in range(0, rows.num_rows, _AT_ONCE):
+        yield rows.slice(begin, _AT_ONCE)
 
 
 def _whole_keys(table: Table, rows: pa.Table) -> list[tuple[Any, ...] | None]:

@@ -28,6 +28,7 @@ from lakehouse.settings import get_settings
 from lakehouse.sources.json_lines import clean, json_rows
 from lakehouse.sources.landing import LandingFile
 from lakehouse.sources.lines import LARGE, MANY, lines_of
+from lakehouse.spark.config import is_here
 from lakehouse.transforms.addresses import SIGNS, without_addresses
 from lakehouse.transforms.columns import (
     PERSONAL,
@@ -217,7 +218,7 @@ def read_lines(
     # Files of one header are read together: each plan has the columns of its own files, in their order.
     readable = [p for p in probes if not p.problem]
     key = token_key() if any(p.signs for p in readable) else None
-    here = get_settings().is_local  # the Python of a cluster's workers may lack what it takes to read in pieces
+    here = is_here(get_settings().spark_url)  # the Python of workers elsewhere may lack what it takes to read in pieces
     for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
         alike = [p for p in readable if (p.header, p.signs) == (header, signs)]
         in_pieces = [p.file for p in alike if here and p.large]

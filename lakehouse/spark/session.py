@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import introduced
-from lakehouse.spark.config import spark_config
+from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.progress import QUERIES
 from lakehouse.spark.rows import check_session
 from lakehouse.spark.ui import shown
@@ -41,7 +41,7 @@ def start(settings: Settings) -> SparkSession:
         with suppress(OSError):
             return _heard(join(settings))
     config = spark_config(settings)
-    if settings.is_local:
+    if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     builder: Any = SparkSession.builder
     try:

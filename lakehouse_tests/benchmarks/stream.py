@@ -1,7 +1,7 @@
 """What streaming costs: batches with every guarantee against bare Structured Streaming from Kafka into Delta, in turns.
 
 All of them on one warm engine, as users have it, in batches of the same size. Then how long it takes from a message's
-arrival at its broker until its row can be read in `silver.transactions`.
+arrival at its broker until its row can be read in `silver.transactions`, and in a table of streaming queries.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.compute as pc
 from pydantic import SecretStr
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 
 from lakehouse.bronze.event_stream import COLUMNS
 from lakehouse.catalog import declared, lake_beside
@@ -40,8 +43,11 @@ from lakehouse_tests.fixtures.kafka import Kafka, serving
 from lakehouse_tests.fixtures.streaming import in_batches
 
 PARTITIONS = 2
+PLACE = ("topic", "partition", "offset", "timestamp")
 LATENCIES = ("silver alone", "gold beside the turns", "gold within the turns")
 """Without other tables; with all of them, as users have it; and as it is where the turns build them, too."""
+PLAIN_LATENCIES = ("streaming query into bronze", "streaming queries into silver")
+"""One query that parses and appends; and a second that reads its table, drops repeats and appends typed rows."""
 
 
 def lines(count: int, day: date) -> Sequence[bytes]:
@@ -58,21 +64,26 @@ def bare(lake: Lake, servers: str, topic: str, folder: Path, batch: int, *, pars
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     read = lake.spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=str(batch)).load()
-    place = ("topic", "partition", "offset", "timestamp")
     if parsed:
-        fields = ", ".join(f"{name} string" for name in COLUMNS)
-        event = read.select(F.from_json(F.col("value").cast("string"), fields).alias("event"), *place)
-        rows = event.select("event.*", *place)
-        rows = rows.withColumn("email", F.sha2(F.lower(F.trim("email")), 256))
-        rows = rows.withColumn("_arrival_date", F.to_date("timestamp"))
-        rows = rows.withColumn("_event_date", F.to_date(F.substring("event_time", 1, 10)))
+        writer = _appended(_parsed(read), folder / "table", "_arrival_date", "_event_date")
     else:
-        rows = read.selectExpr("cast(key as string)", "cast(value as string)", *place)
-    writer = rows.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
-    if parsed:
-        writer = writer.partitionBy("_arrival_date", "_event_date")
+        writer = _appended(read.selectExpr("cast(key as string)", "cast(value as string)", *PLACE), folder / "table")
     writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
     return time.perf_counter() - began
+
+
+def _parsed(messages: DataFrame) -> DataFrame:
+    """The columns of messages, as a plain script makes them."""
+    fields = ", ".join(f"{name} string" for name in COLUMNS)
+    event = messages.select(F.from_json(F.col("value").cast("string"), fields).alias("event"), *PLACE)
+    rows = event.select("event.*", *PLACE).withColumn("email", F.sha2(F.lower(F.trim("email")), 256))
+    rows = rows.withColumn("_arrival_date", F.to_date("timestamp"))
+    return rows.withColumn("_event_date", F.to_date(F.substring("event_time", 1, 10)))
+
+
+def _appended(rows: DataFrame, table: Path, *partition_by: str) -> DataStreamWriter:
+    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{table}-checkpoint")
+    return writer.partitionBy(*partition_by) if partition_by else writer
 
 
 def ours(lake: Lake, batch: int, count: int) -> float:
@@ -163,7 +174,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     with beside or nullcontext():
         for turn in turns(lake, [source], "bench", stop, pace=Pace(0, pace_of_gold), beside=beside):
             visible = time.time()
-            for at in _arrivals(lake, turn.taken[source.id].version):
+            for at in _arrivals(lake.path(source.id), turn.taken[source.id].version, "_arrived_at"):
                 found[at >= begins].append(visible - at)
             if turn.messages and visible - turn.seconds >= begins:
                 took.append(turn.seconds)
@@ -182,18 +193,74 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     }
 
 
+def plain_latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, what: str) -> dict[str, Any]:
+    """The same of streaming queries of Spark's own, which check nothing and set nothing aside.
+
+    A row can be read once its version is there: the time of the log's file.
+
+    Args:
+        kafka: where messages are sent.
+        pace: messages a second.
+        warm: minutes at first.
+        minutes: after them.
+        folder: of all files.
+        what: of `PLAIN_LATENCIES`.
+    """
+    topic = kafka.topic(PARTITIONS, "web-events")
+    messages = lines(int(pace * 60 * (warm + minutes)), datetime.now(UTC).date())
+    spark = lake_of(folder / what, kafka, folder / "engines").spark
+    tables = [folder / what / "bronze", folder / what / "silver"]
+    options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    parsed = _parsed(spark.readStream.format("kafka").options(**options).load())
+    queries = [_appended(parsed, tables[0], "_arrival_date", "_event_date").start(str(tables[0]))]
+    if "silver" in what:
+        while not _versions(tables[0]):
+            time.sleep(0.1)  # a stream of a table needs the table
+        rows = _typed(spark.readStream.format("delta").load(str(tables[0])))
+        queries.append(_appended(rows, tables[1], "_event_date").start(str(tables[1])))
+    begins = time.time() + warm * 60
+    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace)
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    kafka.delete(topic)
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for version, log in _versions(tables[len(queries) - 1]):
+        visible = log.stat().st_mtime
+        for at in _arrivals(tables[len(queries) - 1], version, "timestamp"):
+            found[at >= begins].append(visible - at)
+    return {
+        "messages_a_second": pace,
+        "warm": _quantiles(found[True]),
+        f"first_{warm:g}_minutes": _quantiles(found[False]),
+    }
+
+
+def _typed(rows: DataFrame) -> DataFrame:
+    """Typed rows of a stream, each event once in the hour that its state keeps."""
+    typed = rows.withColumns(
+        {"event_time": F.col("event_time").try_cast("timestamp"), "amount": F.col("amount").try_cast("decimal(18,2)")}
+    )
+    sound = typed.where("event_id IS NOT NULL AND event_time IS NOT NULL AND amount IS NOT NULL")
+    return sound.withWatermark("timestamp", "1 hour").dropDuplicatesWithinWatermark(["event_id"])
+
+
+def _versions(table: Path) -> list[tuple[int, Path]]:
+    """The versions of a table with the files of its log that made them."""
+    return sorted((int(each.stem), each) for each in (table / "_delta_log").glob("*.json") if each.stem.isdigit())
+
+
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
     cuts = statistics.quantiles(seconds, n=100)
     return {"messages": len(seconds), "p50_seconds": round(cuts[49], 2), "p99_seconds": round(cuts[98], 2)}
 
 
-def _arrivals(lake: Lake, version: int) -> Sequence[float]:
+def _arrivals(table: Path, version: int, column: str) -> Sequence[float]:
     """When the messages of a version's batch arrived, in seconds since 1970."""
-    path = lake.path("bronze.event_stream")
-    entry = (path / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
+    entry = (table / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
     files = [each["add"]["path"] for line in entry.splitlines() if "add" in (each := json.loads(line))]
-    times = [parquet.read(path / file, ["_arrived_at"])["_arrived_at"] for file in files]
-    return [micros / 1e6 for column in times for micros in pc.cast(column, "int64").to_pylist()]
+    times = [parquet.read(table / unquote(file), [column])[column] for file in files]
+    return [micros / 1e6 for each in times for micros in pc.cast(each, "timestamp[us]").cast("int64").to_pylist()]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -216,7 +283,9 @@ def main(arguments: Sequence[str]) -> int:
                     throughput(kafka, given.messages, batch, given.rounds, folder) for batch in given.batches
                 ],
                 "latency": {
-                    what: latency(kafka, given.pace, given.warm, given.minutes, folder, what) for what in LATENCIES
+                    what: measure(kafka, given.pace, given.warm, given.minutes, folder, what)
+                    for measure, whats in ((latency, LATENCIES), (plain_latency, PLAIN_LATENCIES))
+                    for what in whats
                 },
             }
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ class Shared:
     def environment(self) -> dict[str, str]:
         """The same, for processes."""
         ours = {"LAKEHOUSE_ROOT": str(self.root), "LAKEHOUSE_SPARK_URL": self.url or "local[2]"}
+        ours["LAKEHOUSE_REDIS_URL"] = "redis://127.0.0.1:1"  # nobody is there: workers are asked whether they could
         # Executors do not see the variable by which the tests' other engines are told.
         return os.environ | ours | {"JAVA_TOOL_OPTIONS": JAVA}
 
@@ -194,6 +196,7 @@ def assert_doctor_is_content(shared: Shared, *checks: str) -> Any:
     found = {each["check"]: each for each in json.loads(shared.command("doctor", "--json").stdout)}
     assert all(found[each]["ok"] for each in (*checks, "engine")), found
     assert "published 50 rows and read them back" in found["engine"]["found"]
+    assert f"its Python {platform.python_version()} can load Redis" in found["engine"]["found"]
     return found
 
 
@@ -276,6 +279,7 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
     for said, todo in {
         "The engine wrote 3 row(s) to /x, but the files there hold 0.": f"do not see {tmp_path}",
         "java.io.FileNotFoundException: File file:/x does not exist": f"do not see {tmp_path}",
+        "ModuleNotFoundError: No module named 'pyarrow'": "PYSPARK_PYTHON",
         "java.io.IOException: Permission denied": "the user whose it is",
         "[DATA_SOURCE_NOT_FOUND] Failed to find data source: delta": "python -m lakehouse.spark.jars",
         "java.io.InvalidClassException: local class incompatible": "one Spark",

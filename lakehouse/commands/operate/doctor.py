@@ -18,7 +18,7 @@ from rich.text import Text
 from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
-from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, redis, topics, workers
+from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, python_of_workers, redis, topics, workers
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
 from lakehouse.settings import Settings, get_settings
@@ -311,7 +311,7 @@ def _engine(settings: Settings) -> str:
             # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
             own = {"root": Path(folder), "engine_minutes": 0.0, "engine_dir": engines(settings)}
             alone = settings.model_copy(update=own)
-            return _write_and_read(alone)
+            return _write_and_read(alone, loads=has_redis(settings) and not settings.is_local)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"
@@ -320,7 +320,7 @@ def _engine(settings: Settings) -> str:
         raise ProblemError(said, f"{known} {where}".strip()) from error
 
 
-def _write_and_read(settings: Settings) -> str:
+def _write_and_read(settings: Settings, *, loads: bool) -> str:
     from lakehouse.build.build import build
     from lakehouse.commands.probe.bronze.probe import probe
     from lakehouse.read.lake import Lake
@@ -337,4 +337,5 @@ def _write_and_read(settings: Settings) -> str:
         raise ProblemError(
             f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."
         )
-    return f"Spark {lake.spark.version} at {settings.engine_name}: published {rows} rows and read them back"
+    also = f"; {python_of_workers(lake.spark)}" if loads else ""
+    return f"Spark {lake.spark.version} at {settings.engine_name}: published {rows} rows and read them back{also}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyspark
@@ -13,6 +15,10 @@ from lakehouse.settings import Settings
 from lakehouse.spark.cluster import cluster_of, state_of
 from lakehouse.spark.config import is_here
 from lakehouse.texts import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 CONNECT_PORT = 15002  # of a Spark Connect server, where its address names none
 PAGE_PORT = 8080  # of a master's page, where nobody has moved it
@@ -25,6 +31,10 @@ _MENDS = {
     ),
     r"[Pp]ermission denied|AccessControlException": (
         "Executors may not read and write {root}: run the workers as the user whose it is."
+    ),
+    r"ModuleNotFoundError|PYTHON_VERSION_MISMATCH|Cannot run program": (
+        "Rows are loaded into Redis by the workers' Python: install this package there, in the same version of Python, "
+        "and name that Python in PYSPARK_PYTHON (of an sc:// address: where its server runs)."
     ),
     r"ClassNotFound|NoClassDefFound|DATA_SOURCE_NOT_FOUND|Failed to find data source": (
         "The engine has no Delta: start it with `--jars` of what `python -m lakehouse.spark.jars DIR` fetches, and "
@@ -102,6 +112,27 @@ def workers(settings: Settings) -> str:
             "start --connect), and LAKEHOUSE_SPARK_URL=sc://…",
         )
     return said
+
+
+def python_of_workers(spark: SparkSession) -> str:
+    """The Python of a worker, once it has what rows are loaded into Redis with.
+
+    Raises:
+        PySparkException: it has no such package, or is of another version.
+    """
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import platform
+
+        import pyarrow as pa
+
+        import lakehouse.online.store  # noqa: F401
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pylist([{"version": platform.python_version()}])
+
+    [found] = spark.range(1).coalesce(1).mapInArrow(look, "version string").collect()
+    return f"its Python {found['version']} can load Redis"
 
 
 def mend(said: str, settings: Settings) -> str:
