@@ -71,7 +71,7 @@ class QuarantineRecord:
     rows: Mapping[Rules, Sequence[int]]
 
 
-@dataclass(slots=True)
+@dataclass
 class QuarantinedRow:
     """One row in quarantine.
 

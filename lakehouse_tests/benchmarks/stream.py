@@ -14,12 +14,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow.compute as pc
 from pydantic import SecretStr
@@ -29,6 +28,8 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from lakehouse.bronze.event_stream import COLUMNS
 from lakehouse.catalog import declared, lake_beside
+from lakehouse.delta.log import read_entry
+from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import attempts
@@ -55,6 +56,11 @@ def lines(count: int, day: date) -> Sequence[bytes]:
     return generate_events(day, count, 7).lines
 
 
+def _spread(messages: Sequence[bytes]) -> Iterator[tuple[int, None, bytes]]:
+    """Messages as they are sent: to each partition in turn."""
+    return ((n % PARTITIONS, None, line) for n, line in enumerate(messages))
+
+
 def bare(lake: Lake, servers: str, topic: str, folder: Path, batch: int, *, parsed: bool) -> float:
     """Seconds in which Structured Streaming appends the topic's messages to a Delta table, in batches of so many.
 
@@ -62,14 +68,19 @@ def bare(lake: Lake, servers: str, topic: str, folder: Path, batch: int, *, pars
     folder for each day, as a plain script does it, which checks nothing and sets nothing aside.
     """
     began = time.perf_counter()
-    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
-    read = lake.spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=str(batch)).load()
+    read = _messages(lake, servers, topic, maxOffsetsPerTrigger=str(batch))
     if parsed:
         writer = _appended(_parsed(read), folder / "table", "_arrival_date", "_event_date")
     else:
         writer = _appended(read.selectExpr("cast(key as string)", "cast(value as string)", *PLACE), folder / "table")
     writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
     return time.perf_counter() - began
+
+
+def _messages(lake: Lake, servers: str, topic: str, **more: str) -> DataFrame:
+    """A topic as Structured Streaming reads it, from its first message on."""
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest", **more}
+    return lake.spark.readStream.format("kafka").options(**options).load()
 
 
 def _parsed(messages: DataFrame) -> DataFrame:
@@ -117,7 +128,7 @@ def throughput(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) 
     """Messages a second of all three, in turns, on one topic."""
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(count, datetime.now(UTC).date() - timedelta(days=1))
-    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)))
+    send(kafka.address, topic, _spread(messages))
     seconds: dict[str, list[float]] = {"ours": [], "bare": [], "bare_parsed": []}
     for turn in range(rounds + 1):
         here = folder / f"batches-of-{batch}-{turn}"
@@ -161,10 +172,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     source = lake.table("bronze.event_stream")
     pace_of_gold = Pace().refresh
     beside = Beside(lake_beside(lake), [source], "bench", pace_of_gold, attempts(stop)) if "beside" in what else None
-    sending = threading.Thread(
-        target=send,
-        args=(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace),
-    )
+    sending = threading.Thread(target=send, args=(kafka.address, topic, _spread(messages), pace))
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []
     taken = 0
@@ -188,8 +196,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
         "messages_a_second": pace,
         "seconds_of_a_turn": round(statistics.median(took), 2),
         "builds": dict(builds),
-        "warm": _quantiles(found[True]),
-        f"first_{warm:g}_minutes": _quantiles(found[False]),
+        **_waited(found, warm),
     }
 
 
@@ -208,32 +215,28 @@ def plain_latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: 
     """
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(int(pace * 60 * (warm + minutes)), datetime.now(UTC).date())
-    spark = lake_of(folder / what, kafka, folder / "engines").spark
-    tables = [folder / what / "bronze", folder / what / "silver"]
-    options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
-    parsed = _parsed(spark.readStream.format("kafka").options(**options).load())
-    queries = [_appended(parsed, tables[0], "_arrival_date", "_event_date").start(str(tables[0]))]
+    lake = lake_of(folder / what, kafka, folder / "engines")
+    table = folder / what / "bronze"
+    parsed = _parsed(_messages(lake, kafka.servers, topic))
+    queries = [_appended(parsed, table, "_arrival_date", "_event_date").start(str(table))]
     if "silver" in what:
-        while not _versions(tables[0]):
+        while not open_snapshot(table).exists:
             time.sleep(0.1)  # a stream of a table needs the table
-        rows = _typed(spark.readStream.format("delta").load(str(tables[0])))
-        queries.append(_appended(rows, tables[1], "_event_date").start(str(tables[1])))
+        rows = _typed(lake.spark.readStream.format("delta").load(str(table)))
+        table = folder / what / "silver"
+        queries.append(_appended(rows, table, "_event_date").start(str(table)))
     begins = time.time() + warm * 60
-    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)), pace)
+    send(kafka.address, topic, _spread(messages), pace)
     for query in queries:
         query.processAllAvailable()
         query.stop()
     kafka.delete(topic)
     found: dict[bool, list[float]] = {False: [], True: []}
-    for version, log in _versions(tables[len(queries) - 1]):
-        visible = log.stat().st_mtime
-        for at in _arrivals(tables[len(queries) - 1], version, "timestamp"):
+    for version in range(open_snapshot(table).version + 1):
+        visible = (table / "_delta_log" / f"{version:020}.json").stat().st_mtime
+        for at in _arrivals(table, version, "timestamp"):
             found[at >= begins].append(visible - at)
-    return {
-        "messages_a_second": pace,
-        "warm": _quantiles(found[True]),
-        f"first_{warm:g}_minutes": _quantiles(found[False]),
-    }
+    return {"messages_a_second": pace, **_waited(found, warm)}
 
 
 def _typed(rows: DataFrame) -> DataFrame:
@@ -245,9 +248,9 @@ def _typed(rows: DataFrame) -> DataFrame:
     return sound.withWatermark("timestamp", "1 hour").dropDuplicatesWithinWatermark(["event_id"])
 
 
-def _versions(table: Path) -> list[tuple[int, Path]]:
-    """The versions of a table with the files of its log that made them."""
-    return sorted((int(each.stem), each) for each in (table / "_delta_log").glob("*.json") if each.stem.isdigit())
+def _waited(found: Mapping[bool, Sequence[float]], warm: float) -> dict[str, Any]:
+    """Seconds of the messages after the minutes in which an engine gets warm, and of those within them."""
+    return {"warm": _quantiles(found[True]), f"first_{warm:g}_minutes": _quantiles(found[False])}
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -257,9 +260,7 @@ def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
 
 def _arrivals(table: Path, version: int, column: str) -> Sequence[float]:
     """When the messages of a version's batch arrived, in seconds since 1970."""
-    entry = (table / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
-    files = [each["add"]["path"] for line in entry.splitlines() if "add" in (each := json.loads(line))]
-    times = [parquet.read(table / unquote(file), [column])[column] for file in files]
+    times = [parquet.read(table / file, [column])[column] for file in read_entry(table, version, ()).added]
     return [micros / 1e6 for each in times for micros in pc.cast(each, "timestamp[us]").cast("int64").to_pylist()]
 
 

@@ -280,6 +280,7 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
         "The engine wrote 3 row(s) to /x, but the files there hold 0.": f"do not see {tmp_path}",
         "java.io.FileNotFoundException: File file:/x does not exist": f"do not see {tmp_path}",
         "ModuleNotFoundError: No module named 'pyarrow'": "PYSPARK_PYTHON",
+        'Cannot run program "python3": error=2, No such file or directory': "PYSPARK_PYTHON",
         "java.io.IOException: Permission denied": "the user whose it is",
         "[DATA_SOURCE_NOT_FOUND] Failed to find data source: delta": "python -m lakehouse.spark.jars",
         "java.io.InvalidClassException: local class incompatible": "one Spark",

@@ -24,17 +24,17 @@ CONNECT_PORT = 15002  # of a Spark Connect server, where its address names none
 PAGE_PORT = 8080  # of a master's page, where nobody has moved it
 SECONDS = 5.0  # that somebody has for an answer
 
-# What executors say, and what to do.
+# What executors say, and what to do; of several that fit, the first.
 _MENDS = {
+    r"ModuleNotFoundError|PYTHON_VERSION_MISMATCH|Cannot run program": (
+        "Rows are loaded into Redis by the workers' Python: install this package there, in the same version of Python, "
+        "and name that Python in PYSPARK_PYTHON (of an sc:// address: where its server runs)."
+    ),
     r"the files there hold|FileNotFound|PATH_NOT_FOUND|[Nn]o such file|does not exist|Mkdirs failed": (
         "Executors do not see {root}: mount the same folder on every worker, under this path."
     ),
     r"[Pp]ermission denied|AccessControlException": (
         "Executors may not read and write {root}: run the workers as the user whose it is."
-    ),
-    r"ModuleNotFoundError|PYTHON_VERSION_MISMATCH|Cannot run program": (
-        "Rows are loaded into Redis by the workers' Python: install this package there, in the same version of Python, "
-        "and name that Python in PYSPARK_PYTHON (of an sc:// address: where its server runs)."
     ),
     r"ClassNotFound|NoClassDefFound|DATA_SOURCE_NOT_FOUND|Failed to find data source": (
         "The engine has no Delta: start it with `--jars` of what `python -m lakehouse.spark.jars DIR` fetches, and "
