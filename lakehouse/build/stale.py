@@ -88,12 +88,13 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = {day for wanted in days for day in _awaited(lake, each, wanted)}
-        read &= known_days(lake, source, between=(min(read), max(read))) if read else read
+        known = read & known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
             day: f"{each.table} {day} is not published from its newest input"
-            for day in changed_days(lake, source, read)
+            for day in changed_days(lake, source, known)
         }
-        # The nearer reason wins: that the input itself is stale, before what the input waits for.
+        # The nearer reason wins: that the input itself is stale, before what the input waits for. That holds also of a
+        # day of which the input knows nothing yet, since nothing that it reads was ever built.
         stale = waiting_days(lake, source, read) | stale
         for day in days:
             for wanted in _awaited(lake, each, day):
@@ -133,10 +134,9 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
                 for reader in days_reading(each, day):
                     if day in _awaited(lake, each, reader):
                         mine.setdefault(reader, why)
-        known = known_days(lake, table) if mine else set()
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
         changed = {day: f"{name} {day} is not published from its newest input" for day in days}
-        stale[name] = {day: why for day, why in mine.items() if day in known} | changed
+        stale[name] = mine | changed
     return found
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from lakehouse import catalog
 from lakehouse.build.ready import MISSING, READY, STALE, readiness
 from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import waiting_days
+from lakehouse.build.stale import all_waiting_days, waiting_days
 from lakehouse.build.verdicts import INPUTS_FRESH
 from lakehouse.cli import app
 from lakehouse.contracts import Table
@@ -70,6 +70,16 @@ def test_days_before_the_first_are_not_waited_for(world: World) -> None:
     world.settle()
     lake = world.lake()
     assert waiting_days(lake, lake.table(GOLD), DAYS[4:6]) == {}
+
+
+def test_an_input_that_was_never_built_is_waited_for(world: World) -> None:
+    """Without it, a table built alone on a new lake would be published empty and shown as good."""
+    world.land(DAYS[1])
+    lake = world.lake()
+    for name in (SILVER, GOLD):
+        wanted = {DAYS[1]: f"{BRONZE} {DAYS[1]} is not published from its newest input"}
+        assert waiting_days(lake, lake.table(name), DAYS[:2]) == wanted
+        assert {day: all_waiting_days(lake)[name].get(day) for day in wanted} == wanted
 
 
 @pytest.fixture
