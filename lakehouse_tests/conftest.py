@@ -6,7 +6,9 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from lakehouse_tests.fixtures.redis import RedisServer
 
 PII_KEY = "a key of the tests"
-_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL"}
+ENGINES = "LAKEHOUSE_ENGINE_DIR"
+_OF_THE_MACHINE = {"LAKEHOUSE_JARS_DIR", "LAKEHOUSE_TABLES", "LAKEHOUSE_TEST_DATA", "LAKEHOUSE_TEST_SPARK_URL", ENGINES}
 
 # A query over a few rows costs its plan and its tasks: to compile it, and to plan it again after every stage, is a third
 # of the time, and to read a few small files in two tasks rather than one a tenth.
@@ -49,11 +52,28 @@ USUAL = {
 # has so little room for compiled code that it throws some away all the time.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
+# All processes of a run share one warm engine, as users' commands and runs do: each would start, load and compile the same.
+SHARED = {
+    "LAKEHOUSE_SPARK_URL": "local[2]",
+    "LAKEHOUSE_SPARK_MEMORY": "2500m",
+    "LAKEHOUSE_ENGINE_MINUTES": "10",
+    "LAKEHOUSE_SPARK_UI": "true",  # by it tests count jobs
+    "SPARK_SUBMIT_OPTS": f"{JAVA} -Xmn600m",
+}
+# What is killed with its engine, or asks for the JVM, has one in its own process.
+ALONE = {
+    "LAKEHOUSE_SPARK_MEMORY": "1500m",
+    "LAKEHOUSE_ENGINE_MINUTES": "0",
+    "LAKEHOUSE_SPARK_UI": "false",
+    "SPARK_SUBMIT_OPTS": f"{JAVA} -Xmn300m",
+}
+
 # Dagster, pandera and Spark leave a million objects that stay: to look through them for garbage again and again is a tenth
 # of the time of the tests that need no engine.
 gc.set_threshold(100_000, 50, 50)
 
 LakeFactory = Callable[..., Lake]
+_sessions: list[Any] = []  # the one of this process, on the shared engine
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,13 +84,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
             patch.delenv(name)
         patch.setenv("LAKEHOUSE_ROOT", str(tmp_path_factory.mktemp("lakehouse")))
         patch.setenv("LAKEHOUSE_PII_KEY", PII_KEY)
-        patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")  # a process of pytest has an engine of its own
-        if pytestconfig.option.warm:
-            patch.setenv("LAKEHOUSE_ENGINE_MINUTES", "10")
-            patch.setenv("LAKEHOUSE_ENGINE_DIR", str(tmp_path_factory.mktemp("engines")))
-        patch.setenv("LAKEHOUSE_SPARK_UI", "false")  # pages that nobody looks at
-        patch.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Xmn300m")
-        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY))
+        for name, value in (SHARED | (ALONE if pytestconfig.option.in_process else {})).items():
+            patch.setenv(name, value)
+        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(TINY | {"spark.ui.retainedJobs": "1000"}))
         get_settings.cache_clear()
         yield
     get_settings.cache_clear()
@@ -78,30 +94,24 @@ def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
 
 def engine_settings(root: Path) -> Settings:
     """Settings of a small engine for tests on a root."""
-    return Settings(
-        root=root,
-        spark_url=os.environ.get("LAKEHOUSE_TEST_SPARK_URL", "local[2]"),
-        spark_memory="" if "LAKEHOUSE_TEST_SPARK_URL" in os.environ else "1500m",
-        engine_minutes=float(os.environ.get("LAKEHOUSE_ENGINE_MINUTES", "0")),
-        spark_config={
-            "spark.ui.showConsoleProgress": "false",
-            **json.loads(os.environ.get("LAKEHOUSE_SPARK_CONFIG", "{}")),
-        },
-    )
+    if url := os.environ.get("LAKEHOUSE_TEST_SPARK_URL"):
+        return Settings(root=root, spark_url=url, spark_memory="")
+    return Settings(root=root)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one engine, built as runs build it."""
+    """This process's session, on the engine that runs have."""
     from lakehouse.spark.session import start
     from lakehouse.spark.warm import is_wanted
     from lakehouse_tests.fixtures.bridge import remember_names
-    from lakehouse_tests.fixtures.engines import end_engines
 
     settings = engine_settings(tmp_path_factory.mktemp("engine"))
     if is_wanted(settings):
-        yield start(settings)
-        end_engines(settings)
+        joined: Any = start(settings)
+        _sessions.append(joined)
+        yield joined
+        _sessions.clear()
         return
     remember_names()
     session = start(settings)
@@ -110,20 +120,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Settings by which the processes that tests start share one warm engine; the first that computes starts it."""
-    from lakehouse.spark.warm import places
-
-    folder = tmp_path_factory.mktemp("warm")
-    yield {
-        "LAKEHOUSE_SPARK_URL": "local[2]",
-        "LAKEHOUSE_SPARK_MEMORY": "1500m",
-        "LAKEHOUSE_ENGINE_MINUTES": "10",
-        "LAKEHOUSE_ENGINE_DIR": str(folder),
-    }
-    for place in places(Settings(engine_dir=folder)):
-        place.end()
+@pytest.fixture(autouse=True)
+def session_stays() -> Iterator[None]:
+    """A test that has its process join another engine, or ends the one that all share, fails; not those after it."""
+    yield
+    assert not any(session.is_stopped for session in _sessions), "the session that tests share was closed"
 
 
 @pytest.fixture(scope="session")
@@ -184,7 +185,9 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> LakeFactory:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Length and seed of the random harnesses: crashes, faults, histories of a table, inputs."""
     parser.addoption("--cases", type=int, help="random cases of each harness (default: a few each)")
-    parser.addoption("--warm", action="store_true", help="a warm engine behind Spark Connect, as users have it")
+    parser.addoption(
+        "--in-process", action="store_true", help="an engine in each process, not one behind Spark Connect"
+    )
     parser.addoption("--few", action="store_true", help="few examples of each property, where a test sets no number")
     parser.addoption("--seed", type=int, help="repeats the random cases of an earlier run")
 
@@ -192,9 +195,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A run without a seed gets one, which its summary says; it can be interrupted, and no example of a test is timed.
 
-    How long one takes says how busy the machine is. A shell has what it starts in the background ignore interrupts, and Dagster then has SIGTERM ignored as well, by this
-    process and all that it starts.
+    How long one takes says how busy the machine is. A shell has what it starts in the background ignore interrupts, and
+    Dagster then has SIGTERM ignored as well, by this process and all that it starts.
     """
+    if not hasattr(config, "workerinput"):  # the first process of a run; the others find the folder named
+        os.environ[ENGINES] = tempfile.mkdtemp(prefix="lakehouse-engines-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["LAKEHOUSE_TABLES"] = SHOP  # here, since tests ask for tables while they are collected
@@ -210,6 +215,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("few" if config.option.few else "untimed")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The first process of a run ends the engines that were shared; where it is killed, they end by themselves."""
+    if hasattr(config, "workerinput") or ENGINES not in os.environ:
+        return
+    from lakehouse_tests.fixtures.engines import end_engines
+
+    folder = Path(os.environ.pop(ENGINES))
+    end_engines(Settings(engine_dir=folder))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

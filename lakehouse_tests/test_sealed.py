@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from lakehouse.settings import Settings, token_of
 from lakehouse.spark.config import spark_config
 from lakehouse.store.disk import private_umask
+from lakehouse_tests.conftest import ALONE
 
 DAY = date(2026, 3, 2)
 KEY = "k3y of these tests: löng énough?"
@@ -27,7 +28,7 @@ def run(root: Path, *arguments: str, **settings: str) -> None:
     """A command in a process of its own, started by a shell that lets everybody read what it makes."""
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.cli", *arguments],
-        env=os.environ | {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_SPARK_URL": "local[2]"} | settings,
+        env=os.environ | ALONE | {"LAKEHOUSE_ROOT": str(root)} | settings,
         capture_output=True,
         text=True,
         timeout=300,

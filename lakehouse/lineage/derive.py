@@ -19,9 +19,10 @@ from lakehouse.contracts.derived import Derived, Source
 from lakehouse.contracts.lineage import one_by_one
 from lakehouse.contracts.table import CLOSING
 from lakehouse.errors import ContractError
-from lakehouse.lineage.recording import REMOTE, recorded
+from lakehouse.lineage.recording import recorded
 from lakehouse.lineage.values import NotDerivedError
 from lakehouse.sources.reader import LINE_SCHEMA
+from lakehouse.spark.options import REMOTE
 
 Inputs = Mapping[str, Sequence[tuple[str, Source | None]]]
 # Closed hours (`lakehouse.build.closings`): which of a message's own columns decides on them.

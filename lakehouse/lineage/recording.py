@@ -20,8 +20,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts.lineage import Source
 from lakehouse.lineage.relations import frame_of
 from lakehouse.lineage.values import Column, Frame, NotDerivedError, Value
-
-REMOTE = "SPARK_CONNECT_MODE_ENABLED"  # makes `pyspark.sql.functions` Spark Connect's
+from lakehouse.spark.options import REMOTE
 
 
 def recorded(

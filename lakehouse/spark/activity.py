@@ -63,13 +63,29 @@ def activity(pages: str) -> Activity | None:
         pages: where they are.
     """
     try:
-        app = f"/api/v1/applications/{_asked(pages, '/api/v1/applications')[0]['id']}"
+        app = _application(pages)
         executors = _asked(pages, f"{app}/executors")
         queries = _asked(pages, f"{app}/sql?details=false&planDescription=false&length=100000")
-        jobs = _asked(pages, f"{app}/jobs")
-        return _read(pages, executors, queries[-_LATE:], jobs)
+        return _read(pages, executors, queries[-_LATE:], jobs_of(pages))
     except (OSError, ValueError, LookupError, TypeError):  # gone, or of another version of Spark
         return None
+
+
+def jobs_of(pages: str) -> list[dict[str, Any]]:
+    """The engine's last jobs, as Spark's REST interface tells of them: by `jobId` and `jobTags`, among others.
+
+    Args:
+        pages: where its pages are.
+
+    Raises:
+        OSError, ValueError, LookupError: they do not answer.
+    """
+    found: list[dict[str, Any]] = _asked(pages, f"{_application(pages)}/jobs")
+    return found
+
+
+def _application(pages: str) -> str:
+    return f"/api/v1/applications/{_asked(pages, '/api/v1/applications')[0]['id']}"
 
 
 def _asked(pages: str, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the JVM of an engine is told."""
+"""What the JVM of an engine is told, and pyspark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 # What a JVM warns of is no output of a command, which programs read. What it says of an archive that does not fit would
 # go to the terminal of every run; `lakehouse doctor` says it.
 WARNINGS = "-Xlog:disable -Xlog:all=warning,cds=off,cds+dynamic=off:stderr:uptime,level,tags"
+
+# The variable that makes `pyspark.sql.functions` Spark Connect's. A process inherits it from the one that starts it.
+REMOTE = "SPARK_CONNECT_MODE_ENABLED"
 
 
 def archive_path() -> Path:

@@ -18,10 +18,11 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import introduced
 from lakehouse.spark.config import is_here, spark_config
+from lakehouse.spark.options import REMOTE
 from lakehouse.spark.progress import QUERIES
 from lakehouse.spark.rows import check_session
 from lakehouse.spark.ui import shown
-from lakehouse.spark.warm import is_wanted, join, join_beside
+from lakehouse.spark.warm import is_wanted, join, join_beside, leave
 from lakehouse.spark.warm import pages as pages_of_warm
 
 _own = {"pages": ""}  # of an engine in this process
@@ -41,6 +42,9 @@ def start(settings: Settings) -> SparkSession:
         with suppress(OSError):
             return _heard(join(settings))
     config = spark_config(settings)
+    if not settings.uses_connect:
+        leave()  # a process has one engine at a time
+        os.environ.pop(REMOTE, None)  # of the process that started this one, which has a session on a server
     if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     builder: Any = SparkSession.builder
@@ -96,7 +100,7 @@ def pages() -> str:
 
 
 def _has_own() -> bool:
-    return "SPARK_CONNECT_MODE_ENABLED" not in os.environ and SparkSession.getActiveSession() is not None
+    return REMOTE not in os.environ and SparkSession.getActiveSession() is not None
 
 
 @contextmanager

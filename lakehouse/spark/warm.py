@@ -28,7 +28,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.keeper import TOKEN, Orders
-from lakehouse.spark.options import java_options
+from lakehouse.spark.options import REMOTE, java_options
 from lakehouse.spark.place import Address, Place, log_with_room
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _HANDED_ON = (
 )  # fmt: skip
 _FAMILIES = ("AWS_", "GOOGLE_", "AZURE_")
 # What this process has told itself about its session; and settings and secrets of one user of the engine.
-_NOT_FOR_IT = {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE", TOKEN}
+_NOT_FOR_IT = {REMOTE, "SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE", TOKEN}
 _NOR_THESE = ("LAKEHOUSE_", "DAGSTER_")
 
 _LOCK = threading.RLock()

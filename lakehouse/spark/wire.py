@@ -18,6 +18,8 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 from pyspark.sql.connect.session import SparkSession
 
+from lakehouse.spark.options import REMOTE
+
 USER = "lakehouse"
 _ENDING = re.compile("SparkContext was shut down|stopped SparkContext|OutOfMemoryError")
 _MOMENT = 2.0  # seconds
@@ -77,7 +79,7 @@ def open_session(port: int, token: str, session: str, check: Callable[[], None])
         session: its id, a UUID.
         check: raises where the server is gone; asked before a call is repeated.
     """
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # by it pyspark's functions know what their columns are for
+    os.environ[REMOTE] = "1"
     made: Any = SparkSession.builder.channelBuilder(_builder(port, token, session)).create()
     made.client.set_retry_policies([_WhileThere(check)])
     return made

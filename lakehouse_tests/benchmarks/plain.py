@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakehouse_tests.benchmarks import PeakMemory, usage
-from lakehouse_tests.fixtures.jobs import spark_jobs
+from lakehouse_tests.benchmarks.jobs import spark_jobs
 from lakehouse_tests.sample.oracle import ISO_4217, ONLINE_RETAIL_COLUMNS
 
 EVENT_COLUMNS = (

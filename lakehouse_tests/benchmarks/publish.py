@@ -24,7 +24,7 @@ from lakehouse.build.plan import Plan
 from lakehouse.build.work import Work
 from lakehouse.contracts import Table, rule
 from lakehouse.read.lake import Lake
-from lakehouse_tests.fixtures.jobs import spark_jobs
+from lakehouse_tests.benchmarks.jobs import spark_jobs
 
 FIRST = date(2011, 1, 1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dagster import EventLogEntry
 
 from lakehouse_tests.benchmarks import COMPARED, PeakMemory, usage
-from lakehouse_tests.fixtures.jobs import spark_jobs
+from lakehouse_tests.benchmarks.jobs import spark_jobs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,13 +1,14 @@
 """Backfills with several runs, and several backfills, on a real engine: the tables are those of one run over all days.
 
-The one run has an engine of its own; all others share the warm one, also after one of them was killed.
+The one run has an engine in its own process; all others share the warm one behind Spark Connect, also after one of
+them was killed.
 """
 
 from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.commands.killing import Backfill, nothing_is_left, open_runs, published
+from lakehouse_tests.conftest import ALONE
 from lakehouse_tests.fixtures.making import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -43,14 +45,13 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wanted(landed: Path, tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[dict[str, Any]]:
+def wanted(landed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one run over all days gives: the report, and every row of every table."""
     root = tmp_path_factory.mktemp("plain") / "root"
     shutil.copytree(landed, root)
-    said = run(root, "backfill", *RANGE, "--json")
-    assert said.code == 1, said.err
-    yield {"report": said.json, "rows": rows(root)}
-    assert spark is not None
+    code, report, said = Backfill(root, *RANGE, **ALONE).end()
+    assert code == 1, said
+    return {"report": report, "rows": rows(root)}
 
 
 @pytest.fixture
@@ -82,20 +83,18 @@ def by_table(report: Mapping[str, Any], what: str) -> dict[str, Any]:
     return {each["table"]: sorted(each[what]) for each in report["tables"]}
 
 
-def test_runs_that_are_killed_and_begun_again_give_what_one_run_gives(
-    lake: Path, wanted: dict[str, Any], warm: dict[str, str]
-) -> None:
+def test_runs_that_are_killed_and_begun_again_give_what_one_run_gives(lake: Path, wanted: dict[str, Any]) -> None:
     """Without it, days at the edges of runs would lack late events, the windows before them or later cancellations.
 
     First the backfill kills itself before its first commit of transactions; then the same command again.
     """
-    killed = Backfill(lake, *RANGE, *IN_RUNS, LAKEHOUSE_FAILPOINT="silver.transactions:before-commit", **warm)
+    killed = Backfill(lake, *RANGE, *IN_RUNS, LAKEHOUSE_FAILPOINT="silver.transactions:before-commit")
     code, report, said = killed.end()
     assert (code, report) == (-signal.SIGKILL, None), said
     nothing_is_left(lake)
     assert len(open_runs(lake)) == 1
 
-    code, report, said = Backfill(lake, *RANGE, *IN_RUNS, **warm).end()
+    code, report, said = Backfill(lake, *RANGE, *IN_RUNS).end()
     assert code == 1, said
     assert "belonged to a process that is gone" in said
     assert len(report["runs"]) == 4 * 2
@@ -110,9 +109,9 @@ def test_runs_that_are_killed_and_begun_again_give_what_one_run_gives(
     assert {each["table"] for each in again["tables"] if each["build"]} == set(expected) - {"bronze.events"}
 
 
-def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str, Any], warm: dict[str, str]) -> None:
+def test_two_backfills_of_the_same_days_do_not_mix(lake: Path, wanted: dict[str, Any]) -> None:
     """Without it, two people who start the same backfill would corrupt each other's days, or both fail."""
-    both = [Backfill(lake, *RANGE, "--force", **warm) for _ in range(2)]
+    both = [Backfill(lake, *RANGE, "--force") for _ in range(2)]
     for code, report, said in [each.end() for each in both]:
         assert report is not None, said
         broken = {each["error"] for each in report["tables"] if each["error"]}

@@ -18,6 +18,7 @@ from lakehouse.errors import UnknownTableError
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.conftest import ENGINES
 from lakehouse_tests.fixtures.postgres import Server, Shop
 
 NAMES = {"bronze.orders", "silver.order_status"}
@@ -77,13 +78,13 @@ def test_a_batch_by_command(shop: Shop, cli: Cli, root: Path, spark: SparkSessio
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_batch_through_dagster(shop: Shop, root: Path, warm: dict[str, str]) -> None:
+def test_a_batch_through_dagster(shop: Shop, root: Path) -> None:
     """Without it, the asset might not load, or a run leave the password in logs, events, plans or commits."""
     day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     shop.run(f"SELECT place('a', 'placed', 1, '{day}Z')")
     select = "bronze.orders+"
     command = [sys.executable, "-m", "lakehouse.cli", "materialize", "--from", day, "--to", day, "--select", select]
-    environment = os.environ | {"LAKEHOUSE_ROOT": str(root)} | warm
+    environment = os.environ | {"LAKEHOUSE_ROOT": str(root)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     with opened_instance(Settings(root=root)) as instance:
@@ -93,5 +94,5 @@ def test_a_batch_through_dagster(shop: Shop, root: Path, warm: dict[str, str]) -
     shown = {name: each.value for name, each in event.asset_materialization.metadata.items()}
     assert (shown["batch/number"], shown["batch/rows"], shown["batch/event_days"]) == (1, 1, day)
     assert not places_of(shop.server.password, root)
-    assert not places_of(shop.server.password, Path(warm["LAKEHOUSE_ENGINE_DIR"]))
+    assert not places_of(shop.server.password, Path(os.environ[ENGINES]))
     assert shop.server.password not in done.stdout + done.stderr

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.spark.session import start
-from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.conftest import ALONE, engine_settings
 from lakehouse_tests.fixtures.bridge import remember_names
 
 KILLED = "killed"
@@ -44,6 +44,7 @@ class EngineProcess:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", __name__, str(self._folder)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+                    env=os.environ | ALONE,
                 )  # fmt: skip
             self.line()
         assert self._process.stdin is not None

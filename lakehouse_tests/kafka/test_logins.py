@@ -259,7 +259,6 @@ def read_plainly(environment: Mapping[str, str]) -> int:
 def test_a_password_is_nowhere(
     doors: Secured,
     tmp_path: Path,
-    warm: Mapping[str, str],
     make_command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     """Without it, who reads logs, Dagster's pages, Spark's pages or their files could read the topics as well."""
@@ -271,13 +270,13 @@ def test_a_password_is_nowhere(
         "spark.eventLog.dir": f"file:{tmp_path}",
         "spark.eventLog.compress": "false",
     }
-    own = {"LAKEHOUSE_SPARK_CONFIG": json.dumps(spark), "LAKEHOUSE_ENGINE_DIR": str(tmp_path / "engine")}
-    own |= {
+    environment = {
+        "LAKEHOUSE_SPARK_CONFIG": json.dumps(spark),
+        "LAKEHOUSE_ENGINE_DIR": str(tmp_path / "engine"),
         "LAKEHOUSE_EVENT_STREAM_URL": doors.url("SASL_SSL"),
         "LAKEHOUSE_SPARK_UI": "true",
         "LAKEHOUSE_TABLES": "lakehouse",
     }
-    environment = {**warm, **own}
     try:
         told = make_command("stream", "run", "--until-caught-up", "--json", **environment)
         assert told.returncode == 0, told.stderr

@@ -20,7 +20,7 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module
 from lakehouse.records.history import HISTORY, latest_records, project_history, records
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.jobs import spark_jobs
+from lakehouse_tests.fixtures.jobs import counted_jobs
 from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
 
 DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(42)]
@@ -164,9 +164,9 @@ def test_checks_on_history_run_no_job(lake: LakeFactory) -> None:
         for day in DAYS:
             put(shop, raw(), day, day_rows(day, amount="500.00" if day == DAYS[-1] else "10.00"))
         build(shop, made, DAYS[:-1], run_id="history")
-        before = spark_jobs(shop.spark)
-        result = build(shop, made, DAYS[-1:], run_id="day")
-        found[name] = spark_jobs(shop.spark) - before
+        with counted_jobs(shop.spark) as jobs:
+            result = build(shop, made, DAYS[-1:], run_id="day")
+        found[name] = jobs[0]
         failed = [o.check for o in result.days[DAYS[-1]].outcomes if not o.passed]
         assert failed == (["mean_shift"] if name == "judged" else [])
     assert found["judged"] == found["plain"] > 0

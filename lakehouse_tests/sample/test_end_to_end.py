@@ -1,7 +1,6 @@
 """Landing zone to gold through Dagster, on real data where it is present, against an independent recomputation."""
 
 import gzip
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -27,8 +26,7 @@ from lakehouse.sample.faults import Faults
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
-from lakehouse.spark.session import start
-from lakehouse_tests.conftest import PII_KEY, USUAL, engine_settings
+from lakehouse_tests.conftest import PII_KEY, USUAL
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins
 from lakehouse_tests.sample import oracle, oracle_activity
@@ -102,9 +100,11 @@ class Run:
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
     """All the real files, or a stand-in of eight weeks, and two weeks of web events with every fault."""
     root = tmp_path_factory.mktemp("end-to-end")
+    before = {name: spark.conf.get(name) or "" for name in USUAL}
+    for name, value in USUAL.items():
+        spark.conf.set(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_ROOT", str(root))
-        patch.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(USUAL))
         get_settings.cache_clear()
         if REAL.is_dir():
             first, last = date(2010, 12, 1), date(2011, 8, 31)
@@ -117,7 +117,8 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         land_twins(root, EVENTS_FROM + timedelta(days=1))
         yield Lakehouse(root, first, last)
     get_settings.cache_clear()
-    start(engine_settings(root))  # the settings of the tests are the session's again
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")

@@ -159,11 +159,11 @@ for point in points:
 """
 
 
-def killed_at(root: Path, points: tuple[str, ...], warm: dict[str, str]) -> None:
+def killed_at(root: Path, points: tuple[str, ...]) -> None:
     """Run the erasure again and again; a failpoint kills it each time."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", KILLED, *points, WHO, ADDRESS],
-        env=os.environ | warm | {"LAKEHOUSE_ROOT": str(root)}, capture_output=True, text=True, timeout=900, check=False,
+        env=os.environ | {"LAKEHOUSE_ROOT": str(root)}, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     killed = [line for line in done.stdout.splitlines() if line.isdigit()]
     assert killed == [str(int(signal.SIGKILL))] * len(points), (done.stdout, done.stderr[-2000:])
@@ -191,9 +191,7 @@ def with_redis(lived: Path, tmp_path: Path) -> Iterator[Path]:
     place_of(Settings(root=root)).end()
 
 
-def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
-    with_redis: Path, tmp_path: Path, warm: dict[str, str]
-) -> None:
+def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(with_redis: Path, tmp_path: Path) -> None:
     """Without it, an erasure could be partial, be broken by a crash, or take rows of other people along."""
     root, never = with_redis, tmp_path / "never"
     land(never, theirs=False)
@@ -214,7 +212,7 @@ def test_a_forgotten_person_leaves_no_trace_and_nobody_else_changes(
     } <= {each["table"] for each in counted["tables"]}
     assert everything(root) == before, "a dry run wrote"
 
-    killed_at(root, ("after-landing-rewrite", "bronze.events:after-commit", "silver.orders:after-purge"), warm)
+    killed_at(root, ("after-landing-rewrite", "bronze.events:after-commit", "silver.orders:after-purge"))
     said = run(root, *forget)
     assert (said.code, said.json["hits"]) == (0, []), said.err
     assert said.json["files_scanned"] > 100

@@ -22,7 +22,7 @@ from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, wo
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config
-from lakehouse_tests.conftest import JAVA
+from lakehouse_tests.conftest import ENGINES, JAVA
 from lakehouse_tests.faults.crashing import DAYS, expected, land, tables
 from lakehouse_tests.faults.test_crashes import assert_state, assert_swept
 from lakehouse_tests.faults.test_stream_crashes import assert_exact
@@ -43,12 +43,15 @@ class Shared:
     @property
     def settings(self) -> Settings:
         """Those of who uses the cluster."""
-        return Settings(root=self.root, spark_url=self.url or "local[2]")
+        return Settings(
+            root=self.root, engine_dir=self.root / "engine", spark_url=self.url or "local[2]", spark_memory=""
+        )
 
     @property
     def environment(self) -> dict[str, str]:
         """The same, for processes."""
         ours = {"LAKEHOUSE_ROOT": str(self.root), "LAKEHOUSE_SPARK_URL": self.url or "local[2]"}
+        ours |= {"LAKEHOUSE_SPARK_MEMORY": "", ENGINES: str(self.root / "engine")}  # memory: what its workers have
         ours["LAKEHOUSE_REDIS_URL"] = "redis://127.0.0.1:1"  # nobody is there: workers are asked whether they could
         # Executors do not see the variable by which the tests' other engines are told.
         return os.environ | ours | {"JAVA_TOOL_OPTIONS": JAVA}
@@ -294,7 +297,7 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
 def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, another cluster, or every reader of command lines, would be told it."""
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    place = place_of(Settings(root=tmp_path))
+    place = place_of(Settings(root=tmp_path, engine_dir=tmp_path))
     place.prepare()
     assert place.be_alive()
     told = {
@@ -302,9 +305,9 @@ def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, mo
         "folder": str(place.folder), "log": "",
     }  # fmt: skip
     (place.folder / "cluster.json").write_text(json.dumps(told))
-    with introduced(Settings(root=tmp_path, spark_url="spark://127.0.0.1:7077")):
+    with introduced(Settings(root=tmp_path, engine_dir=tmp_path, spark_url="spark://127.0.0.1:7077")):
         assert str(place.folder / "driver.conf") in os.environ["PYSPARK_SUBMIT_ARGS"]
-    with introduced(Settings(root=tmp_path, spark_url="spark://elsewhere:7077")):
+    with introduced(Settings(root=tmp_path, engine_dir=tmp_path, spark_url="spark://elsewhere:7077")):
         assert "PYSPARK_SUBMIT_ARGS" not in os.environ
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
 

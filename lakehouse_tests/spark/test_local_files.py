@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lakehouse.settings import Settings
 from lakehouse.spark.config import class_path, spark_config
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lakehouse_tests.faults.laboratory import EngineProcess, Laboratory
 
 
-def test_files_are_private_and_no_process_sets_their_mode(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_files_are_private_and_no_process_sets_their_mode(engine_process: EngineProcess, tmp_path: Path) -> None:
     """Without it, each file and folder would cost a process, or everybody on the machine could read it."""
     folder = tmp_path / "rows"
-    began = _faults_of_children(spark)
-    spark.range(40).selectExpr("id", "id AS day").coalesce(1).write.partitionBy("day").parquet(str(folder))
-    assert _faults_of_children(spark) == began, "processes were started, one or more for each of 40 days"
+    faults = Laboratory(engine_process, "writing").run(folder)
+    if faults is None:
+        pytest.skip("only Linux counts the faults of processes that were started")
+    assert faults == 0, "processes were started, one or more for each of 40 days"
     written = [each for each in folder.rglob("*") if each.name != "_SUCCESS"]
     assert len(written) == 80
     assert {each.stat().st_mode & 0o777 for each in written if each.is_dir()} == {0o700}
@@ -32,11 +31,3 @@ def test_what_users_put_before_sparks_jars_comes_after_ours(tmp_path: Path) -> N
     """Without it, who has a jar of their own there would have an engine that does not start."""
     own = Settings(root=tmp_path, spark_url="local[2]", spark_config={"spark.driver.extraClassPath": "/opt/own.jar"})
     assert spark_config(own)["spark.driver.extraClassPath"] == f"{class_path(own)}{os.pathsep}/opt/own.jar"
-
-
-def _faults_of_children(spark: SparkSession) -> int:
-    """Page faults of all processes that the JVM has started, and that have ended: each has some."""
-    stat = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/stat")  # type: ignore[union-attr]
-    if not stat.exists():
-        pytest.skip("only Linux counts them")
-    return int(stat.read_text().rpartition(")")[2].split()[8])

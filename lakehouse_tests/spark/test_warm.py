@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lakehouse.settings import Settings
-from lakehouse.spark import options, session
+from lakehouse.spark import options
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.place import Place
 from lakehouse.spark.warm import place_of, places
-from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.conftest import ALONE, ENGINES
 from lakehouse_tests.spark.user import SUM
 
 MOST_SECONDS = 240.0  # until something is given up that always comes
@@ -61,6 +60,12 @@ class Engines:
     def on(self) -> list[Place]:
         """The engines that are there."""
         return places(Settings(root=self.root))
+
+
+@pytest.fixture(autouse=True)
+def usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are below the root, as users have them, and not where all tests share one."""
+    monkeypatch.delenv(ENGINES)
 
 
 @pytest.fixture
@@ -299,15 +304,25 @@ def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
     assert len({place_of(Settings(root=root)).folder for root in roots}) == 2
 
 
-def test_who_may_only_read_has_an_engine_of_their_own(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without it, a root that is shared for reading could not be read by Spark any more."""
+@pytest.mark.spark
+@pytest.mark.slow
+def test_who_may_only_read_has_an_engine_of_their_own(tmp_path: Path) -> None:
+    """Without it, a root that is shared for reading could not be read by Spark any more.
+
+    Nor could it by a process that was started by one with a session on a server, which leaves it a variable.
+    """
     place = tmp_path / "no folder"
     place.touch()
-    monkeypatch.setattr(session, "_has_own", lambda: False)
-    settings = engine_settings(tmp_path).model_copy(update={"engine_minutes": 5.0, "engine_dir": place})
-    assert session.start(settings) is spark
+    code = (
+        "from lakehouse.settings import Settings\n"
+        "from lakehouse.spark.session import start\n"
+        f"spark = start(Settings(root={str(tmp_path)!r}))\n"
+        "assert spark.sparkContext.master == 'local[2]'\n"
+        "assert spark.range(4).selectExpr('sum(id)').first()[0] == 6\n"
+        "spark.stop()\n"
+    )
+    environment = os.environ | ALONE | {"LAKEHOUSE_ENGINE_MINUTES": "5", ENGINES: str(place), options.REMOTE: "1"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, check=True)
 
 
 @pytest.mark.slow
