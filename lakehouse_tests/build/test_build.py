@@ -11,7 +11,6 @@ from typing import Any
 
 import pandera.pyspark as pa
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -343,22 +342,3 @@ def test_an_unsupported_table_is_refused_before_any_work(lake: LakeFactory) -> N
     log.write_text(json.dumps({"protocol": {**protocol, "writerFeatures": ["deletionVectors"]}}))
     with pytest.raises(UnsupportedTableError, match="deletionVectors"):
         build(shop, made, DAYS[:1], run_id="run")
-
-
-def test_a_table_can_be_the_first_thing_a_process_builds(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, building one silver table alone would fail: columns cannot be named before there is an engine."""
-    columns = {"id": (TEXT, pa.Field()), "day": (DAY, pa.Field())}
-    rows = table("silver.rows", model(**columns), lambda: None, {})
-    warm = lake(rows)
-    put(warm, rows, DAYS[0], [{"id": "a"}])
-    spark = warm.spark
-    context = SparkContext._active_spark_context
-
-    def engine() -> Any:
-        monkeypatch.setattr(SparkContext, "_active_spark_context", context)
-        return spark
-
-    for days in (DAYS[:1], DAYS[5:6]):
-        cold = Lake(warm.settings, warm.tables, engine)
-        monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-        assert cold.read(rows, days, cold.snapshot("silver.rows")).count() == (1 if days == DAYS[:1] else 0)
