@@ -18,6 +18,7 @@ import pytest
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
+from lakehouse.spark.options import REMOTE
 from lakehouse_tests.fixtures.packages import SHOP
 from lakehouse_tests.fixtures.tally import counts, lines, tally
 
@@ -124,7 +125,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def session_stays() -> Iterator[None]:
     """A test that has its process join another engine, or ends the one that all share, fails; not those after it."""
     yield
-    closed = [session for session in _sessions if session.is_stopped]
+    closed = [session for session in _sessions if session.is_stopped or REMOTE not in os.environ]
     for session in closed:
         _sessions.remove(session)
     assert not closed, "the session that tests share was closed"
@@ -220,17 +221,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.randrange(1 << 30)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """The first process of a run ends the engines that were shared; where it is killed, they end by themselves."""
-    if hasattr(config, "workerinput") or ENGINES not in os.environ:
-        return
-    from lakehouse_tests.fixtures.engines import end_engines
-
-    folder = Path(os.environ.pop(ENGINES))
-    end_engines(Settings(engine_dir=folder))
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def pytest_collection_finish() -> None:
     """What is loaded by now stays."""
     gc.freeze()
@@ -258,10 +248,21 @@ def cases(request: pytest.FixtureRequest) -> Callable[[int], int]:
     return lambda usual: usual if asked is None else asked
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """What the harnesses did in one of several processes goes to the one that sums up."""
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What the harnesses did in one of several processes goes to the one that sums up, which also ends the engines.
+
+    Their logs stay where a test has failed. Where that process is killed, they end by themselves.
+    """
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["tally"] = counts()
+        return
+    from lakehouse_tests.fixtures.engines import end_engines
+
+    folder = Path(os.environ[ENGINES])
+    end_engines(Settings(engine_dir=folder))
+    if exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,6 +17,7 @@ from lakehouse.commands.change import keys as tokens
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
 from lakehouse.spark.session import start
+from lakehouse_tests.conftest import SHARED
 
 Configure = Callable[..., Settings]
 
@@ -25,8 +26,8 @@ Configure = Callable[..., Settings]
 def configure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Configure]:
     """Settings of a process that starts in an empty folder with these variables."""
     monkeypatch.chdir(tmp_path)
-    for name in ("LAKEHOUSE_ROOT", "LAKEHOUSE_PII_KEY"):
-        monkeypatch.delenv(name, raising=False)
+    for name in {"LAKEHOUSE_ROOT", "LAKEHOUSE_PII_KEY", *SHARED} & {*os.environ}:
+        monkeypatch.delenv(name)
 
     def make(**variables: str) -> Settings:
         for name, value in variables.items():

@@ -29,6 +29,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.ports import free_port, is_free
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
+from lakehouse_tests.conftest import ENGINES
 from lakehouse_tests.fixtures.making import rows_of, stage_rows
 
 EVENTS = ("land", "events", "--days", "2", "--rows", "20", "--seed", "5", "--from", "2011-03-01")
@@ -308,8 +309,10 @@ def test_a_key_that_others_can_read_is_a_problem(root: Path) -> None:
         doctor._pii_key(settings)
 
 
-def test_no_warm_engine_is_no_error(cli: Cli) -> None:
+def test_no_warm_engine_is_no_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, whoever asks for the engine would wait for one that nothing uses."""
+    monkeypatch.setenv("LAKEHOUSE_ENGINE_MINUTES", "0")
+    monkeypatch.delenv(ENGINES)
     wrong = cli("engine", "start")
     assert (wrong.code, "LAKEHOUSE_ENGINE_MINUTES is 0" in wrong.err) == (2, True)
     assert cli("engine", "status", "--json").json == []

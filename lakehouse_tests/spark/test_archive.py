@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ import pytest
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark import archive, options
-from lakehouse.spark.archive import exercise, is_usable, main, make_archive
+from lakehouse.spark.archive import is_usable, main, make_archive
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.jars import java_command
 from lakehouse.spark.options import archive_path, java_options
-from lakehouse.spark.session import start
-from lakehouse_tests.conftest import engine_settings
+from lakehouse_tests.conftest import ALONE
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -117,10 +117,9 @@ def test_a_set_up_goes_on_without_it(
     assert "Engines will start without it" in said
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_work_it_is_made_from_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.spark
+def test_the_work_it_is_made_from_works(tmp_path: Path) -> None:
     """Without it, an archive could be made from an engine that failed at its first query."""
-    kept = start(engine_settings(tmp_path / "engine"))
-    monkeypatch.setattr(type(kept), "stop", lambda _: None)
-    exercise(str(tmp_path))
+    code = f"from lakehouse.spark.archive import exercise; exercise({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=os.environ | ALONE, check=True)
     assert (tmp_path / "table" / "_delta_log").is_dir()

@@ -24,7 +24,7 @@ from lakehouse.spark.place import Place
 from lakehouse.spark.ports import free_port
 from lakehouse.spark.warm import places
 from lakehouse_tests.commands.conftest import run
-from lakehouse_tests.conftest import PII_KEY
+from lakehouse_tests.conftest import ALONE, ENGINES, PII_KEY
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Server:
             place.end()
 
     def _warm(self) -> list[Place]:
-        return places(Settings(root=self.root))
+        return places(Settings(root=self.root, engine_dir=self.root / "engine"))
 
     @contextmanager
     def engine_held(self) -> Iterator[None]:
@@ -121,9 +121,10 @@ class Server:
             "LAKEHOUSE_PII_KEY": PII_KEY,
             "LAKEHOUSE_AUTO_DAYS": "0",  # what runs is what the tests start
             "FRESHNESS_DAEMON_INTERVAL_SECONDS": "5",
-            "LAKEHOUSE_SPARK_URL": "local[2]",
             "LAKEHOUSE_SPARK_MEMORY": "1200m",
+            "SPARK_SUBMIT_OPTS": ALONE["SPARK_SUBMIT_OPTS"],
             "LAKEHOUSE_ENGINE_MINUTES": "10",
+            ENGINES: str(self.root / "engine"),
             "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),
             "PYTHONPATH": str(REPOSITORY),
         }
