@@ -257,9 +257,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["tally"] = counts()
         return
+    from lakehouse.spark.warm import leave
     from lakehouse_tests.fixtures.engines import end_engines
 
     folder = Path(os.environ[ENGINES])
+    leave()
     end_engines(Settings(engine_dir=folder))
     if exitstatus == pytest.ExitCode.OK:
         shutil.rmtree(folder, ignore_errors=True)

@@ -38,6 +38,7 @@ from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
+from lakehouse.spark.warm import leave
 from lakehouse.store import parquet
 from lakehouse_tests.fixtures.engines import end_engines
 from lakehouse_tests.fixtures.kafka import Kafka, serving
@@ -290,6 +291,7 @@ def main(arguments: Sequence[str]) -> int:
                 },
             }
         finally:
+            leave()
             end_engines(Settings(engine_dir=folder / "engines"))
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0
