@@ -46,10 +46,11 @@ dev: setup $(STAMPS)/archive ## Run the web interface and its daemon on 127.0.0.
 	@$(BIN)/lakehouse dev $(ARGS)
 
 # Three processes take file after file; beside them goes the browser, which is shown at the end: four, for two cores, since a
-# third of it waits (for what was killed, for idle times). Each has engines of its own, of 5 GB together: where less than 18 GB
-# are free there are two. A browser on a busy machine gets a second try, on a new server, for what it failed. Where Python is
-# told to keep no compiled files, each of the many processes would compile the whole package again.
-PROCESSES ?= $(shell awk '/^MemAvailable/ { print ($$2 > 18000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
+# third of it waits (for what was killed, for idle times). They share one engine; what is killed, and the browser, have engines
+# of their own: 10 GB together, and where less than 12 are free there are two. A browser on a busy machine gets a second try, on
+# a new server, for what it failed. Where Python is told to keep no compiled files, each of the many processes would compile
+# the whole package again.
+PROCESSES ?= $(shell awk '/^MemAvailable/ { print ($$2 > 12000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 UI = $(PYTEST) -o cache_dir=.pytest_cache/ui -m ui lakehouse_tests/ui
 # Nearly every test commits, and a commit waits for the disk: where there is room for files in memory, tests write there. What a
