@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from lakehouse.build.stale import stale_days
+from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
-from lakehouse.days import days_between
+from lakehouse.days import days_between, newest_day
 from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
@@ -39,7 +39,10 @@ class Status:
         warnings: those of them that keep no day from being published.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
+        unbuilt_days: days with input that no run has published, failed or left to somebody yet.
         stale_days: published days whose inputs or code have changed since.
+        waiting_days: published days that read what is not published from its newest input.
+        waits_for: what that is for the first of them; empty: there are none.
         older_code: published days that code other than today's built, counted by code version.
         quarantined: rows in quarantine, without discarded ones.
         quarantined_since: when the oldest of them first failed.
@@ -61,7 +64,10 @@ class Status:
     warnings: list[str]
     failed_days: list[date]
     ended_days: list[date]
+    unbuilt_days: list[date]
     stale_days: list[date]
+    waiting_days: list[date]
+    waits_for: str
     older_code: dict[str, int]
     quarantined: int
     quarantined_since: datetime | None
@@ -78,11 +84,11 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
         now: by which freshness is judged; None: the present time.
     """
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
-    of_runs = outcomes(settings, names)
-    return [_state(lake, lake.table(name), of_runs[name], moment) for name in names]
+    of_runs, waits = outcomes(settings, names), all_waiting_days(lake)
+    return [_state(lake, lake.table(name), of_runs[name], waits[name], moment) for name in names]
 
 
-def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Status:
+def _state(lake: Lake, contract: Table, of_runs: Outcomes, waits: Mapping[date, str], now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
     ended = stale_days(lake, contract, of_runs.by_somebody)  # a day that is up to date waits for nothing
@@ -90,6 +96,11 @@ def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Sta
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
     published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
+    first, last = lake.settings.first_day, newest_day(lake.settings.last_day, now)
+    unbuilt = {day for day in known_days(lake, contract) if first <= day <= last}.difference(
+        published, of_runs.unfinished, of_runs.by_somebody
+    )
+    waiting = [day for day in published if day in waits]
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
     checked_at = of_runs.materialized_at or published_at
@@ -108,7 +119,10 @@ def _state(lake: Lake, contract: Table, of_runs: Outcomes, now: datetime) -> Sta
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(of_runs.unfinished - of_runs.by_somebody),
         ended_days=sorted(ended),
+        unbuilt_days=sorted(unbuilt),
         stale_days=stale_days(lake, contract, published),
+        waiting_days=waiting,
+        waits_for=waits[waiting[0]] if waiting else "",
         older_code={code: len(days) for code, days in older.items()},
         quarantined=aside.rows,
         quarantined_since=aside.oldest,

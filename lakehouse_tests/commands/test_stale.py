@@ -144,6 +144,12 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
     """However late it is, not a day more: the days before, between and after keep their files."""
     assert run(lake, "backfill", "--older-code", *RANGE).code == 0
     land_late(lake)
+    states = {each["table"]: each for each in run(lake, "status", "--json").json}
+    assert states["bronze.events"]["stale_days"] == [str(D[9])], "it was published empty"
+    assert str(D[9]) in states["gold.daily_revenue"]["waiting_days"]
+    waited = f"bronze.events {D[9]} is not published from its newest input"
+    assert states["gold.daily_revenue"]["waits_for"] == waited
+    assert f"{D[9]} holds the last good data: {waited}" in run(lake, "status").err
     before = paths(lake)
     planned = run(lake, "backfill", "--stale", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]}["bronze.events"] == [str(D[9])]

@@ -87,6 +87,10 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"the newest run did not publish {days_text(each.failed_days)}"
     if each.ended_days:
         yield f"somebody ended the run of {days_text(each.ended_days)}, which waits for a new input"
+    if each.unbuilt_days:
+        yield f"{days_text(each.unbuilt_days)} has input and was never built"
+    if each.waiting_days:
+        yield f"{days_text(each.waiting_days)} holds the last good data: {each.waits_for}"
     if each.stale_days:
         yield f"inputs or code have changed since {days_text(each.stale_days)} was published"
     if each.older_code:
