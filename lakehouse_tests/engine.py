@@ -20,11 +20,13 @@ DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
     "sources.reader", "sources.lines", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people", "contracts.landing",
     "contracts.extract", "contracts.topic",
-    "records.erasures", "build.batch", "build.from_database", "build.from_topic", "build.poison", "build.intake", "transforms.columns",
+    "records.erasures", "build.intake.batch", "build.intake.from_database", "build.intake.from_topic", "build.intake.poison",
+    "build.intake.take", "transforms.columns",
     # Rules: which rows are set aside.
     "contracts.rules", "contracts.clock", "contracts.bronze", "contracts.message", "build.late",
     # Building: which days are read, which of two rows is kept, which days an upsert replaces.
-    "build.build", "build.work", "build.grow", "build.unique", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices", "build.closings",
+    "build.build", "build.work", "build.grow", "build.unique", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
+    "build.intake.closings",
     # Reading tables back: partition values, columns that were added later.
     "read.lake", "read.promote", "contracts.versions",
     # Settings of the engine.

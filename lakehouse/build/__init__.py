@@ -1,1 +1,1 @@
-"""One build: plan, stage, audit, publish; which days are stale, late or ready."""
+"""One build: plan, stage, audit, publish; batches from outside (`intake`); which days are stale, late or ready."""

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from lakehouse.build.audit import audit
 from lakehouse.build.base import Base, open_base
 from lakehouse.build.grow import BuildWholeError, growth_of
-from lakehouse.build.intake import take
+from lakehouse.build.intake.take import take
 from lakehouse.build.laps import Laps
 from lakehouse.build.plan import make_plan
 from lakehouse.build.publish import Published, publish

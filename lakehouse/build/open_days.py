@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 
-from lakehouse.build.ends import ends_of
+from lakehouse.build.intake.ends import ends_of
 from lakehouse.contracts import Table, Topic
 from lakehouse.read.lake import Lake
 

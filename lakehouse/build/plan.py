@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakehouse.build.closings import Closings, closings_read, input_rows, parts_of
+from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile

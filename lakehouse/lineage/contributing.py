@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lakehouse.build.closings import input_rows, input_schema
+from lakehouse.build.intake.closings import input_rows, input_schema
 from lakehouse.build.plan import days_read
 from lakehouse.build.recompute import (
     PLACE,

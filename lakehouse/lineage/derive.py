@@ -25,7 +25,7 @@ from lakehouse.sources.reader import LINE_SCHEMA
 from lakehouse.spark.options import REMOTE
 
 Inputs = Mapping[str, Sequence[tuple[str, Source | None]]]
-# Closed hours (`lakehouse.build.closings`): which of a message's own columns decides on them.
+# Closed hours (`lakehouse.build.intake.closings`): which of a message's own columns decides on them.
 _CLOSING = dict(zip(CLOSING, ("_event_at", "_arrived_at"), strict=True))
 _WRITTEN_BY_READER = (*(field.name for field in LINE_SCHEMA), "_ingested_run", "_code_version")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from lakehouse.build.closings import input_rows
+from lakehouse.build.intake.closings import input_rows
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.days import is_between, newest_day

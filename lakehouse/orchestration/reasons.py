@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import date
 
-from lakehouse.build.closings import Closings, closings_read
+from lakehouse.build.intake.closings import Closings, closings_read
 from lakehouse.contracts import Input
 from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction

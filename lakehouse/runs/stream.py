@@ -17,8 +17,8 @@ from datetime import date
 from tenacity import Retrying
 
 from lakehouse.build.build import build
-from lakehouse.build.ends import Reach, ends_of, reach
 from lakehouse.build.followers import Which, build_followers
+from lakehouse.build.intake.ends import Reach, ends_of, reach
 from lakehouse.build.result import FAILED, BuildResult, kept_back
 from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import Compactable, compact

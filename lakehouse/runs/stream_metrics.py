@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from lakehouse.build.ends import ends_of
+from lakehouse.build.intake.ends import ends_of
 from lakehouse.read.lake import Lake
 from lakehouse.runs.stream import Turn
 

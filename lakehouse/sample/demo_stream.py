@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.build.ends import ends_of
+from lakehouse.build.intake.ends import ends_of
 from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say

@@ -25,9 +25,9 @@ from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.build.base import open_base
-from lakehouse.build.ends import ends_of
-from lakehouse.build.from_topic import TopicBatch
-from lakehouse.build.intake import audit_batch, publish_batch, stage_batch
+from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.from_topic import TopicBatch
+from lakehouse.build.intake.take import audit_batch, publish_batch, stage_batch
 from lakehouse.build.laps import Laps
 from lakehouse.catalog import declared
 from lakehouse.contracts import Topic

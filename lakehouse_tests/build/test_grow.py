@@ -16,7 +16,7 @@ from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, turns
-from lakehouse_tests.build.test_topics import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from lakehouse.build import open_days
-from lakehouse.build.ends import Ends
+from lakehouse.build.intake.ends import Ends
 from lakehouse.build.open_days import open_until
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.streaming import streamed

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.build.closings import closings_of
-from lakehouse.build.ends import Ends, ends_of
+from lakehouse.build.intake.closings import closings_of
+from lakehouse.build.intake.ends import Ends, ends_of
 from lakehouse.delta.failpoints import POINTS
 from lakehouse.delta.snapshot import open_snapshot
 from lakehouse.read.lake import table_path

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from lakehouse.build.build import build
-from lakehouse.build.ends import ends_of
+from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.stale import stale_days
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table

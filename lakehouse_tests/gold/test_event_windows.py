@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.bronze.event_stream import event_stream
-from lakehouse.build.closings import with_closing
+from lakehouse.build.intake.closings import with_closing
 from lakehouse.contracts import Input
 from lakehouse.gold.event_windows import ALLOWED_LATENESS, event_windows
 from lakehouse.silver.transactions import transactions

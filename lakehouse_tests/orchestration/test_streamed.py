@@ -9,7 +9,7 @@ import pytest
 from dagster import AssetCheckKey, DagsterInstance
 
 from lakehouse.build import open_days
-from lakehouse.build.ends import Ends
+from lakehouse.build.intake.ends import Ends
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Table

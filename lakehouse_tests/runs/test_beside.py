@@ -17,7 +17,7 @@ from lakehouse.runs import stream
 from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside, Built
 from lakehouse.spark.config import SHUFFLES
-from lakehouse_tests.build.test_topics import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of

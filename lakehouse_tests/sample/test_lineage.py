@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.build.closings import with_closing
+from lakehouse.build.intake.closings import with_closing
 from lakehouse.build.recompute import PLACE, frame_of, recomputed, rows_of
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table

@@ -15,10 +15,10 @@ import typer
 from rich.table import Table as Shown
 
 from lakehouse.build.base import open_base
-from lakehouse.build.ends import ends_of
 from lakehouse.build.followers import followers
-from lakehouse.build.from_topic import accept_loss
 from lakehouse.build.grow import may_grow
+from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples

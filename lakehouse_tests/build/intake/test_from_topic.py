@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build import build as building
-from lakehouse.build import from_topic
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
-from lakehouse.build.ends import ends_of
 from lakehouse.build.followers import build_followers
-from lakehouse.build.from_topic import accept_loss
+from lakehouse.build.intake import from_topic
+from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
@@ -137,7 +137,7 @@ def test_a_message_that_the_code_fails_on_is_told_apart(taking: Taking) -> None:
 
 def test_where_the_code_fails_on_all_messages_none_is_given_up(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a mistake in the code would turn a whole stream into dead letters."""
-    monkeypatch.setattr("lakehouse.build.poison.MOST", 3)  # each one that is found is several queries
+    monkeypatch.setattr("lakehouse.build.intake.poison.MOST", 3)  # each one that is found is several queries
     taking.tables[0] = replace(taking.bronze, transform=raising)
     taking.kafka.send(taking.topic, [visit(n, page="bad") for n in range(30)])
     with pytest.raises(PySparkException):

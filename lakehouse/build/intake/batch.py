@@ -1,7 +1,7 @@
 """A batch of what is new in a source outside: how it is read, what it tells, and where the next one begins.
 
-`lakehouse.build.from_database` and `lakehouse.build.from_topic` plan batches, each from the end of the last one, which
-the table's own log tells; `lakehouse.build.intake` takes them.
+`from_database` and `from_topic` plan batches, each from the end of the last one, which the table's own log tells;
+`take` takes them.
 """
 
 from __future__ import annotations

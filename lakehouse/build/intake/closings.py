@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakehouse.build.ends import Ends
+from lakehouse.build.intake.ends import Ends
 from lakehouse.contracts import Input
 from lakehouse.contracts.table import CLOSING
 from lakehouse.days import micros_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
-from lakehouse.build.ends import (
+from lakehouse.build.intake.ends import (
     Ends,
     Place,
     accepted,

@@ -5,7 +5,7 @@ log entry, on a disk as on object storage, and a process that is killed anywhere
 at all. The price is that old batches cannot be read again, so code that changes has to mend them where they are read.
 
 The steps are those of any build (plan, stage, audit, publish); batches of a database are planned in
-`lakehouse.build.from_database`, those of Kafka topics in `lakehouse.build.from_topic`.
+`lakehouse.build.intake.from_database`, those of Kafka topics in `lakehouse.build.intake.from_topic`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pyspark.sql import functions as F
 from lakehouse import store
 from lakehouse.build.audit import Judged
 from lakehouse.build.base import Base, keep_history, open_base
-from lakehouse.build.batch import Batch, Taken
-from lakehouse.build.ends import Reach
-from lakehouse.build.from_database import plan_rows
-from lakehouse.build.from_topic import plan_messages
+from lakehouse.build.intake.batch import Batch, Taken
+from lakehouse.build.intake.ends import Reach
+from lakehouse.build.intake.from_database import plan_rows
+from lakehouse.build.intake.from_topic import plan_messages
 from lakehouse.build.laps import Laps
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.route import write_routed

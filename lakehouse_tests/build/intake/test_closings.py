@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.build.base import open_base
-from lakehouse.build.closings import Closing, Closings, closed_by, closings_of
-from lakehouse.build.ends import Ends, Place
+from lakehouse.build.intake.closings import Closing, Closings, closed_by, closings_of
+from lakehouse.build.intake.ends import Ends, Place
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakehouse.build import build as building
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
-from lakehouse.build.from_database import clock_apart
+from lakehouse.build.intake.from_database import clock_apart
 from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import stale_days
 from lakehouse.checks.audit import audit_day, check_names

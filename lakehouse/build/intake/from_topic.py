@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
-from lakehouse.build.batch import Batch, Taken
-from lakehouse.build.closings import closed_by, closings_of
-from lakehouse.build.ends import (
+from lakehouse.build.intake.batch import Batch, Taken
+from lakehouse.build.intake.closings import closed_by, closings_of
+from lakehouse.build.intake.ends import (
     Ends,
     Newest,
     Reach,
@@ -30,8 +30,8 @@ from lakehouse.build.ends import (
     reach,
     spans_after,
 )
+from lakehouse.build.intake.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.build.laps import Laps
-from lakehouse.build.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.checks.batches import DEAD
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic

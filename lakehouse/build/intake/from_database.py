@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base
-from lakehouse.build.batch import Batch, Taken
+from lakehouse.build.intake.batch import Batch, Taken
 from lakehouse.build.laps import Laps
 from lakehouse.checks.metrics import HIDDEN, Value
 from lakehouse.contracts import Extract
