@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
@@ -28,6 +26,7 @@ from lakehouse.report.figures import (
     TableReport,
     Waiting,
 )
+from lakehouse.report.states import Days, days_by_table
 from lakehouse.report.usual import business_series, cost_series, null_series, rows_series
 from lakehouse.report.verdicts import check_cells
 
@@ -53,46 +52,10 @@ def collect(
     """
     # A window reaches days that nobody builds yet.
     between = between[0], between[1] or newest_day(lake.settings.last_day, now)
-    ended = of_runs or {}
-    known = {name: known_days(lake, table) for name, table in lake.tables.items()}
-    stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
-    waits = all_waiting_days(lake, stale)
-    found = tuple(
-        _table(
-            lake,
-            lake.table(name),
-            now,
-            between,
-            _days(known[name], stale[name], waits[name], ended.get(name, Outcomes())),
-        )
-        for name in names
-    )
+    by_table = days_by_table(lake, of_runs or {})
+    found = tuple(_table(lake, lake.table(name), now, between, by_table[name]) for name in names)
     days = [day for each in found for day in each.days]
     return LakeReport(now, between[0] or min(days, default=None), max(days, default=None), found)
-
-
-@dataclass(frozen=True)
-class Days:
-    """What the logs of all tables, and Dagster, say of a table's days.
-
-    Attributes:
-        known: those with input or rows.
-        stale: those of them that are not published from the inputs and the code of now.
-        waits: those that read what is not published from its newest input, and what that is.
-        failed: those whose newest run did not publish them, without the next.
-        ended: those whose newest run somebody ended.
-    """
-
-    known: AbstractSet[date]
-    stale: Collection[date]
-    waits: Mapping[date, str]
-    failed: Collection[date]
-    ended: Collection[date]
-
-
-def _days(known: AbstractSet[date], stale: Collection[date], waits: Mapping[date, str], of_runs: Outcomes) -> Days:
-    failed = of_runs.unfinished - of_runs.by_somebody
-    return Days(known, stale, waits, failed, of_runs.by_somebody)
 
 
 def _table(
@@ -111,9 +74,9 @@ def _table(
     kept = {day: record for day, record in newest.items() if within(day)}
     failing = verdicts(lake, table, kept=judged_by(told))
     broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
-    further = broken.union(newest, days.ended) - days.known
-    known = {day for day in days.known | further if within(day)}
-    stale = {*days.stale, *(stale_days(lake, table, further) if further else ())}
+    also = broken.union(newest, days.ended)
+    known = {day for day in days.known | also if within(day)}
+    stale = days.all_stale(lake, table, also)
     waits = days.waits
     judged = _judged(lake, table, everything, now)
     fresh, late = of_the_month(judged), set(judged.missed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,47 @@ from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import depth_of
 from lakehouse.records.history import JUDGE, older_code
 from lakehouse.settings import Settings
+
+
+@dataclass(frozen=True)
+class Days:
+    """What the logs of all tables, and Dagster, say of a table's days.
+
+    Attributes:
+        known: those with input or rows.
+        stale: those of them that are not published from the inputs and the code of now.
+        waits: those that read what is not published from its newest input, and what that is.
+        failed: those whose newest run did not publish them, without the next.
+        ended: those whose newest run somebody ended.
+    """
+
+    known: AbstractSet[date]
+    stale: Collection[date]
+    waits: Mapping[date, str]
+    failed: AbstractSet[date]
+    ended: AbstractSet[date]
+
+    def all_stale(self, lake: Lake, table: Table, also: AbstractSet[date]) -> set[date]:
+        """The stale days, of some others too, which may not be known: their input is gone, or they were empty."""
+        further = also - self.known
+        return {*self.stale, *(stale_days(lake, table, further) if further else ())}
+
+
+def days_by_table(lake: Lake, of_runs: Mapping[str, Outcomes]) -> dict[str, Days]:
+    """The days of each table of the lake; each table is looked at once.
+
+    Args:
+        lake: where the tables are; one that opens each log once.
+        of_runs: by table, how the newest runs of its days ended; of others nothing was run.
+    """
+    known = {name: known_days(lake, table) for name, table in lake.tables.items()}
+    stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
+    waits, found = all_waiting_days(lake, stale), dict[str, Days]()
+    for name in lake.tables:
+        ended = of_runs.get(name, Outcomes())
+        failed = ended.unfinished - ended.by_somebody
+        found[name] = Days(known[name], stale[name], waits[name], failed, ended.by_somebody)
+    return found
 
 
 @dataclass(frozen=True)
@@ -84,26 +126,25 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
         now: by which freshness is judged; None: the present time.
     """
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
-    of_runs, waits = outcomes(settings, names), all_waiting_days(lake)
-    return [_state(lake, lake.table(name), of_runs[name], waits[name], moment) for name in names]
+    of_runs = outcomes(settings, names)
+    days = days_by_table(lake, of_runs)
+    return [_state(lake, lake.table(name), days[name], of_runs[name].materialized_at, moment) for name in names]
 
 
-def _state(lake: Lake, contract: Table, of_runs: Outcomes, waits: Mapping[date, str], now: datetime) -> Status:
+def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | None, now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
-    ended = stale_days(lake, contract, of_runs.by_somebody)  # a day that is up to date waits for nothing
     failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
     published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
     first, last = lake.settings.first_day, newest_day(lake.settings.last_day, now)
-    unbuilt = {day for day in known_days(lake, contract) if first <= day <= last}.difference(
-        published, of_runs.unfinished, of_runs.by_somebody
-    )
-    waiting = [day for day in published if day in waits]
+    unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
+    stale = days.all_stale(lake, contract, {*days.ended, *published})
+    waiting = [day for day in published if day in days.waits]
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
-    checked_at = of_runs.materialized_at or published_at
+    checked_at = materialized_at or published_at
     return Status(
         table=contract.id,
         days=len(published),
@@ -117,12 +158,12 @@ def _state(lake: Lake, contract: Table, of_runs: Outcomes, waits: Mapping[date, 
         fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
         failing_checks={name: sentence(found) for name, found in failing.items()},
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
-        failed_days=sorted(of_runs.unfinished - of_runs.by_somebody),
-        ended_days=sorted(ended),
+        failed_days=sorted(days.failed),
+        ended_days=sorted(stale & days.ended),  # a day that is up to date waits for nothing
         unbuilt_days=sorted(unbuilt),
-        stale_days=stale_days(lake, contract, published),
+        stale_days=[day for day in published if day in stale],
         waiting_days=waiting,
-        waits_for=waits[waiting[0]] if waiting else "",
+        waits_for=days.waits[waiting[0]] if waiting else "",
         older_code={code: len(days) for code, days in older.items()},
         quarantined=aside.rows,
         quarantined_since=aside.oldest,

@@ -18,6 +18,7 @@ from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, turns
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.streaming import recent, visits
@@ -122,9 +123,8 @@ def test_a_day_that_is_added_to_counts_by_what_is_added(taking: Taking, monkeypa
 @pytest.fixture
 def adaptive(spark: SparkSession) -> Iterator[None]:
     """The engine plans anew on its way, as those of users do."""
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
-    yield
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    with configured(spark, {"spark.sql.adaptive.enabled": "true"}):
+        yield
 
 
 @pytest.mark.usefixtures("adaptive")

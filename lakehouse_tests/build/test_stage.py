@@ -24,6 +24,7 @@ from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
 from lakehouse.errors import SchemaMismatchError, StagedFileError
 from lakehouse.read.targets import quarantine_schema
+from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.making import model, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
@@ -142,12 +143,8 @@ def test_quarantined_rows_say_where_they_came_from_and_valid_ones_carry_nothing(
 def many_tasks(spark: SparkSession) -> Iterator[None]:
     """Small shuffles are not merged into one task, as those of large days would not be."""
     changed = {"spark.sql.adaptive.coalescePartitions.enabled": "false", "spark.sql.shuffle.partitions": "16"}
-    before = {name: spark.conf.get(name) for name in changed}
-    for name, value in changed.items():
-        spark.conf.set(name, value)
-    yield
-    for name, old in before.items():
-        spark.conf.set(name, str(old))
+    with configured(spark, changed):
+        yield
 
 
 def test_a_day_in_several_files_is_still_each_key_once(spark: SparkSession, many_tasks: None, tmp_path: Path) -> None:

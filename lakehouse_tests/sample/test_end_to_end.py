@@ -27,6 +27,7 @@ from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import get_settings
 from lakehouse.silver.transactions import CURRENCIES
 from lakehouse_tests.conftest import PII_KEY, USUAL
+from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.landed import land_online_retail
 from lakehouse_tests.fixtures.making import land_twins
 from lakehouse_tests.sample import oracle, oracle_activity
@@ -100,10 +101,7 @@ class Run:
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
     """All the real files, or a stand-in of eight weeks, and two weeks of web events with every fault."""
     root = tmp_path_factory.mktemp("end-to-end")
-    before = {name: spark.conf.get(name) or "" for name in USUAL}
-    for name, value in USUAL.items():
-        spark.conf.set(name, value)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, configured(spark, USUAL):
         patch.setenv("LAKEHOUSE_ROOT", str(root))
         get_settings.cache_clear()
         if REAL.is_dir():
@@ -117,8 +115,6 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         land_twins(root, EVENTS_FROM + timedelta(days=1))
         yield Lakehouse(root, first, last)
     get_settings.cache_clear()
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")
