@@ -8,7 +8,8 @@ from datetime import date
 
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, table_path

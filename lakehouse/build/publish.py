@@ -25,8 +25,9 @@ from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
 from lakehouse.delta.commit import exchange_files, replace_days
 from lakehouse.delta.failpoints import failpoint
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION
-from lakehouse.delta.snapshot import WITHDRAWN, open_snapshot
+from lakehouse.delta.snapshot import WITHDRAWN
 from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, moved
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction

@@ -24,7 +24,8 @@ from filelock import FileLock, Timeout
 
 from lakehouse import store
 from lakehouse.delta.log_writer import fsync_entries
-from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, table_name
 from lakehouse.errors import PublishConflictError
 
 if TYPE_CHECKING:

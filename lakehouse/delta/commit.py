@@ -20,7 +20,8 @@ from lakehouse.delta.conflicts import conflict, passed, paths_of, transactions_a
 from lakehouse.delta.evolve import evolve, same_columns
 from lakehouse.delta.gate import add_action, as_action, check_on_disk
 from lakehouse.delta.log_writer import checkpoint_when_due, put_entry
-from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import StagedFile, delta_statistics
 from lakehouse.delta.target import Commit, Target
 

@@ -15,7 +15,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakehouse.delta.attempts import PATIENCE, attempts
 from lakehouse.delta.log_writer import fsync_entries
-from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, table_name
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.lazy import T
 

@@ -13,7 +13,8 @@ from deltalake.exceptions import DeltaError
 
 from lakehouse import store
 from lakehouse.delta.files import DataFile, file_of
-from lakehouse.delta.snapshot import Snapshot, open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, table_name
 from lakehouse.errors import HistoryGoneError
 
 

@@ -17,7 +17,8 @@ from lakehouse.delta.commit import merge_files
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import entries, oldest_entry, version_before
 from lakehouse.delta.merge import merge
-from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, table_name
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError, PublishConflictError
 from lakehouse.lazy import T

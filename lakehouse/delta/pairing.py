@@ -14,7 +14,7 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry, version_before
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 
 QUARANTINE_VERSION = "lakehouse.quarantine_version"
 """In a commit of a table: the version of its quarantine that was committed with it."""

@@ -22,7 +22,8 @@ from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snapshot, table_name
 from lakehouse.delta.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction

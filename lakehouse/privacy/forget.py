@@ -28,7 +28,8 @@ from filelock import FileLock, Timeout
 from lakehouse import store
 from lakehouse.build.plan import read_by
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import open_snapshot, table_name
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import table_name
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.erase import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.layout import table_path
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import OnlineError
 from lakehouse.online.address import redis_url
 from lakehouse.online.server import Server, place_of, server_of, start

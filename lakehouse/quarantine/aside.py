@@ -9,7 +9,7 @@ from typing import Any
 
 from lakehouse.checks.drift import told_fields
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.read.lake import table_path
 from lakehouse.read.promote import RESCUED

@@ -20,7 +20,8 @@ from filelock import FileLock, Timeout
 from lakehouse import store
 from lakehouse.delta.layout import table_path
 from lakehouse.delta.log import readable_at
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import UnsupportedTableError
 from lakehouse.query.checked_query import CheckedQuery, TableUse
 from lakehouse.query.kinds import Kind, arrow_type, columns_of, duckdb_type, quoted, text

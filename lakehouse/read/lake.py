@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
 from lakehouse.delta.layout import table_path
-from lakehouse.delta.snapshot import DataFile, Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lazy import F, T
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings

@@ -16,7 +16,8 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.lake import table_path
 from lakehouse.records.failures import FAILURES, Depth, QuarantinedRow, depth_of, failures, unprojected_days
 from lakehouse.records.ledger import LEDGER

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about

@@ -22,7 +22,8 @@ from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.files import DataFile, as_date
 from lakehouse.delta.log import LogEntry, entries, oldest_entry
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.errors import PublishConflictError
 from lakehouse.lazy import T

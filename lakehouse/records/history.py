@@ -18,7 +18,8 @@ from typing import Any
 
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import LogEntry, entries, oldest_entry
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.lazy import T
@@ -156,8 +157,7 @@ def all_records(
 ) -> list[DayRecord]:
     """As `records`, with those of builds that published nothing (`JUDGE`), which `judged_by` asks for."""
     projected, newer = _all(root, table, days, None if figures is None else (*_FACTS, *figures))
-    known = [*(_record(table, row) for row in projected), *newer]
-    return sorted(known, key=lambda each: (each.version, each.day))
+    return sorted([*(_record(table, row) for row in projected), *newer], key=lambda each: (each.version, each.day))
 
 
 def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, DayRecord]:

@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lakehouse.delta.snapshot import fingerprint, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fingerprint
 from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about

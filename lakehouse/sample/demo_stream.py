@@ -18,7 +18,7 @@ from lakehouse.build.intake.ends import ends_of
 from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import BROKEN, CHECKS_FAILED, OK, SourceError
 from lakehouse.kafka.broker import start
 from lakehouse.kafka.topics import ensure_topic

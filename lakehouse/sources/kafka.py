@@ -109,6 +109,9 @@ class Brokers:
             "kafka.isolation.level": "read_committed",
             "kafka.default.api.timeout.ms": str(PATIENCE * 1000),
             "kafka.request.timeout.ms": str(PATIENCE * 500),
+            # All that is asked for is there. Else a broker without more holds back, for half a second, what a consumer
+            # asks for ahead; and where the partition ends, which Spark asks for next, is told after that.
+            "kafka.fetch.max.wait.ms": "10",
         }
         # A partition is a task, but where there are more of them than pay; each writes files of its own.
         return self.rows_of(

@@ -19,8 +19,9 @@ from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import days_of, entries, figures_in_log, snapshot_at
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION
-from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, open_snapshot
+from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.errors import UndoRefusedError

@@ -27,8 +27,9 @@ from lakehouse.delta.log import (
     snapshot_at,
     versions,
 )
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
-from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, open_snapshot, table_name
+from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, table_name
 from lakehouse.delta.staged import live_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import days_of_transactions

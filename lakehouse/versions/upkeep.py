@@ -20,7 +20,8 @@ from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.maintenance import TARGET_BYTES, Compactable, compact, vacuum
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path

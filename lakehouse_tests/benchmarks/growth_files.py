@@ -30,7 +30,8 @@ from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow

@@ -29,7 +29,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from lakehouse.bronze.event_stream import COLUMNS
 from lakehouse.catalog import declared, lake_beside
 from lakehouse.delta.log import read_entry
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import attempts

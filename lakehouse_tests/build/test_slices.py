@@ -28,7 +28,7 @@ from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.delta.maintenance import vacuum
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import StagedFileError
 from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.conftest import LakeFactory

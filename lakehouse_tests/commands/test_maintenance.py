@@ -18,7 +18,8 @@ from pyspark.sql import types as T
 
 from lakehouse.delta import maintenance
 from lakehouse.delta.maintenance import Compactable, RetentionError, compact, vacuum
-from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
 from lakehouse.errors import PublishConflictError
 
 DAY, NEXT = date(2011, 3, 1), date(2011, 3, 2)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import tables
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import Result, run

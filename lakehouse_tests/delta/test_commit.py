@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError, StagedFileError, UnsupportedTableError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target

@@ -14,7 +14,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, append_batch, ensure_table, exchange_files, replace_days
-from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import PublishConflictError
 from lakehouse_tests.faults.doors import MONDAY, SCHEMA, TUESDAY, WEDNESDAY, entry, ids, row, target

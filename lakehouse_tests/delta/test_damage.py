@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.delta.commit import append
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import read_transactions
 from lakehouse.errors import DamagedLogError

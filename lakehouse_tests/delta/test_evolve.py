@@ -22,7 +22,8 @@ from lakehouse.contracts import Input, Table
 from lakehouse.delta import evolve
 from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.rows import top_rows

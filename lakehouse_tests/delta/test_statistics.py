@@ -22,7 +22,8 @@ from pyspark.sql import types as T
 
 from lakehouse.build.route import write_routed
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import CONTENT, FAILED_RULES, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.targets import provenance

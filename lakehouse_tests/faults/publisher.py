@@ -20,7 +20,7 @@ from lakehouse.build.result import PUBLISHED, DayResult
 from lakehouse.build.space import said_when_full
 from lakehouse.build.work import Work
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import quarantine_schema

@@ -17,7 +17,8 @@ from pyspark.sql import types as T
 
 from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError
 from lakehouse_tests.fixtures.making import stage_rows

@@ -18,7 +18,7 @@ import pytest
 from lakehouse.build.intake.closings import closings_of
 from lakehouse.build.intake.ends import Ends, ends_of
 from lakehouse.delta.failpoints import POINTS
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
 from lakehouse_tests.faults.laboratory import KILLED, EngineProcess, Laboratory
 from lakehouse_tests.fixtures.kafka import Kafka

@@ -19,7 +19,8 @@ from lakehouse.delta import attempts, maintenance
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, ensure_table, exchange_files, replace_days
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
-from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.read.lake import Lake

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.delta.failpoints import POINTS
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
 from lakehouse_tests.faults.crashing import COLUMNS, DAYS, Rows, expected, land, tables
 from lakehouse_tests.faults.laboratory import EngineProcess, Laboratory

@@ -15,7 +15,7 @@ import pytest
 
 from lakehouse.build import stage as staging
 from lakehouse.delta import commit
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import DiskFullError, StagedFileError
 from lakehouse_tests.faults.publisher import EXPECTED, Door, count, door
 

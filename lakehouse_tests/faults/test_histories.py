@@ -35,7 +35,8 @@ from hypothesis.stateful import (
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
-from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import read_transactions

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse_tests.faults.racers import SCHEMA, Racers, Step, names_in, target_at
 from lakehouse_tests.fixtures.making import stage_rows

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.delta.failpoints import REPLAY_POINTS
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
 from lakehouse.records.failures import failures
 from lakehouse.records.ledger import entries, open_replays

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.delta.failpoints import SLICE_POINTS
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
 from lakehouse_tests.faults.crashing import DAYS, expected, land
 from lakehouse_tests.faults.laboratory import Laboratory

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lakehouse.build.result import FAILED
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.publisher import Door, sales
 from lakehouse_tests.fixtures.making import rows_of

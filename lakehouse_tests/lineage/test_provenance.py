@@ -218,7 +218,7 @@ def _lose_log(lake: Lake) -> None:
 @pytest.mark.parametrize(("lose", "told"), [(_lose_files, "were vacuumed"), (_lose_log, "is no longer in its log")])
 def test_a_version_that_is_gone_is_said(own: Lake, lose: Callable[[Lake], None], told: str) -> None:
     """Reading another version in its place without a word would be a guess."""
-    from lakehouse.delta.snapshot import open_snapshot
+    from lakehouse.delta.opening import open_snapshot
 
     put(own, own.table("gold.daily_revenue"), date(2011, 4, 1), [])  # a day apart
     for day in DAYS:  # a second version, with files of its own

@@ -16,7 +16,7 @@ from lakehouse.checks.audit import Outcome, audit_day
 from lakehouse.checks.metrics import DayMetrics, failed_checks, judged_days
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow

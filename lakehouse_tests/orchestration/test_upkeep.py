@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
 from lakehouse.delta.commit import append
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.orchestration.freshness import CHECK as FRESH
 from lakehouse.orchestration.upkeep import CHECK, TIDIES, tables_of_runs, upkeep_checks, upkeep_job, upkeep_schedule

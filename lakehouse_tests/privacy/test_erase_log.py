@@ -23,7 +23,8 @@ from lakehouse.contracts import Input
 from lakehouse.delta.failpoints import FORGET_POINTS
 from lakehouse.delta.log import readable_at
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.errors import HistoryGoneError
 from lakehouse.privacy import erase
 from lakehouse.privacy.erase import LOG, erase_rows, purge

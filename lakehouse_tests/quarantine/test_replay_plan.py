@@ -16,7 +16,7 @@ from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, discard, outcomes, plan_replay, run_replay

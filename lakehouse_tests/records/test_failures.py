@@ -19,7 +19,8 @@ from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import Snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.quarantine.replay import by_rules, discard
 from lakehouse.read.lake import Lake, table_path

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.contracts import Anomalies, Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import history as module

@@ -12,7 +12,7 @@ from lakehouse import store
 from lakehouse.delta import commit as door
 from lakehouse.delta.commit import append, append_batch, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.read import key_index
 from lakehouse.store import DRAFT

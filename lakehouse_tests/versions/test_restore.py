@@ -19,8 +19,9 @@ from lakehouse.delta.failpoints import MERGE_POINTS
 from lakehouse.delta.files import rows_in
 from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError, UndoRefusedError

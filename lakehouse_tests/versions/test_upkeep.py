@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.log import readable_at, versions
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets

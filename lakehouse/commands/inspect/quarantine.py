@@ -15,7 +15,7 @@ from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.read.lake import table_path

@@ -14,7 +14,7 @@ from lakehouse.commands.console import console, say, table
 from lakehouse.commands.inspect.asking import Engine, ask
 from lakehouse.commands.inspect.rows import Format, write_rows
 from lakehouse.delta.layout import table_path
-from lakehouse.delta.snapshot import open_snapshot
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import LakehouseError
 from lakehouse.query.names import built_names
 from lakehouse.query.sql_text import QueryError, plain_parts

@@ -24,7 +24,8 @@ from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input
 from lakehouse.contracts.fitting import closing_mistakes
 from lakehouse.delta.commit import append_batch, ensure_table, replace_days
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import ContractError

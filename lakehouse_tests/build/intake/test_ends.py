@@ -23,7 +23,8 @@ from lakehouse.build.intake.ends import (
     spans_after,
 )
 from lakehouse.delta.commit import append_batch, ensure_table
-from lakehouse.delta.snapshot import fingerprint, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fingerprint
 from lakehouse.delta.target import Commit
 from lakehouse.sources.spans import Found, Part, Span
 from lakehouse_tests.fixtures.making import target_of

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.delta.commit import append, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.conflicts import conflict
 from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.snapshot import fresh_snapshot, open_snapshot
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse_tests.faults.doors import MONDAY, row, target
 from lakehouse_tests.fixtures.making import stage_rows
@@ -34,6 +35,30 @@ def test_the_log_is_read_once_while_nothing_is_committed(target: Target, monkeyp
     before = open_snapshot(target.path)
     monkeypatch.setattr("lakehouse.delta.snapshot.DeltaTable", None)
     assert open_snapshot(target.path) is before
+
+
+def test_the_versions_before_it_are_kept_until_the_table_is_another_one(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each turn of a stream would read a whole log to know what the turn before had read."""
+    seen = [open_snapshot(target.path)]
+    for number in range(5):
+        publish(target, f"{number}")
+        seen.append(open_snapshot(target.path))
+    with monkeypatch.context() as patch:
+        patch.setattr("lakehouse.delta.snapshot.DeltaTable", None)
+        assert [open_snapshot(target.path, each.version) for each in seen[-3:]] == seen[-3:]
+        assert [open_snapshot(target.path, each.version).files for each in seen[-3:]] == [s.files for s in seen[-3:]]
+        with pytest.raises(TypeError):
+            open_snapshot(target.path, seen[0].version)
+    other = Target(tmp_path / "other", target.schema, target.partition_by)
+    ensure_table(other)
+    for number in range(6):
+        publish(other, f"of another table, {number}")
+    shutil.rmtree(target.path)
+    other.path.rename(target.path)
+    for each in seen[-3:]:
+        assert open_snapshot(target.path, each.version).files != each.files
 
 
 @pytest.mark.parametrize("clock", ["moves", "stands still"])
