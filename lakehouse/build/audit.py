@@ -20,7 +20,8 @@ from lakehouse.checks.drift import with_fields
 from lakehouse.checks.metrics import DayMetrics, Outcome, failed_checks, measure
 from lakehouse.days import days_between
 from lakehouse.delta.staged import VALID
-from lakehouse.records.history import DayRecord, latest_records, records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import latest_records
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,7 @@ def _sums(work: Work) -> dict[date, dict[str, Decimal]]:
         if source not in kept:
             # Newer figures of the input are of rows that this build has not read.
             read = work.plan.versions.get(source, -1)
-            found = records(work.base.lake.settings.root, source, set(work.replaced))
-            kept[source] = {each.day: each for each in found if each.version <= read}
+            kept[source] = latest_records(work.base.lake.settings.root, source, set(work.replaced), up_to=read)
         for day, record in kept[source].items():
             total = record.total(column)
             # No figure of the input is not a sum of zero: the check then says that it could not judge.

@@ -28,7 +28,8 @@ from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, live_file
 from lakehouse.read.lake import Lake, in_days
-from lakehouse.records.history import DayRecord, latest_records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import latest_records
 
 MOST_FILES = 48  # of a day: with as many, it is built whole, into few
 MOST_SHARE = 0.5  # new rows of those that are there: with more, it costs what the whole day does

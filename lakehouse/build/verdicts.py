@@ -18,9 +18,10 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import DayRecord
 from lakehouse.records.depth import depth_now
 from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
-from lakehouse.records.history import JUDGE, DayRecord, judgements, latest_records
+from lakehouse.records.history import JUDGE, judgements, latest_records
 
 NAMED = 3  # days in a sentence
 INPUTS_FRESH = "inputs_fresh"

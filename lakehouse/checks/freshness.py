@@ -17,7 +17,8 @@ from lakehouse.checks.anomalies import baselines
 from lakehouse.checks.statistics import median
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
-from lakehouse.records.history import DayRecord, records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import records
 
 BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do

@@ -63,6 +63,8 @@ class Compactable:
     path: Path
     schema: T.StructType
     pii: Collection[str] = ()
+    full: int = TARGET_BYTES
+    """Bytes from which on a file stays as it is, and which no group of files exceeds."""
 
 
 def check_retention(hours: float) -> None:
@@ -166,7 +168,7 @@ def compact(layout: Compactable, *, dry_run: bool = False, values: Collection[st
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         snapshot = fresh_snapshot(layout.path)
-        groups = _groups(snapshot, values)
+        groups = _groups(snapshot, values, layout.full)
         if not groups or dry_run:
             return _compacted(snapshot.version, groups, attempt - 1)
         target = Target(layout.path, layout.schema, snapshot.partition_by, pii=layout.pii)
@@ -193,17 +195,17 @@ def _compacted(version: int, groups: Sequence[Sequence[DataFile]], attempts: int
     return Compacted(version, sum(map(len, groups)), len(groups), len(partitions), attempts)
 
 
-def _groups(snapshot: Snapshot, values: Collection[str] | None) -> list[list[DataFile]]:
-    """Files of one partition to make one of, of `TARGET_BYTES` at most; files as large as that stay as they are."""
+def _groups(snapshot: Snapshot, values: Collection[str] | None, full: int) -> list[list[DataFile]]:
+    """Files of one partition to make one of, of so many bytes at most; files as large as that stay as they are."""
     groups: list[list[DataFile]] = []
     of_partition: dict[tuple[str | None, ...], tuple[list[DataFile], int]] = {}
     for file in sorted(snapshot.files, key=lambda each: each.path):
-        if file.size >= TARGET_BYTES or (values is not None and file.partition[0] not in values):
+        if file.size >= full or (values is not None and file.partition[0] not in values):
             continue
         group, size = of_partition.get(file.partition, ([], 0))
         # In the order of names, each group filled before the next one is begun: small files never wait for a fitting
         # one.
-        if not group or size + file.size > TARGET_BYTES:
+        if not group or size + file.size > full:
             group, size = [], 0
             groups.append(group)
         group.append(file)

@@ -30,7 +30,8 @@ from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.delta.log import days_of, oldest_entry, read_entry, snapshot_at
 from lakehouse.lineage.contributing import PLACES, Maker
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import DayRecord, records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe, read_lines
 

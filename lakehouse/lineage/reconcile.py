@@ -22,7 +22,8 @@ from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.days import is_between, newest_day
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import DayRecord, latest_records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import latest_records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe
 from lakehouse.store import parquet

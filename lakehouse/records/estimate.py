@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.records.history import DayRecord
+from lakehouse.records.day_record import DayRecord
 
 NEWEST = 50  # builds looked at: code and data of long ago say little
 

@@ -6,8 +6,9 @@ Each is partitioned by its first column: most by the table that its rows are abo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 OPS = "ops"
 MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
+FULL = 1 << 20  # bytes of a file that stays as it is: a stream adds rows every second, and would merge all of them anew
 
 
 def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
@@ -87,8 +89,54 @@ def add_rows(
     else:
         append_batch(target, after, files, Commit(transactions))
     # After the append, and by the base before it: one file too many is no harm, and the next append sees it.
-    if len(base.of(about)) >= most_files:
-        compact(Compactable(target.path, target.schema))
+    if sum(file.size < FULL for file in base.of(about)) >= most_files:
+        compact(Compactable(target.path, target.schema, full=FULL))
+
+
+def newest_about(
+    snapshot: Snapshot,
+    about: str,
+    days: Collection[date] | None = None,
+    columns: Sequence[str] | None = None,
+    up_to: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Of each day and operation the row of the newest version, and perhaps older ones: the newest of each file.
+
+    A stream commits every second, and asks several times for what it said last: so what a file has is kept, and a day's
+    rows are never all made objects of.
+
+    Args:
+        snapshot: a table whose rows have `day`, `operation` and `version`.
+        about: the partition.
+        days: only these.
+        columns: what is read of the rows, with those three. None: all.
+        up_to: of versions up to this one.
+    """
+    asked = None if days is None else tuple(sorted(set(days)))
+    read = None if columns is None else tuple(columns)
+    find = _newest_in.__wrapped__ if asked is read is None else _newest_in  # all of everything is not kept
+    for file in snapshot.of(about) if asked != () else ():
+        path = Path(snapshot.uri) / file.path
+        found = find(path, asked, read)
+        if up_to is not None and any(row["version"] > up_to for row in found):
+            found = _newest_in.__wrapped__(path, asked, read, up_to)
+        yield from found
+
+
+@lru_cache(maxsize=512)  # files never change
+def _newest_in(
+    path: Path, days: tuple[date, ...] | None, columns: tuple[str, ...] | None, up_to: int | None = None
+) -> Sequence[dict[str, Any]]:
+    rows = _of_days(path, days, columns)
+    if up_to is not None:
+        rows = rows.filter(pc.less_equal(rows["version"], up_to))
+    if rows.num_rows > 1:
+        keys = ("day", "operation")
+        rows = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (*keys, "version")]))
+        differs = [pc.not_equal(rows[name].slice(1), rows[name].slice(0, rows.num_rows - 1)) for name in keys]
+        ends = pa.concat_arrays([pc.or_(*differs).combine_chunks(), pa.array([True])])
+        rows = rows.filter(ends)
+    return tuple(_dicts(rows))
 
 
 def rows_about(
@@ -105,12 +153,21 @@ def rows_about(
         days: only these.
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
     """
-    for file in snapshot.live if about is None else snapshot.of(about):
-        read = parquet.read(Path(snapshot.uri) / file.path, columns)
-        if days is not None:
-            read = read.filter(pc.is_in(read["day"], pa.array(sorted(days), pa.date32())))
-        columns_read = [_values(read[name].combine_chunks()) for name in read.column_names]
-        yield from (dict(zip(read.column_names, row, strict=True)) for row in zip(*columns_read, strict=True))
+    asked = None if days is None else sorted(set(days))
+    for file in (snapshot.live if about is None else snapshot.of(about)) if asked != [] else ():
+        yield from _dicts(_of_days(Path(snapshot.uri) / file.path, asked, columns))
+
+
+def _of_days(path: Path, days: Sequence[date] | None, columns: Sequence[str] | None) -> pa.Table:
+    if days is None:
+        return parquet.read(path, columns)
+    read = parquet.read(path, columns, ("day", days[0], days[-1]))
+    return read.filter(pc.is_in(read["day"], pa.array(days, pa.date32())))
+
+
+def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    columns = [_values(rows[name].combine_chunks()) for name in rows.column_names]
+    yield from (dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -14,8 +14,9 @@ from lakehouse.contracts.lineage import sources
 from lakehouse.days import is_between, newest_day
 from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import DayRecord
 from lakehouse.records.failures import QuarantinedRow, failures
-from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, DayRecord, all_records, judged_by
+from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, all_records, judged_by
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,

@@ -8,7 +8,7 @@ from datetime import date
 import numpy as np
 
 from lakehouse.contracts import Anomalies, Table, Volume
-from lakehouse.records.history import DayRecord
+from lakehouse.records.day_record import DayRecord
 from lakehouse.report.bands import Numbers, Positions, Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.figures import Point, Series
 

@@ -9,7 +9,7 @@ from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER, by_check
 from lakehouse.build.verdicts import Verdict as Failing
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Table
-from lakehouse.records.history import DayRecord
+from lakehouse.records.day_record import DayRecord
 from lakehouse.report.figures import Cell, Verdict
 
 

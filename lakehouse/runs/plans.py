@@ -17,8 +17,9 @@ from lakehouse.build.stale import known_days, stale_days
 from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import DayRecord
 from lakehouse.records.estimate import Estimate, estimate
-from lakehouse.records.history import DayRecord, older_code, records
+from lakehouse.records.history import older_code, records
 from lakehouse.runs.selection import last_partition
 from lakehouse.settings import Settings
 from lakehouse.texts import counted

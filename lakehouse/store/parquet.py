@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,10 +35,29 @@ def columns_of(path: Path) -> list[str]:
     return list(pq.read_schema(path).names)
 
 
-def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file, with some columns or (None) all. Raises as `opened`."""
+def read(path: Path, columns: Sequence[str] | None = None, between: tuple[str, Any, Any] | None = None) -> pa.Table:
+    """The rows of a file, with some columns or (None) all. Raises as `opened`.
+
+    Args:
+        path: of the file.
+        columns: what is read of the rows.
+        between: a column and its bounds: row groups that have no row within them are left out. Others have rows beyond.
+    """
+    wanted = None if columns is None else list(columns)
     with pq.ParquetFile(path) as file:
-        return file.read(None if columns is None else list(columns))
+        if between is None:
+            return file.read(wanted)
+        return file.read_row_groups(list(_groups_with(file.metadata, *between)), wanted)
+
+
+def _groups_with(footer: Footer, column: str, low: Any, high: Any) -> Iterator[int]:
+    """The row groups that may have a value of a column within bounds, inclusive: all that do not say."""
+    for group in range(footer.num_row_groups):
+        told = footer.row_group(group)
+        parts = (told.column(number) for number in range(told.num_columns))
+        bounds = next((part.statistics for part in parts if part.path_in_schema == column), None)
+        if bounds is None or not bounds.has_min_max or (bounds.min <= high and low <= bounds.max):
+            yield group
 
 
 def write(rows: pa.Table, path: Path) -> None:

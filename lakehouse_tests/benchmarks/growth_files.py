@@ -36,9 +36,9 @@ from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
-from lakehouse.records import failures, history
+from lakehouse.records import day_record, failures
 from lakehouse.records.failures import FAILURES
-from lakehouse.records.history import HISTORY
+from lakehouse.records.history import HISTORY, older_code
 from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
@@ -111,7 +111,7 @@ def _one_day(lake: Lake, sales: Table, day: date) -> None:
     assert result.days[day].metrics.rows == 99, result.days[day].reason
     assert result.quarantine is not None
     assert changed_days(LakeOfNow(lake.settings, lake.tables), sales, [day]) == []
-    history.older_code(lake.settings.root, sales.id, sales.code_version)
+    older_code(lake.settings.root, sales.id, sales.code_version)
     assert lake.snapshot(sales.id).live.rows
 
 
@@ -144,9 +144,9 @@ def _history(lake: Lake, lines: Table, sales: Table, files: int) -> None:
     ]
     rows = [failures._row(each) for each in set_aside]
     add_rows(ops_target(root, FAILURES, failures.schema(), ""), sales.id, rows, {sales.id: 1})
-    kept = [history.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
-    rows = [history._row(each) for each in kept]
-    add_rows(ops_target(root, HISTORY, history.schema(), ""), sales.id, rows, {sales.id: 1})
+    kept = [day_record.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
+    rows = [day_record.row_of(each) for each in kept]
+    add_rows(ops_target(root, HISTORY, day_record.schema(), ""), sales.id, rows, {sales.id: 1})
 
 
 def _made_up_log(path: Path, column: str, days: list[date]) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from lakehouse.checks import freshness as module
 from lakehouse.checks.freshness import FreshnessState, freshness
 from lakehouse.contracts import Input, Table
-from lakehouse.records.history import DayRecord
+from lakehouse.records.day_record import DayRecord
 from lakehouse_tests.fixtures.making import model, table
 
 TODAY = date(2026, 3, 30)  # a Monday

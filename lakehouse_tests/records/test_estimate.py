@@ -11,8 +11,9 @@ import pytest
 
 from lakehouse.build.build import build
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import DayRecord
 from lakehouse.records.estimate import estimate
-from lakehouse.records.history import DayRecord, records
+from lakehouse.records.history import records
 from lakehouse_tests.build.test_build import DAYS, land, sensors
 from lakehouse_tests.conftest import LakeFactory
 

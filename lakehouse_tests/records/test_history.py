@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from datetime import date, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pandera.pyspark as pa
@@ -17,8 +19,19 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.read.lake import Lake, table_path
+from lakehouse.records import day_record, ops
 from lakehouse.records import history as module
-from lakehouse.records.history import HISTORY, latest_records, project_history, records
+from lakehouse.records.history import (
+    HISTORY,
+    JUDGE,
+    JUDGED,
+    all_records,
+    judged_by,
+    judgements,
+    latest_records,
+    project_history,
+    records,
+)
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.jobs import counted_jobs
 from lakehouse_tests.fixtures.making import model, put, rows_of, stage_rows, table
@@ -52,13 +65,15 @@ def totals(wrong: str = "0") -> Table:
     return table("gold.totals", model(**columns), summed, {"sales": Input("silver.sales")}, reconciles=agrees)
 
 
-def commit(lake: Lake, day: date, rows: int) -> Target:
-    """Publish a day with its figures, without an engine and without projecting."""
+def commit(lake: Lake, day: date, rows: int, kind: str = "publish") -> Target:
+    """Publish a day with its figures, or restore or refuse it, without an engine and without projecting."""
     made = lake.table("silver.sales")
     target = Target(lake.path(made.id), made.schema, made.partition_by)
     files = stage_rows(target, [{"id": str(n), "day": day, "amount": Decimal(1)} for n in range(rows)])
     facts = {"lakehouse.run_id": "r", "lakehouse.code_version": "v1", "lakehouse.inputs": {"bronze.raw": 3}}
-    facts["lakehouse.metrics"] = {day.isoformat(): {"rows": rows, "nulls": {"id": 1}}}
+    facts |= {} if kind == "publish" else {"lakehouse.operation": kind}
+    figures = {day.isoformat(): {"rows": rows, "nulls": {"id": 1}}}
+    facts[JUDGED if kind == JUDGE else "lakehouse.metrics"] = figures
     replace_days(target, ensure_table(target), files, [day], Commit({}, facts))
     return target
 
@@ -138,7 +153,7 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
     with monkeypatch.context() as older:
         fields = [each for each in module.schema().fields if each.name != "unknown_fields"]
         older.setattr(module, "schema", lambda: T.StructType(fields))
-        older.setattr(module, "_MAPS", ("nulls", "failures"))
+        older.setattr(day_record, "_MAPS", ("nulls", "failures"))
         for n in range(2):
             project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales")
     for n in range(2, 5):
@@ -149,6 +164,49 @@ def test_a_history_that_began_with_fewer_figures_goes_on(lake: LakeFactory, monk
     assert {r.day: (r.rows, r.figures["nulls"]) for r in records(root, "silver.sales")} == {
         DAYS[n]: (n + 1, {"id": 1}) for n in range(5)
     }
+
+
+def test_the_newest_records_are_those_of_all(lake: LakeFactory, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream would grow slower with each of its commits, or a day be judged by an older one.
+
+    Publishes, restores and refusals of few days, projected now and then, merged now and then.
+    """
+    shop, chance = lake(sales()), random.Random(seed)
+    root, name = shop.settings.root, "silver.sales"
+    for _ in range(40):
+        kind, day = chance.choice(["publish", "publish", "restore", JUDGE]), chance.choice(DAYS[:4])
+        target = commit(shop, day, chance.randint(1, 3), kind)
+        if chance.random() < 0.8:
+            project_history(root, open_snapshot(target.path), name, most_files=chance.choice([2, 5]))
+        days = chance.choice([None, [day], DAYS[:2], []])
+        everything = all_records(root, name, days)
+        assert judgements(root, name, days).keys() == {each.day for each in everything}
+        for day_of, each in judged_by(everything).items():
+            found = judgements(root, name, days)[day_of]
+            assert (found.version, found.operation) == (each.version, each.operation)
+        up_to = chance.choice([None, chance.randint(0, 40)])
+        known = [each for each in records(root, name, days) if up_to is None or each.version <= up_to]
+        assert latest_records(root, name, days, up_to=up_to) == {each.day: each for each in known}
+    project_history(root, open_snapshot(target.path), name, most_files=1)
+    asked = {"rows": latest_records(root, name, DAYS, ("rows",)), "all": latest_records(root, name, DAYS)}
+    with monkeypatch.context() as patch:
+        patch.setattr(ops.parquet, "read", None)
+        assert asked == {"rows": latest_records(root, name, DAYS, ("rows",)), "all": latest_records(root, name, DAYS)}
+
+
+def test_what_is_merged_stays_as_it_is_once_it_is_large(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream would write all of its history anew every few seconds."""
+    shop = lake(sales())
+    root, large = shop.settings.root, list[set[str]]()
+    monkeypatch.setattr(ops, "FULL", 40_000)  # as large as three of the first ones
+    for n in range(24):
+        target = commit(shop, DAYS[n], n + 1)
+        project_history(root, open_snapshot(target.path), "silver.sales", most_files=4)
+        files = open_snapshot(table_path(root, HISTORY)).files
+        large.append({file.path for file in files if file.size >= 40_000})
+    assert large[-1]
+    assert all(before <= after for before, after in pairwise(large))
+    assert len(files) < 24 == len(records(root, "silver.sales"))
 
 
 def day_rows(day: date, number: int = 20, amount: str = "10.00") -> list[dict[str, Any]]:

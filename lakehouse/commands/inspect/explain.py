@@ -26,7 +26,7 @@ from lakehouse.quarantine.aside import HIDDEN, shown_row
 from lakehouse.read.lake import table_path
 from lakehouse.read.rows import column_names, matching_rows
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.history import DayRecord
+from lakehouse.records.day_record import DayRecord
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, near, program
 
