@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -25,15 +26,20 @@ from lakehouse.build.plan import Plan, make_plan
 from lakehouse.build.route import BEATEN, observed
 from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.delta.log import entries
+from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, live_file
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
 
-MOST_FILES = 48  # of a day: with as many, it is built whole, into few
+MOST_SMALL = 48  # files of a day: with as many, it is built whole, into few; a stream merges them before that
+FULL = 16 << 20  # bytes of a file that counts as small no more
 MOST_SHARE = 0.5  # new rows of those that are there: with more, it costs what the whole day does
 _SPOILT = "_spoilt"  # of a mark: a row that is there would have to go
+
+# Of a day that a stream adds to, every turn asks for the footers of all files.
+_known_file = lru_cache(maxsize=4096)(live_file)
 
 Paths = Mapping[str, frozenset[str]]
 """Files by parameter of the transform."""
@@ -93,6 +99,11 @@ def may_grow(table: Table, lake: Lake) -> bool:
     )
 
 
+def small(files: Sequence[DataFile]) -> int:
+    """How many of some files are small."""
+    return sum(file.size < FULL for file in files)
+
+
 def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
     """Which of some days can be added to; None where there is none.
 
@@ -115,11 +126,10 @@ def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
     for name, snapshot in plan.inputs.items():
         now = snapshot.by_day(lake.table(table.upstream[name].table).content_day_column)
         for day in grown:
-            older = then.files(name, day)
-            added[name].update({f.path for f in now.get(day, [])} - older.get(day, set()))
+            added[name].update({f.path for f in now.get(day, [])} - then.files(name, day, day))
             # What is new to any of the days counts as new to all of them: at worst they are built whole for nothing.
             for each in near:
-                recent[name].update({f.path for f in now.get(each, [])} - older.get(each, set()))
+                recent[name].update({f.path for f in now.get(each, [])} - then.files(name, day, each))
     kept = _kept(base.main, table, grown, VALID)
     kept += _kept(base.side, table, grown, QUARANTINED) if base.side else []
     return Growth(
@@ -180,7 +190,7 @@ def _kept(store: Pinned, table: Table, days: Sequence[date], route: str) -> list
     """The live files of some days, by their footers; which repeats were left out of them is known by the record."""
     by_day = store.snapshot.by_day(table.day_column)
     folder, columns = store.target.path, store.snapshot.partition_by
-    read = [live_file(folder, columns, file, route) for day in days for file in by_day.get(day, [])]
+    read = [_known_file(folder, columns, file, route) for day in days for file in by_day.get(day, [])]
     return [replace(each, high={name: high for name, high in each.high.items() if name != COPIES}) for each in read]
 
 
@@ -194,7 +204,7 @@ class _Then:
     def __init__(self, base: Base, plan: Plan, records: Mapping[date, DayRecord]) -> None:
         self._base, self._plan, self._records = base, plan, records
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
-        self._files: dict[tuple[str, int], dict[date, set[str]]] = {}
+        self._files: dict[tuple[str, int, date], set[str]] = {}
 
     def grows(self, day: date) -> bool:
         """Whether the day holds just what its inputs gave then, and these have only got more since."""
@@ -204,12 +214,12 @@ class _Then:
         versions = {name: record.inputs.get(each.table, -1) for name, each in table.upstream.items()}
         live = [each.snapshot.by_day(table.day_column).get(day, []) for each in base.stores]
         there = sum(file.rows for files in live for file in files)
-        if not there or max(map(len, live)) >= MOST_FILES or not self._readable(versions):
+        if not there or max(map(small, live)) >= MOST_SMALL or not self._readable(versions):
             return False
         new = 0
         for name, snapshot in self._plan.inputs.items():
             now = {f.path: f for f in snapshot.by_day(self._column(name)).get(day, [])}
-            before = self.files(name, day).get(day, set())
+            before = self.files(name, day, day)
             if not before <= now.keys():
                 return False
             new += sum(now[path].rows for path in now.keys() - before)
@@ -219,13 +229,29 @@ class _Then:
         # Only what was published, quarantine included, from these very inputs and code is what they give.
         return base.is_current(day, make_plan(base.lake, table, [day], inputs).fingerprints[day])
 
-    def files(self, name: str, day: date) -> dict[date, set[str]]:
-        """By day, the files of an input that a day was built from."""
-        key = name, self._records[day].inputs.get(self._base.table.upstream[name].table, -1)
+    def files(self, name: str, day: date, of: date) -> set[str]:
+        """The files of one day of an input that a day was built from; of those merged since, what became of them."""
+        key = name, self._records[day].inputs.get(self._base.table.upstream[name].table, -1), of
         if key not in self._files:
-            by_day = self._snapshot(*key).by_day(self._column(name))
-            self._files[key] = {each: {f.path for f in files} for each, files in by_day.items()}
+            column = self._column(name)
+            then = {f.path for f in self._snapshot(*key[:2]).by_day(column).get(of, ())}
+            now = {f.path for f in self._plan.inputs[name].by_day(column).get(of, ())}
+            self._files[key] = then if then <= now else self._merged(name, key[1], then)
         return self._files[key]
+
+    def _merged(self, name: str, version: int, files: set[str]) -> set[str]:
+        """Files of an input at a version as they are called now, as far as they were merged with each other alone."""
+        now = self._plan.inputs[name]
+        for entry in entries(Path(now.uri), version + 1, now.version, now.partition_by):
+            partitions = {file.partition for file in entry.added.values()}
+            # Where an entry does not say of which partitions its files were, nothing is known of what it merged.
+            if entry.changes_rows or partitions != {file.partition for file in entry.removed.values()}:
+                continue
+            for partition in partitions:
+                old = {path for path, file in entry.removed.items() if file.partition == partition}
+                if old <= files:
+                    files = files - old | {path for path, file in entry.added.items() if file.partition == partition}
+        return files
 
     def _readable(self, versions: Mapping[str, int]) -> bool:
         """Whether the log still tells these versions: those of tables that did not exist then, it does not."""

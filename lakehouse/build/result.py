@@ -11,7 +11,7 @@ from typing import Any
 from lakehouse.checks.clocks import ProducerDay
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Table
-from lakehouse.records.failures import Depth
+from lakehouse.records.depth import Depth
 
 PUBLISHED, UNCHANGED, FAILED = "published", "unchanged", "failed"
 

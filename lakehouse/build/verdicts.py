@@ -19,8 +19,7 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.depth import depth_now
-from lakehouse.records.failures import DEPTH_CHECK, Depth, judge_depth
+from lakehouse.records.depth import DEPTH_CHECK, Depth, depth_now, judge_depth
 from lakehouse.records.history import JUDGE, judgements, latest_records
 
 NAMED = 3  # days in a sentence

@@ -17,7 +17,7 @@ from lakehouse.checks.statistics import exceeds, lateness, percentile
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.rules import NOT_TOO_LATE
-from lakehouse.records.failures import DEPTH_CHECK
+from lakehouse.records.depth import DEPTH_CHECK
 
 
 def check_names(table: Table) -> dict[str, str]:

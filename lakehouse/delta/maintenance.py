@@ -27,7 +27,7 @@ SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
 
 MAX_ATTEMPTS = 5
-TARGET_BYTES = 100 << 20
+FULL_BYTES = 50 << 20
 """Of a merged file: large enough to read at full speed, small enough to write again."""
 _STAGED = "staged"
 
@@ -63,8 +63,8 @@ class Compactable:
     path: Path
     schema: T.StructType
     pii: Collection[str] = ()
-    full: int = TARGET_BYTES
-    """Bytes from which on a file stays as it is, and which no group of files exceeds."""
+    full: int = FULL_BYTES
+    """Bytes from which on a file stays as it is; of smaller ones, so many are made one as have as much together."""
 
 
 def check_retention(hours: float) -> None:
@@ -177,7 +177,7 @@ def compact(layout: Compactable, *, dry_run: bool = False, values: Collection[st
         failpoint(name, "before-merge")
         # Killed here or below, before the commit: merged files that no log names, below `staged`, where the next vacuum
         # finds them. After the commit: the old files are the log's past.
-        merged = [(merge(target, snapshot, group, folder), group) for group in groups]
+        merged = [(merge(snapshot, group, folder), group) for group in groups]
         failpoint(name, "before-merge-commit")
         version, landed = merge_files(target, snapshot, merged, Commit(metadata={"lakehouse.compaction": "1"}))
         failpoint(name, "after-merge-commit")
@@ -196,7 +196,7 @@ def _compacted(version: int, groups: Sequence[Sequence[DataFile]], attempts: int
 
 
 def _groups(snapshot: Snapshot, values: Collection[str] | None, full: int) -> list[list[DataFile]]:
-    """Files of one partition to make one of, of so many bytes at most; files as large as that stay as they are."""
+    """Files of one partition to make one of, of twice as many bytes at most; files with as many stay as they are."""
     groups: list[list[DataFile]] = []
     of_partition: dict[tuple[str | None, ...], tuple[list[DataFile], int]] = {}
     for file in sorted(snapshot.files, key=lambda each: each.path):
@@ -204,8 +204,8 @@ def _groups(snapshot: Snapshot, values: Collection[str] | None, full: int) -> li
             continue
         group, size = of_partition.get(file.partition, ([], 0))
         # In the order of names, each group filled before the next one is begun: small files never wait for a fitting
-        # one.
-        if not group or size + file.size > full:
+        # one. Filled, it is full: one that is nearly so would be merged with every few files that come.
+        if not group or size >= full:
             group, size = [], 0
             groups.append(group)
         group.append(file)

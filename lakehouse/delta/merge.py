@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.delta.staged import VALID, StagedFile, new_path, staged_file
+from lakehouse.delta.staged import UNSEEN, VALID, StagedFile, new_path, staged_file
 from lakehouse.lazy import T
 from lakehouse.store import parquet
-
-if TYPE_CHECKING:
-    from lakehouse.delta.target import Target
 
 _BATCH_ROWS = 32_768
 _GROUP_BYTES = 64 << 20  # in memory, of one row group
 
 
-def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> StagedFile:
+def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> StagedFile:
     """A new file with the rows of some files of one partition, in their order, and the table's columns.
 
-    It has no statistics of personal columns, and none of a column that one of the files lacks: whoever looks for
-    values that waited elsewhere until there was the column (`promote`) knows by that to look.
+    Its footer counts nulls and tells bounds, as those of the engine's files do; not of a column that one of the files
+    lacks: whoever looks for values that waited elsewhere until there was the column (`promote`) knows by that to look.
+    Nor of one that holds what arrived as it arrived, whose bounds may be long.
 
     Args:
-        target: the table; its personal columns.
         snapshot: whose files they are.
         files: live files of one partition.
         folder: a new stage folder of the table.
@@ -40,9 +36,7 @@ def merge(target: Target, snapshot: Snapshot, files: Sequence[DataFile], folder:
     sources = [Path(snapshot.uri) / file.path for file in files]
     shared = set(schema.names).intersection(*(parquet.columns_of(each) for each in sources))
     known = [
-        f.name
-        for f in columns
-        if f.name in shared - set(target.pii) and not pa.types.is_nested(schema.field(f.name).type)
+        f.name for f in columns if f.name in shared - set(UNSEEN) and not pa.types.is_nested(schema.field(f.name).type)
     ]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
     with parquet.writer(path, schema, statistics=known) as writer:

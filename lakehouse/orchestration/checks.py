@@ -32,7 +32,7 @@ from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.orchestration.report import asset_key, legible, quarantine_metadata, rule_results
-from lakehouse.records.failures import DEPTH_CHECK, judge_depth
+from lakehouse.records.depth import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
 SUMS_UP = "days_checked"  # metadata of an evaluation that speaks of all days, whose failures are evaluations too

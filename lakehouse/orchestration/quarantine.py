@@ -29,7 +29,8 @@ from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.report import asset_key, legible
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.quarantine.replay import discard
-from lakehouse.records.failures import Depth, depth_of, failures
+from lakehouse.records.depth import Depth, depth_of
+from lakehouse.records.failures import failures
 from lakehouse.records.ledger import Wanted
 from lakehouse.settings import get_settings
 

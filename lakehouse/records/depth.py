@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,74 @@ from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import FAILURES, Depth, QuarantinedRow, depth_of, failures, unprojected_days
+from lakehouse.records.failures import (
+    FAILURES,
+    QuarantinedRow,
+    QuarantineRecord,
+    records_of,
+    rows_left,
+    unprojected_days,
+)
 from lakehouse.records.ledger import LEDGER
-from lakehouse.records.ops import rows_about
 
-_FORM = "since by rule"  # what is kept of a day: a file of another form is made anew
+DEPTH_CHECK = "quarantine_depth"
+_FORM = "what was only added"  # what is kept of a day: a file of another form is made anew
+
+
+@dataclass
+class Depth:
+    """A quarantine as a whole at a moment: rows by rule (a row counts for each it broke), the oldest first failures."""
+
+    at: datetime
+    rows: int = 0
+    discarded: int = 0
+    by_rule: Counter[str] = field(default_factory=Counter)
+    oldest: datetime | None = None
+    since: dict[str, datetime] = field(default_factory=dict)  # by rule
+
+    @property
+    def age(self) -> timedelta:
+        """Since the oldest first failure."""
+        return self.at - self.oldest if self.oldest else timedelta(0)
+
+
+def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
+    """Rows, rules and age of a quarantine; discarded rows count apart."""
+    depth = Depth(at)
+    for each in found:
+        if each.discarded:
+            depth.discarded += 1
+            continue
+        depth.rows += 1
+        depth.by_rule.update(each.rules)
+        depth.oldest = min(depth.oldest or each.first, each.first)
+        for rule in each.rules:
+            depth.since[rule] = min(depth.since.get(rule, each.first), each.first)
+    return depth
+
+
+def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
+    """Whether the quarantine is within the contract's bounds, and what is in it in words."""
+    rows, age = table.quarantine.max_rows, table.quarantine.max_age
+    ages = {rule: (depth.at - depth.since[rule], most) for rule, most in table.quarantine.max_ages.items()
+            if rule in depth.since}  # fmt: skip
+    overdue = [f"{rule} {_days(since)} (at most {_days(most)})" for rule, (since, most) in ages.items() if since > most]
+    passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age) and not overdue
+    if not depth.rows:
+        return passed, "no row in quarantine"
+    most = f" (at most {rows:,})" if rows is not None else ""
+    longest = f" (at most {_days(age)})" if age is not None else ""
+    since = f"{depth.oldest:%Y-%m-%d %H:%M} UTC" if depth.oldest else "?"
+    by_rule = ", ".join(f"{name} {number:,}" for name, number in depth.by_rule.most_common())
+    by_rule += f"; unresolved for too long: {', '.join(overdue)}" if overdue else ""
+    return passed, (
+        f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
+        f"Look at them: lakehouse quarantine show {table.id}; then mend the cause and replay them, or discard them"
+    )
+
+
+def _days(age: timedelta) -> str:
+    return f"{age / timedelta(days=1):.1f} days"
 
 
 @dataclass(frozen=True)
@@ -54,42 +117,70 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
     waiting = unprojected_days(side, table, done)
-    # Kept by day, so that as a rule only the days of newer commits are counted.
+    # Kept by day, so that as a rule only what newer commits added is counted.
     if kept is None or kept.made_of != made_of or kept.projected > done:
-        days = _by_day(failures(root, table))
+        days = _counted(root, table, records_of(root, table))
     else:
-        known = rows_about(projected, table.id, columns=("day", "version")) if kept.projected < done else ()
-        changed = {row["day"] for row in known if row["version"] > kept.projected} | waiting
-        days = _carried_on(root, table, kept, changed)
+        days = dict(kept.days)
+        _carry_on(root, table, days, records_of(root, table, after=kept.projected))
     # Written only where everything is projected: what is kept must be true of one position.
     if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
         _write(path, _Kept(made_of, done, days))
     return _sum(days, at)
 
 
-def _carried_on(root: Path, table: Table, kept: _Kept, changed: Collection[date]) -> dict[str, Mapping[str, Any]]:
-    """What is kept, with the days that have changed since counted anew."""
-    days = {day: each for day, each in kept.days.items() if date.fromisoformat(day) not in changed}
-    return days | (_by_day(failures(root, table, changed)) if changed else {})
+def _carry_on(
+    root: Path, table: Table, days: dict[str, Mapping[str, Any]], newer: Collection[QuarantineRecord]
+) -> None:
+    """Bring what is kept up to date: of days to which rows were only added, by these; others are counted anew."""
+    touched = {each.day for each in newer}
+    anew = {each.day for each in newer if not each.added}
+    anew |= {day for day in touched if not days.get(day.isoformat(), {"only_added": True})["only_added"]}
+    if more := [each for each in newer if each.day not in anew]:
+        for day, came in _counted(root, table, more).items():
+            days[day] = _both(days[day], came) if day in days else came
+    if anew:
+        for each in anew:
+            days.pop(each.isoformat(), None)
+        days |= _counted(root, table, records_of(root, table, anew))
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Two parts of a day's rows as one; moments are texts that sort by time."""
+    oldest = [each["oldest"] for each in (one, other) if each["oldest"]]
+    rules = one["since"].keys() | other["since"].keys()
+    return {
+        **{name: one[name] + other[name] for name in ("rows", "discarded")},
+        "by_rule": dict(Counter(one["by_rule"]) + Counter(other["by_rule"])),
+        "oldest": min(oldest, default=None),
+        "since": {rule: min(each["since"][rule] for each in (one, other) if rule in each["since"]) for rule in rules},
+        "only_added": True,
+    }
 
 
 def _name(snapshot: Snapshot) -> str:
     return str(snapshot.metadata.id) if snapshot.metadata else "none"
 
 
-def _by_day(found: list[QuarantinedRow]) -> dict[str, Mapping[str, Any]]:
-    by_day: dict[date, list[QuarantinedRow]] = {}
-    for each in found:
-        by_day.setdefault(each.day, []).append(each)
+def _counted(root: Path, table: Table, records: Collection[QuarantineRecord]) -> dict[str, Mapping[str, Any]]:
+    """What is kept of the days that records are of."""
+    by_day: dict[date, list[QuarantinedRow]] = {each.day: [] for each in records}
+    replaced = {each.day for each in records if not each.added}
+    for each in rows_left(root, table, records):
+        by_day[each.day].append(each)
     days: dict[str, Mapping[str, Any]] = {}
     for day, rows in by_day.items():
-        depth = depth_of(rows, rows[0].last)
-        oldest = depth.oldest.isoformat() if depth.oldest else None
+        depth = depth_of(rows, datetime.max.replace(tzinfo=UTC))
         days[day.isoformat()] = {
-            "rows": depth.rows, "discarded": depth.discarded, "by_rule": dict(depth.by_rule), "oldest": oldest,
-            "since": {rule: first.isoformat() for rule, first in depth.since.items()},
+            "rows": depth.rows, "discarded": depth.discarded, "by_rule": dict(depth.by_rule),
+            "oldest": _text(depth.oldest) if depth.oldest else None,
+            "since": {rule: _text(first) for rule, first in depth.since.items()}, "only_added": day not in replaced,
         }  # fmt: skip
     return days
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:

@@ -9,10 +9,9 @@ transaction, so that a crash in between loses and doubles nothing, and what is n
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.files import DataFile, as_date
-from lakehouse.delta.log import LogEntry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
@@ -33,7 +32,6 @@ from lakehouse.records.ledger import Rules, Wanted, discarded
 from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
 
 FAILURES = "ops.quarantine_failures"
-DEPTH_CHECK = "quarantine_depth"
 MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
 
 
@@ -49,19 +47,24 @@ def schema() -> T.StructType:
             T.StructField("at", T.TimestampType()),
             T.StructField("run_id", text),
             T.StructField("code_version", text),
-            T.StructField("judged", T.BooleanType(), metadata={"comment": "False for a restore or a compaction"}),
+            T.StructField("judged", T.BooleanType(), metadata={"comment": "False for a restore"}),
             T.StructField(
                 "rows",
                 T.MapType(text, T.ArrayType(long)),
                 metadata={"comment": "Rows by broken rules, comma-separated"},
             ),
+            T.StructField("added", T.BooleanType(), metadata={"comment": "Rows that came to those that were there"}),
         ]
     )
 
 
 @dataclass(frozen=True)
 class QuarantineRecord:
-    """What one commit left in the quarantine of one day: rows by the rules they broke."""
+    """What one commit left in the quarantine of one day: rows by the rules they broke.
+
+    Where it took none away, they are those that it `added`: a stream commits every second, and would else repeat all of
+    a day's rows in each record.
+    """
 
     day: date
     version: int
@@ -70,6 +73,7 @@ class QuarantineRecord:
     code_version: str
     judged: bool
     rows: Mapping[Rules, Sequence[int]]
+    added: bool = False
 
 
 @dataclass(slots=True)  # there may be millions, and without them each takes half as much again
@@ -102,23 +106,6 @@ class QuarantinedRow:
         )
 
 
-@dataclass
-class Depth:
-    """A quarantine as a whole at a moment: rows by rule (a row counts for each it broke), the oldest first failures."""
-
-    at: datetime
-    rows: int = 0
-    discarded: int = 0
-    by_rule: Counter[str] = field(default_factory=Counter)
-    oldest: datetime | None = None
-    since: dict[str, datetime] = field(default_factory=dict)  # by rule
-
-    @property
-    def age(self) -> timedelta:
-        """Since the oldest first failure."""
-        return self.at - self.oldest if self.oldest else timedelta(0)
-
-
 def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantinedRow]:
     """The rows in a table's quarantine, discarded ones included and marked, by day.
 
@@ -127,21 +114,29 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
         table: whose quarantine.
         days: only these; None: all.
     """
+    return rows_left(root, table, records_of(root, table, days))
+
+
+def rows_left(root: Path, table: Table, records: Iterable[QuarantineRecord]) -> list[QuarantinedRow]:
+    """As `failures`, from all records of the days that are meant."""
     by_day: dict[date, list[QuarantineRecord]] = {}
-    for record in _records(root, table, days):
+    for record in records:
         by_day.setdefault(record.day, []).append(record)
     # A decision outlives rebuilds: it names rows by their numbers, not by their files.
     decided = discarded(root, table.id)
     found: list[QuarantinedRow] = []
     for day, kept in sorted(by_day.items()):
         by_row: dict[int, list[QuarantinedRow]] = {}  # rows that nothing tells apart share a number
-        newest = max(kept, key=lambda each: each.version)
-        for rules, rows in newest.rows.items():
-            for row in rows:
-                each = QuarantinedRow(day, row, rules, newest.at, newest.at, 0, newest.code_version)
-                each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
-                by_row.setdefault(row, []).append(each)
-        for record in sorted(kept, key=lambda each: each.version, reverse=True):
+        newest_first = sorted(kept, key=lambda each: each.version, reverse=True)
+        for record in newest_first:
+            for rules, rows in record.rows.items():
+                for row in rows:
+                    each = QuarantinedRow(day, row, rules, record.at, record.at, 0, record.code_version)
+                    each.discarded = frozenset(rules) <= decided.get((day, row), frozenset())
+                    by_row.setdefault(row, []).append(each)
+            if not record.added:
+                break  # older ones speak of what is there no more, or is named by this one
+        for record in newest_first:
             _add_past(by_row, record)
         found += [each for rows in by_row.values() for each in rows]
     return found
@@ -156,45 +151,6 @@ def _add_past(by_row: Mapping[int, Sequence[QuarantinedRow]], record: Quarantine
                 if not each.times:
                     each.last, each.code_version = record.at, record.code_version
                 each.times += 1
-
-
-def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
-    """Rows, rules and age of a quarantine; discarded rows count apart."""
-    depth = Depth(at)
-    for each in found:
-        if each.discarded:
-            depth.discarded += 1
-            continue
-        depth.rows += 1
-        depth.by_rule.update(each.rules)
-        depth.oldest = min(depth.oldest or each.first, each.first)
-        for rule in each.rules:
-            depth.since[rule] = min(depth.since.get(rule, each.first), each.first)
-    return depth
-
-
-def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
-    """Whether the quarantine is within the contract's bounds, and what is in it in words."""
-    rows, age = table.quarantine.max_rows, table.quarantine.max_age
-    ages = {rule: (depth.at - depth.since[rule], most) for rule, most in table.quarantine.max_ages.items()
-            if rule in depth.since}  # fmt: skip
-    overdue = [f"{rule} {_days(since)} (at most {_days(most)})" for rule, (since, most) in ages.items() if since > most]
-    passed = (rows is None or depth.rows <= rows) and (age is None or depth.age <= age) and not overdue
-    if not depth.rows:
-        return passed, "no row in quarantine"
-    most = f" (at most {rows:,})" if rows is not None else ""
-    longest = f" (at most {_days(age)})" if age is not None else ""
-    since = f"{depth.oldest:%Y-%m-%d %H:%M} UTC" if depth.oldest else "?"
-    by_rule = ", ".join(f"{name} {number:,}" for name, number in depth.by_rule.most_common())
-    by_rule += f"; unresolved for too long: {', '.join(overdue)}" if overdue else ""
-    return passed, (
-        f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
-        f"Look at them: lakehouse quarantine show {table.id}; then mend the cause and replay them, or discard them"
-    )
-
-
-def _days(age: timedelta) -> str:
-    return f"{age / timedelta(days=1):.1f} days"
 
 
 def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND) -> int:
@@ -225,11 +181,21 @@ def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND
     return 0  # others project all the time; the next build goes on
 
 
-def _records(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantineRecord]:
+def records_of(
+    root: Path, table: Table, days: Collection[date] | None = None, after: int | None = None
+) -> list[QuarantineRecord]:
+    """Every record of a table's quarantine, whether it is projected yet or not, in no order.
+
+    Args:
+        root: of the lakehouse.
+        table: whose quarantine.
+        days: only these; None: all.
+        after: only of versions after this one of the quarantine; None: of all.
+    """
     projected = open_snapshot(table_path(root, FAILURES))
-    known = [_record(row) for row in rows_about(projected, table.id, days)]
+    known = [_record(row) for row in rows_about(projected, table.id, days, after=after)]
     side = open_snapshot(table_path(root, table.quarantine_id))
-    newer = _newer(side, table, projected.transaction(table.id))
+    newer = _newer(side, table, max(projected.transaction(table.id) or 0, after or 0))
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
 
@@ -261,19 +227,43 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
         return known[day] if day in known else {file.path: file for file in now.get(day, ())}
 
     found: list[list[QuarantineRecord]] = []
+    whole: set[date] = set()  # days of which no older record is needed
+    gone: set[date] = set()  # days to which files were added that nobody can read any more
     position = side.partition_by.index(table.day_column)
     # Backwards in time from the newest state, which is in memory anyway.
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
         by_day = _changed_by(entry, position)
         # Where entries were cleaned up before anybody projected them, the first that is left speaks for them.
         speaks_for_all = entry.version == first > wanted
-        days = {*by_day, *now, *known} if speaks_for_all else set(by_day)
-        found.append(_of_entry(table, side, entry, {day: list(files_of(day).values()) for day in sorted(days)}))
+        records = []
+        for day in sorted({*by_day, *now, *known} if speaks_for_all else by_day):
+            came, went = by_day.get(day, ({}, {}))
+            is_added = not (went or speaks_for_all)
+            files = came if is_added else files_of(day)
+            if entry.changes_rows or speaks_for_all:
+                record = _of_entry(table, side, entry, day, files.values(), added=is_added)
+                records += [record] if record else []
+                whole |= set() if is_added else {day}
+                gone |= {day} - whole if record is None else set()
+        found.append(records)
         # One step back in time: what the entry added was not there yet, what it removed still was.
         for day, (added, removed) in by_day.items():
             before = {name: file for name, file in files_of(day).items() if name not in added}
             known[day] = before | removed
-    return [record for records in reversed(found) for record in records]
+    told = [record for records in reversed(found) for record in records]
+    return _with_whole(table, side, told, {day: now.get(day, ()) for day in gone})
+
+
+def _with_whole(
+    table: Table, side: Snapshot, told: Sequence[QuarantineRecord], left: Mapping[date, Collection[DataFile]]
+) -> list[QuarantineRecord]:
+    """The records, with one of all that is left of each day of which they do not tell all that came."""
+    if not left:
+        return list(told)
+    newest = read_entry(Path(side.uri), side.version, side.partition_by)
+    whole = [_of_entry(table, side, newest, day, files, added=False) for day, files in sorted(left.items())]
+    kept = [each for each in told if each.version < side.version or each.day not in left]
+    return [*kept, *(replace(each, judged=False) for each in whole if each)]
 
 
 def _changed_by(entry: LogEntry, position: int) -> dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]]:
@@ -287,20 +277,17 @@ def _changed_by(entry: LogEntry, position: int) -> dict[date, tuple[dict[str, Da
 
 
 def _of_entry(
-    table: Table, side: Snapshot, entry: LogEntry, after: Mapping[date, Collection[DataFile]]
-) -> list[QuarantineRecord]:
-    """What an entry left of each day it changed."""
+    table: Table, side: Snapshot, entry: LogEntry, day: date, files: Iterable[DataFile], *, added: bool
+) -> QuarantineRecord | None:
+    """What an entry left of a day, or added to it; None where that is not there any more."""
     run_id = str(entry.facts.get("lakehouse.run_id", ""))
     judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
-    found = []
-    for day, files in after.items():
-        try:
-            rows = _rows(table, side, files)
-        except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
-            continue
-        code = str(entry.facts.get("lakehouse.code_version", ""))
-        found.append(QuarantineRecord(day, entry.version, entry.time, run_id, code, judged, rows))
-    return found
+    try:
+        rows = _rows(table, side, files)
+    except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
+        return None
+    code = str(entry.facts.get("lakehouse.code_version", ""))
+    return QuarantineRecord(day, entry.version, entry.time, run_id, code, judged, rows, added)
 
 
 def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> Mapping[Rules, Sequence[int]]:
@@ -321,5 +308,12 @@ def _row(record: QuarantineRecord) -> dict[str, Any]:
 def _record(row: Mapping[str, Any]) -> QuarantineRecord:
     rows = {tuple(rules.split(",")) if rules else (): ids for rules, ids in row["rows"] or ()}
     return QuarantineRecord(
-        row["day"], row["version"], row["at"].astimezone(UTC), row["run_id"], row["code_version"], row["judged"], rows
+        row["day"],
+        row["version"],
+        row["at"].astimezone(UTC),
+        row["run_id"],
+        row["code_version"],
+        row["judged"],
+        rows,
+        bool(row.get("added")),
     )

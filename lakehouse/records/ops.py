@@ -26,6 +26,7 @@ from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.store import parquet
 
+_LAST = (1 << 63) - 1
 _EPOCH = datetime.fromtimestamp(0, UTC)
 OPS = "ops"
 MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
@@ -144,6 +145,7 @@ def rows_about(
     about: str | None = None,
     days: Collection[date] | None = None,
     columns: Sequence[str] | None = None,
+    after: int | None = None,
 ) -> Iterable[dict[str, Any]]:
     """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs.
 
@@ -152,15 +154,19 @@ def rows_about(
         about: the partition.
         days: only these.
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
+        after: only of versions after this one; None: of all. `version` is then one of the columns.
     """
     asked = None if days is None else sorted(set(days))
     for file in (snapshot.live if about is None else snapshot.of(about)) if asked != [] else ():
-        yield from _dicts(_of_days(Path(snapshot.uri) / file.path, asked, columns))
+        rows = _of_days(Path(snapshot.uri) / file.path, asked, columns, after)
+        yield from _dicts(rows if after is None else rows.filter(pc.greater(rows["version"], after)))
 
 
-def _of_days(path: Path, days: Sequence[date] | None, columns: Sequence[str] | None) -> pa.Table:
+def _of_days(
+    path: Path, days: Sequence[date] | None, columns: Sequence[str] | None, after: int | None = None
+) -> pa.Table:
     if days is None:
-        return parquet.read(path, columns)
+        return parquet.read(path, columns) if after is None else parquet.read(path, columns, ("version", after, _LAST))
     read = parquet.read(path, columns, ("day", days[0], days[-1]))
     return read.filter(pc.is_in(read["day"], pa.array(days, pa.date32())))
 

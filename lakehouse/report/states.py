@@ -18,8 +18,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.orchestration.outcomes import Outcomes, outcomes
 from lakehouse.read.lake import Lake
-from lakehouse.records.depth import depth_now
-from lakehouse.records.failures import depth_of
+from lakehouse.records.depth import depth_now, depth_of
 from lakehouse.records.history import JUDGE, older_code
 from lakehouse.settings import Settings
 

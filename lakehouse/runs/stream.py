@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -18,17 +18,18 @@ from tenacity import Retrying
 
 from lakehouse.build.build import build
 from lakehouse.build.followers import Which, build_followers
+from lakehouse.build.grow import FULL, may_grow, small
 from lakehouse.build.intake.ends import Reach, ends_of, reach
-from lakehouse.build.result import FAILED, BuildResult, kept_back
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, kept_back
 from lakehouse.contracts import Table
-from lakehouse.delta.maintenance import Compactable, compact
-from lakehouse.delta.staged import UNSEEN
+from lakehouse.delta.maintenance import compact
 from lakehouse.errors import BadPartitionsError, PublishConflictError
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import Retried, attempts
 from lakehouse.runs.beside import Beside
 from lakehouse.sources.kafka import Brokers
 from lakehouse.texts import days_text
+from lakehouse.versions.upkeep import layouts
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Pace:
         refresh: seconds from one build of tables that are built whole (`lakehouse.build.grow`) to the next, at least;
             those that are added to are built in every turn.
         most_files: small files of a day; so many are merged to few. A batch leaves one or two, and reading many takes
-            longer than what is in them.
+            longer than what is in them; a day with `MOST_SMALL` is built whole.
     """
 
     pause: float = 1.0
     refresh: float = 15.0
-    most_files: int = 64
+    most_files: int = 32
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,13 @@ def turns(
             if not whole.behind:
                 return
             whole.last = -math.inf
+        # After the builds, so that each file holds what they have seen, or have not: else days would be built whole.
         for source in sources:
-            merge_small(lake, source, pace.most_files)
+            newest = max(lake.snapshot(source.id).by_day(source.day_column), default=None)
+            merge_small(lake, source, [newest] if newest else [], pace.most_files)
+        for built in turn.built.values():
+            if may_grow(built.table, lake):
+                merge_small(lake, built.table, built.with_status(PUBLISHED), pace.most_files)
         if not turn.left:
             stop.wait(max(0.0, turn.begun + pace.pause - time.monotonic()))
 
@@ -193,14 +199,17 @@ def _tried(again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, n
     return turn
 
 
-def merge_small(lake: Lake, source: Table, most: int) -> None:
-    """Merge the files of a table's newest day where there are so many; no row changes, and no engine is asked."""
-    files = lake.snapshot(source.id).by_day(source.day_column)
-    newest = max(files, default=None)
-    if newest is not None and len(files[newest]) >= most:
-        hidden = (*source.pii, *UNSEEN)
-        with suppress(PublishConflictError):  # somebody else merged, or added: the next batch comes soon
-            compact(Compactable(lake.path(source.id), source.schema, hidden), values=[newest.isoformat()])
+def merge_small(lake: Lake, table: Table, days: Collection[date], most: int) -> None:
+    """Merge the small files of some days of a table, and of its quarantine, where there are so many.
+
+    No row changes, and no engine is asked. Files that are large already stay as they are, so that a day costs the same
+    however much of it there is.
+    """
+    for name, layout in layouts(lake.settings.root, [table], ops=False).items():
+        files = lake.snapshot(name).by_day(table.day_column)
+        if many := [day.isoformat() for day in days if small(files.get(day, ())) >= most]:
+            with suppress(PublishConflictError):  # somebody else merged, or added: the next batch comes soon
+                compact(replace(layout, full=FULL), values=many)
 
 
 def _reached(lake: Lake, source: Table) -> Reach:

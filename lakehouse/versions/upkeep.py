@@ -19,7 +19,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.maintenance import TARGET_BYTES, Compactable, compact, vacuum
+from lakehouse.delta.maintenance import FULL_BYTES, Compactable, compact, vacuum
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.staged import UNSEEN
@@ -31,7 +31,7 @@ from lakehouse.records.history import project_history
 from lakehouse.records.ops import ops_tables
 from lakehouse.store import parquet
 
-SMALL_BYTES = TARGET_BYTES // 4
+SMALL_BYTES = FULL_BYTES // 2
 MANY_SMALL = 4  # small files of one partition that are worth a merge
 CHECKPOINT_AFTER = 10  # entries
 LOG_DAYS = 90  # entries that are younger are never removed; more than any undo window

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.build import build as building
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.records.history import latest_records
-from lakehouse.runs.stream import Pace, turns
+from lakehouse.runs.stream import Pace, merge_small, turns
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
@@ -176,11 +177,45 @@ def test_sums_are_built_less_often_than_rows_are_added(lake: LakeFactory, kafka:
     assert [row["visits"] for row in taking.rows("gold.by_day")] == [80]
 
 
-def test_small_files_of_a_stream_are_merged_as_it_goes(lake: LakeFactory, kafka: Kafka) -> None:
-    """Without it, a stream would leave a day of ten thousand files, each of which every reader has to open."""
-    taking = Taking(lake, kafka, messages_per_batch=10)
-    taking.kafka.send(taking.topic, [visit(n) for n in range(60)])
-    for _ in turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=Pace(0, 0, 3), until_caught_up=True):
-        pass
-    assert taking.lake.snapshot("bronze.visits").live.number < 4
-    assert len(taking.rows()) == len(taking.rows(SILVER)) == 60
+def test_a_stream_merges_its_small_files_and_builds_no_day_whole_for_it(
+    lake: LakeFactory, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, readers would open ten thousand files of a day; or each minute all of the day would be built anew."""
+    taking = Taking(lake, kafka, partitions=2, messages_per_batch=20)
+    taking.kafka.send(taking.topic, [visit(n) for n in range(200)], 1)
+    taking.kafka.send(taking.topic, ["broken", *[visit(n) for n in range(0, 200, 9)], "broken too"], 1)
+    wholly, most = list[str](), 0
+    whole_build = building.make_work
+
+    def counted(base: Any, *arguments: Any) -> Any:
+        wholly.append(base.table.id)
+        return whole_build(base, *arguments)
+
+    monkeypatch.setattr(building, "make_work", counted)
+    pace = Pace(0, 3600, 3)
+    for _ in turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=pace, until_caught_up=True):
+        live = [taking.lake.snapshot(name).live.number for name in (taking.bronze.id, SILVER, f"{SILVER}_quarantine")]
+        most = max(most, *live)
+    assert most == 3, "files of a turn, beside those that were merged"
+    assert wholly.count(SILVER) == 2, "while there was nothing yet, or no more than came"
+    assert len(taking.rows()) == 225
+    assert (len(taking.rows(SILVER)), len(taking.rows(f"{SILVER}_quarantine"))) == (200, 2)
+    grown = state(taking)
+    monkeypatch.undo()
+    assert grown == whole(taking)
+
+
+def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_whole_day(taking: Taking) -> None:
+    """Without it, rows would be added that are there, or those left out that came with them."""
+    turn(taking, 1, *[visit(n) for n in range(20)])
+    turn(taking, 1, visit(20))
+    taking.kafka.send(taking.topic, [visit(30)], 1)
+    taking.take()
+    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    assert files(taking) == 2
+    build_followers(taking.lake, taking.bronze, "test")
+    assert files(taking) == 1
+    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    turn(taking, 1, visit(40))
+    assert files(taking) == 2
+    assert state(taking) == whole(taking)

@@ -170,7 +170,9 @@ def test_compaction_writes_no_bound_that_is_wrong_or_secret(path: Path) -> None:
     assert (stats["minValues"], stats["maxValues"]) == ({"id": 0, "at": before}, {"id": 29, "at": after})
     footer = pq.read_metadata(path / added["path"])
     columns = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
-    assert [each.path_in_schema for each in columns if not each.is_stats_set] == ["token"]
+    # In the file nulls are counted as the engine counts them, or a day that grows would seem to have fewer.
+    assert all(each.is_stats_set for each in columns)
+    assert "token" not in {*stats["minValues"], *stats["nullCount"]}
     assert "secret" not in (path / "_delta_log" / f"{version:020d}.json").read_text()
     assert not any(entry.get("txn") for entry in entries)
 

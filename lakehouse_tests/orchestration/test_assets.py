@@ -40,7 +40,7 @@ from lakehouse.orchestration.report import (
     quarantine_metadata,
 )
 from lakehouse.read.lake import LakeOfNow
-from lakehouse.records.failures import DEPTH_CHECK, Depth
+from lakehouse.records.depth import DEPTH_CHECK, Depth
 from lakehouse.runs.executing import lake_job
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.build.test_days_after import around

@@ -32,7 +32,7 @@ from lakehouse.orchestration.backfills import (
 )
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.report import asset_key
-from lakehouse.records.failures import Depth
+from lakehouse.records.depth import Depth
 from lakehouse.runs import daemon
 from lakehouse.runs.executing import asset_graph, create_run, execute
 from lakehouse.runs.watch import Watch

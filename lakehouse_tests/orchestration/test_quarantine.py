@@ -24,7 +24,8 @@ from lakehouse.orchestration.quarantine import observed, quarantine_discard, qua
 from lakehouse.orchestration.report import legible, rule_results
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.failures import Depth, depth_of, failures
+from lakehouse.records.depth import Depth, depth_of
+from lakehouse.records.failures import failures
 from lakehouse.records.ledger import entries
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.making import stage_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -17,17 +18,17 @@ from pyspark.sql import types as T
 from lakehouse.build.base import open_base
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.target import Commit
+from lakehouse.delta.target import Commit, Target
 from lakehouse.quarantine.replay import by_rules, discard
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import depth
 from lakehouse.records import failures as module
-from lakehouse.records.depth import depth_now
-from lakehouse.records.failures import FAILURES, QuarantinedRow, depth_of, failures, judge_depth, project_failures
+from lakehouse.records.depth import depth_now, depth_of, judge_depth
+from lakehouse.records.failures import FAILURES, QuarantinedRow, failures, project_failures
 from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
@@ -348,13 +349,81 @@ def test_only_changed_days_are_looked_at_for_the_depth(
     set_aside(MONDAY, [bad("a"), bad("b")])
     project_failures(root, made)
     depth_now(root, made, NOW)
-    looked_at: list[Any] = []
-    monkeypatch.setattr(depth, "failures", lambda *args: looked_at.append(args[2:]) or failures(*args))
+    looked_at: list[list[date]] = []
+    real = depth.rows_left
+    monkeypatch.setattr(
+        depth, "rows_left", lambda *args: looked_at.append(sorted(each.day for each in args[2])) or real(*args)
+    )
     set_aside(TUESDAY, [bad("c")])
     project_failures(root, made)
     for _ in range(2):
         assert depth_now(root, made, NOW).rows == 3
-    assert looked_at == [({TUESDAY},)]
+    assert looked_at == [[TUESDAY]]
     (root / "cache" / "quarantine" / f"{made.id}.json").write_text("{")
     assert depth_now(root, made, NOW).rows == 3
-    assert looked_at == [({TUESDAY},), ()]
+    assert looked_at == [[TUESDAY], [MONDAY, TUESDAY]]
+
+
+def add(side: Target, day: date, keys: Sequence[str]) -> None:
+    """Add rows to a day's quarantine, as a stream does."""
+    files = stage_rows(side, [{"day": day, **bad(key)} for key in keys], "quarantined")
+    append(side, files, Commit({f"batch/{keys[0]}": 1}, {"lakehouse.run_id": "stream", "lakehouse.code_version": "v1"}))
+
+
+def test_rows_that_are_added_are_named_once(store: Lake, set_aside: SetAside, seed: int) -> None:
+    """Without it, each second of a stream would repeat all that its day has in quarantine, or count it as tried again.
+
+    Rows are added, days built anew, files merged and vacuumed; records are projected now and then.
+    """
+    root, made, chance = store.settings.root, store.table("silver.sales"), random.Random(seed)
+    side, numbers = open_base(store, made).stores[1].target, count()
+    wanted: dict[date, dict[str, int]] = {MONDAY: {}, TUESDAY: {}}  # by day, how often each row was found
+    named = dict[str, int]()  # rows that were ever named, and how many times in all
+    for _ in range(40):
+        day, kind = chance.choice([MONDAY, TUESDAY]), chance.choice(["add", "add", "add", "anew", "merge"])
+        new = [f"{next(numbers)}" for _ in range(chance.randint(1, 3))]
+        if kind == "add":
+            add(side, day, new)
+            wanted[day] |= dict.fromkeys(new, 1)
+        elif kind == "anew":
+            kept = [*chance.sample(sorted(wanted[day]), len(wanted[day]) // 2), *new]
+            set_aside(day, [bad(key) for key in kept])
+            wanted[day] = {key: wanted[day].get(key, 0) + 1 for key in kept}
+        else:
+            compact(Compactable(side.path, side.schema))
+        for key in wanted[day]:
+            named[key] = named.get(key, 0) + 1
+        if chance.random() < 0.7:
+            project_failures(root, made)
+        found = failures(root, made)
+        for each, keys in wanted.items():
+            mine = sorted(row.times for row in found if row.day == each)
+            assert mine == sorted(keys.values()), kind
+        assert depth_now(root, made, NOW) == depth_of(found, NOW)
+    project_failures(root, made)
+    told = sum(len(ids) for row in rows_of(table_path(root, FAILURES)) for _, ids in pairs(row["rows"]))
+    assert sum(map(len, wanted.values())) < told < sum(named.values()) / 2
+
+
+def pairs(rows: Any) -> list[Any]:
+    """A map of a row, as a list of pairs."""
+    return [*rows.items()] if isinstance(rows, dict) else [*rows]
+
+
+def test_added_rows_whose_files_are_gone_before_they_were_projected_are_still_there(
+    store: Lake, set_aside: SetAside
+) -> None:
+    """Without it, a merge and a vacuum would make rows in quarantine unknown to everybody who looks for them."""
+    root, made = store.settings.root, store.table("silver.sales")
+    side = open_base(store, made).stores[1].target
+    set_aside(MONDAY, [bad("a")])
+    project_failures(root, made)
+    for key in ("b", "c"):
+        add(side, MONDAY, [key])
+    compact(Compactable(side.path, side.schema))
+    DeltaTable(str(side.path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert len(failures(root, made)) == 3
+    project_failures(root, made)
+    assert len(failures(root, made)) == depth_now(root, made, NOW).rows == 3
+    add(side, MONDAY, ["d"])
+    assert len(failures(root, made)) == depth_now(root, made, NOW).rows == 4

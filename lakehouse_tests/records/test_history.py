@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import pandera.pyspark as pa
@@ -194,19 +193,14 @@ def test_the_newest_records_are_those_of_all(lake: LakeFactory, seed: int, monke
         assert asked == {"rows": latest_records(root, name, DAYS, ("rows",)), "all": latest_records(root, name, DAYS)}
 
 
-def test_what_is_merged_stays_as_it_is_once_it_is_large(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_full_is_not_merged_again(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a stream would write all of its history anew every few seconds."""
     shop = lake(sales())
-    root, large = shop.settings.root, list[set[str]]()
-    monkeypatch.setattr(ops, "FULL", 40_000)  # as large as three of the first ones
-    for n in range(24):
-        target = commit(shop, DAYS[n], n + 1)
-        project_history(root, open_snapshot(target.path), "silver.sales", most_files=4)
-        files = open_snapshot(table_path(root, HISTORY)).files
-        large.append({file.path for file in files if file.size >= 40_000})
-    assert large[-1]
-    assert all(before <= after for before, after in pairwise(large))
-    assert len(files) < 24 == len(records(root, "silver.sales"))
+    root = shop.settings.root
+    monkeypatch.setattr(ops, "FULL", 1)
+    for n in range(9):
+        project_history(root, open_snapshot(commit(shop, DAYS[n], n + 1).path), "silver.sales", most_files=4)
+    assert len(open_snapshot(table_path(root, HISTORY)).files) == len(records(root, "silver.sales")) == 9
 
 
 def day_rows(day: date, number: int = 20, amount: str = "10.00") -> list[dict[str, Any]]:

@@ -1,0 +1,34 @@
+"""Which files are merged; what comes of it is tested where people ask for it (`lakehouse_tests.commands`)."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+from lakehouse.delta.maintenance import _groups
+from lakehouse.delta.snapshot import DataFile
+
+FULL, MOST = 1000, 8
+
+
+def test_a_table_that_grows_by_small_files_writes_each_row_a_few_times(seed: int) -> None:
+    """Without it, a stream would write all that it has written again and again, the more the longer it runs."""
+    chance = random.Random(seed)
+    files, came, written = dict[str, int](), 0, 0
+    for number in range(3000):
+        name, size = f"{chance.random()}", chance.randint(5, 60)
+        files[name], came = size, came + size
+        if sum(size < FULL for size in files.values()) < MOST:
+            continue
+        live = [DataFile(name, ("2026-03-02",), 1, size) for name, size in files.items()]
+        for group in _groups(cast("Any", SimpleNamespace(files=live)), None, FULL):
+            assert all(file.size < FULL for file in group)
+            for file in group:
+                del files[file.path]
+            merged = sum(file.size for file in group)
+            files[f"merged {number} {len(files)}"], written = merged, written + merged
+    assert sum(files.values()) == came
+    assert max(files.values()) < 2 * FULL
+    assert sum(size < FULL for size in files.values()) <= MOST
+    assert written < 6 * came
