@@ -83,6 +83,16 @@ def oldest_entry(path: Path) -> int:
     return int(min(names)) if names else -1
 
 
+def first_entry(path: Path, wanted: int) -> int:
+    """A version, or the first one after it whose log entry is still there: those before may have been cleaned up."""
+    # Asked at each turn of a stream, whose log is long: all names are read only where that one is not there.
+    return wanted if store.exists(_entry(path, wanted)) else max(wanted, oldest_entry(path))
+
+
+def _entry(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.json"
+
+
 def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEntry:
     """One log entry.
 
@@ -94,7 +104,7 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEn
     Raises:
         HistoryGoneError: where it is not there.
     """
-    log = path / "_delta_log" / f"{version:020}.json"
+    log = _entry(path, version)
     try:
         lines = store.read_text(log).splitlines()
     except FileNotFoundError:

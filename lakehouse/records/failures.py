@@ -20,7 +20,7 @@ from typing import Any
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.files import DataFile, as_date
-from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry
+from lakehouse.delta.log import LogEntry, entries, first_entry, read_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import FAILED_RULES
@@ -216,10 +216,10 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
     What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
     as the table has files.
     """
-    if not side.exists:
-        return []
     path, wanted = Path(side.uri), (done or 0) + 1
-    first = max(wanted, oldest_entry(path))
+    if wanted > side.version:
+        return []
+    first = first_entry(path, wanted)
     now = side.by_day(table.day_column)
     known: dict[date, dict[str, DataFile]] = {}  # of days that newer entries changed
 

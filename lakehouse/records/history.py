@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.delta.commit import ensure_table
-from lakehouse.delta.log import LogEntry, entries, oldest_entry
+from lakehouse.delta.log import LogEntry, entries, first_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Target
@@ -184,11 +184,11 @@ def _target(root: Path) -> Target:
 
 def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     """Records of the log's versions after `done`, up to the snapshot's."""
-    if not snapshot.exists:
+    wanted, path = (done or 0) + 1, Path(snapshot.uri)
+    if wanted > snapshot.version:
         return []
-    path = Path(snapshot.uri)
     # Entries that were cleaned up before anybody projected them are lost to the history, not to the table.
-    first = max((done or 0) + 1, oldest_entry(path))
+    first = first_entry(path, wanted)
     # Not delta-rs's history: of a snapshot that is not the newest any more it numbers the entries wrongly.
     newer = entries(path, first, snapshot.version, snapshot.partition_by)
     return [record for entry in newer for record in _of_commit(table, entry)]
