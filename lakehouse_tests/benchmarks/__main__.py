@@ -19,7 +19,7 @@ from lakehouse_tests.fixtures.landed import land_online_retail
 
 FIRST_DAY = date(2011, 1, 3)
 THEN_DAYS = 5
-ALONE = ("growth", "sessions", "soak")
+ALONE = ("growth", "long_day", "sessions", "soak")
 # Those that are done several times.
 OF_ROUNDS = ("publish", "slices", "live", "report", "stream", "foreach_batch", "online", "training")
 OF_SOURCE = ("anomalies", "late", "equality")  # those that can use real data
