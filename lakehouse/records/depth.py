@@ -119,10 +119,12 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     waiting = unprojected_days(side, table, done)
     # Kept by day, so that as a rule only what newer commits added is counted.
     if kept is None or kept.made_of != made_of or kept.projected > done:
-        days = _counted(root, table, records_of(root, table))
+        days = _counted(root, table, records_of(projected, side, table))
     else:
         days = dict(kept.days)
-        _carry_on(root, table, days, records_of(root, table, after=kept.projected))
+        newer = records_of(projected, side, table, after=kept.projected)
+        if anew := _carry_on(root, table, days, newer):
+            days |= _counted(root, table, records_of(projected, side, table, anew))
     # Written only where everything is projected: what is kept must be true of one position.
     if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
         _write(path, _Kept(made_of, done, days))
@@ -131,18 +133,13 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
 
 def _carry_on(
     root: Path, table: Table, days: dict[str, Mapping[str, Any]], newer: Collection[QuarantineRecord]
-) -> None:
-    """Bring what is kept up to date: of days to which rows were only added, by these; others are counted anew."""
-    touched = {each.day for each in newer}
+) -> set[date]:
+    """Add what came to the days to which rows were only added; returns the others, which are to be counted anew."""
     anew = {each.day for each in newer if not each.added}
-    anew |= {day for day in touched if not days.get(day.isoformat(), {"only_added": True})["only_added"]}
-    if more := [each for each in newer if each.day not in anew]:
-        for day, came in _counted(root, table, more).items():
-            days[day] = _both(days[day], came) if day in days else came
-    if anew:
-        for each in anew:
-            days.pop(each.isoformat(), None)
-        days |= _counted(root, table, records_of(root, table, anew))
+    anew |= {each.day for each in newer if not days.get(each.day.isoformat(), {"only_added": True})["only_added"]}
+    for day, came in _counted(root, table, [each for each in newer if each.day not in anew]).items():
+        days[day] = _both(days[day], came) if day in days else came
+    return anew
 
 
 def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -164,6 +161,8 @@ def _name(snapshot: Snapshot) -> str:
 
 def _counted(root: Path, table: Table, records: Collection[QuarantineRecord]) -> dict[str, Mapping[str, Any]]:
     """What is kept of the days that records are of."""
+    if not records:
+        return {}
     by_day: dict[date, list[QuarantinedRow]] = {each.day: [] for each in records}
     replaced = {each.day for each in records if not each.added}
     for each in rows_left(root, table, records):

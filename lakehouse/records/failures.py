@@ -114,7 +114,9 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
         table: whose quarantine.
         days: only these; None: all.
     """
-    return rows_left(root, table, records_of(root, table, days))
+    projected = open_snapshot(table_path(root, FAILURES))  # before the quarantine: what it lacks, that one's log has
+    side = open_snapshot(table_path(root, table.quarantine_id))
+    return rows_left(root, table, records_of(projected, side, table, days))
 
 
 def rows_left(root: Path, table: Table, records: Iterable[QuarantineRecord]) -> list[QuarantinedRow]:
@@ -182,19 +184,18 @@ def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND
 
 
 def records_of(
-    root: Path, table: Table, days: Collection[date] | None = None, after: int | None = None
+    projected: Snapshot, side: Snapshot, table: Table, days: Collection[date] | None = None, after: int | None = None
 ) -> list[QuarantineRecord]:
     """Every record of a table's quarantine, whether it is projected yet or not, in no order.
 
     Args:
-        root: of the lakehouse.
-        table: whose quarantine.
+        projected: `ops.quarantine_failures`.
+        side: the quarantine.
+        table: its table's contract.
         days: only these; None: all.
         after: only of versions after this one of the quarantine; None: of all.
     """
-    projected = open_snapshot(table_path(root, FAILURES))
     known = [_record(row) for row in rows_about(projected, table.id, days, after=after)]
-    side = open_snapshot(table_path(root, table.quarantine_id))
     newer = _newer(side, table, max(projected.transaction(table.id) or 0, after or 0))
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
@@ -228,7 +229,7 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
 
     found: list[list[QuarantineRecord]] = []
     whole: set[date] = set()  # days of which no older record is needed
-    gone: set[date] = set()  # days to which files were added that nobody can read any more
+    gone: set[date] = set()  # days that have rows of files that nobody can read any more
     position = side.partition_by.index(table.day_column)
     # Backwards in time from the newest state, which is in memory anyway.
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
@@ -243,8 +244,10 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
             if entry.changes_rows or speaks_for_all:
                 record = _of_entry(table, side, entry, day, files.values(), added=is_added)
                 records += [record] if record else []
-                whole |= set() if is_added else {day}
-                gone |= {day} - whole if record is None else set()
+                if record is None and day not in whole:
+                    gone.add(day)
+                elif not is_added:
+                    whole.add(day)
         found.append(records)
         # One step back in time: what the entry added was not there yet, what it removed still was.
         for day, (added, removed) in by_day.items():

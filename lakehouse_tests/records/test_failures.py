@@ -16,20 +16,18 @@ from deltalake import DeltaTable
 from pyspark.sql import types as T
 
 from lakehouse.build.base import open_base
-from lakehouse.checks.audit import check_names
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import append, ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Commit, Target
-from lakehouse.quarantine.replay import by_rules, discard
+from lakehouse.quarantine.replay import discard
 from lakehouse.read.lake import Lake, table_path
-from lakehouse.records import depth
 from lakehouse.records import failures as module
-from lakehouse.records.depth import depth_now, depth_of, judge_depth
-from lakehouse.records.failures import FAILURES, QuarantinedRow, failures, project_failures
-from lakehouse.records.ledger import DISCARD, LEDGER, LedgerEntry, Wanted, entries, write
+from lakehouse.records.depth import depth_now, depth_of
+from lakehouse.records.failures import FAILURES, failures, project_failures
+from lakehouse.records.ledger import LEDGER, LedgerEntry, Wanted, entries, write
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
@@ -260,41 +258,6 @@ def test_no_personal_data_is_kept_about_rows(store: Lake, set_aside: SetAside) -
         assert not any(b"secret" in path.read_bytes() for path in files)
 
 
-def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_path: Path) -> None:
-    """Without it, a quarantine could fill for months without anybody being told what is in it and since when."""
-    strict = sales(max_quarantine_rows=1, max_quarantine_age=timedelta(days=3))
-    assert "quarantine_depth" in check_names(strict)
-    assert "quarantine_depth" not in check_names(sales())
-    store = lake(strict)
-    made = open_base(store, strict).stores[1].target
-    files = stage_rows(made, [{"day": MONDAY, **bad("a")}, {"day": MONDAY, **bad("b")}], "quarantined")
-    replace_days(made, ensure_table(made), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
-    found = failures(tmp_path / "root", strict)
-    first = found[0].first
-    assert judge_depth(strict, depth_of(found[:1], first + timedelta(days=2)))[0]
-    for rows, age in ((found, 2), (found[:1], 4)):
-        passed, text = judge_depth(strict, depth_of(rows, first + timedelta(days=age)))
-        assert not passed
-        assert f"{len(rows)} rows in quarantine (at most 1)" in text
-        assert f"{first:%Y-%m-%d}" in text
-        assert f"amount_at_least_minimum {len(rows)}" in text
-        assert "lakehouse quarantine show silver.sales" in text
-    assert by_rules(found) == {MONDAY: {("amount_at_least_minimum",): [each.row for each in found]}}
-
-
-def test_rows_that_broke_one_rule_may_have_to_be_looked_at_sooner() -> None:
-    """Without it, a dead letter would wait as long as any wrong amount, and its topic forget it meanwhile."""
-    urgent = "amount_at_least_minimum"
-    made = sales(max_ages={urgent: timedelta(days=1)})
-    assert "none that broke amount_at_least_minimum for longer than 1 days" in check_names(made)["quarantine_depth"]
-    old, young = (QuarantinedRow(MONDAY, n, (rule,), NOW - timedelta(hours=30 * (n + 1)), NOW, 1, "v1")
-                  for n, rule in ((0, urgent), (1, "another")))  # fmt: skip
-    for rows, passed in (([old, young], False), ([young], True), ([replace(old, discarded=True), young], True)):
-        judged, text = judge_depth(made, depth_of(rows, NOW))
-        assert judged is passed
-        assert ("unresolved for too long: amount_at_least_minimum 1.2 days (at most 1.0 days)" in text) is not passed
-
-
 def test_days_without_bad_rows_are_not_looked_at_for_ever(
     store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,53 +278,6 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     set_aside(TUESDAY, [bad("b")])
     assert project_failures(root, made) == 1
     assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
-
-
-def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetAside) -> None:
-    """Without it, a build would have to look at every row in quarantine, or the check of the depth tell old numbers."""
-    root, made = store.settings.root, store.table("silver.sales")
-
-    def same() -> tuple[int, int]:
-        kept = depth_now(root, made, NOW)
-        assert kept == depth_of(failures(root, made), NOW)
-        return kept.rows, kept.discarded
-
-    assert same() == (0, 0)
-    set_aside(MONDAY, [bad("a"), bad("b"), bad(None)])
-    assert same() == (3, 0)  # not projected yet
-    for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
-        set_aside(day, [bad(each) for each in rows])
-        project_failures(root, made)
-        assert same() == (wanted, 0)
-    chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
-    write(root, LedgerEntry(made.id, DISCARD, "somebody", NOW, chosen))
-    assert same() == (1, 1)
-    set_aside(TUESDAY, [])
-    project_failures(root, made)
-    assert same() == (0, 1)
-
-
-def test_only_changed_days_are_looked_at_for_the_depth(
-    store: Lake, set_aside: SetAside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without it, what a day costs would grow with every row that was ever set aside."""
-    root, made = store.settings.root, store.table("silver.sales")
-    set_aside(MONDAY, [bad("a"), bad("b")])
-    project_failures(root, made)
-    depth_now(root, made, NOW)
-    looked_at: list[list[date]] = []
-    real = depth.rows_left
-    monkeypatch.setattr(
-        depth, "rows_left", lambda *args: looked_at.append(sorted(each.day for each in args[2])) or real(*args)
-    )
-    set_aside(TUESDAY, [bad("c")])
-    project_failures(root, made)
-    for _ in range(2):
-        assert depth_now(root, made, NOW).rows == 3
-    assert looked_at == [[TUESDAY]]
-    (root / "cache" / "quarantine" / f"{made.id}.json").write_text("{")
-    assert depth_now(root, made, NOW).rows == 3
-    assert looked_at == [[TUESDAY], [MONDAY, TUESDAY]]
 
 
 def add(side: Target, day: date, keys: Sequence[str]) -> None:
@@ -410,17 +326,21 @@ def pairs(rows: Any) -> list[Any]:
     return [*rows.items()] if isinstance(rows, dict) else [*rows]
 
 
+@pytest.mark.parametrize("is_projected", [True, False])
+@pytest.mark.parametrize("merged_after", [1, 2])
 def test_added_rows_whose_files_are_gone_before_they_were_projected_are_still_there(
-    store: Lake, set_aside: SetAside
+    store: Lake, set_aside: SetAside, merged_after: int, is_projected: bool
 ) -> None:
     """Without it, a merge and a vacuum would make rows in quarantine unknown to everybody who looks for them."""
     root, made = store.settings.root, store.table("silver.sales")
     side = open_base(store, made).stores[1].target
     set_aside(MONDAY, [bad("a")])
-    project_failures(root, made)
-    for key in ("b", "c"):
+    if is_projected:
+        project_failures(root, made)
+    for number, key in enumerate("bc", 1):
         add(side, MONDAY, [key])
-    compact(Compactable(side.path, side.schema))
+        if number == merged_after:
+            compact(Compactable(side.path, side.schema))
     DeltaTable(str(side.path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert len(failures(root, made)) == 3
     project_failures(root, made)
