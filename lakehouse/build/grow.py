@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import and_
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
 from lakehouse.delta.log import entries
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, live_file
+from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, known_file
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
@@ -37,9 +37,6 @@ MOST_SMALL = 48  # files of a day: with as many, it is built whole, into few; a 
 FULL = 16 << 20  # bytes of a file that counts as small no more
 MOST_SHARE = 0.5  # new rows of those that are there: with more, it costs what the whole day does
 _SPOILT = "_spoilt"  # of a mark: a row that is there would have to go
-
-# Of a day that a stream adds to, every turn asks for the footers of all files.
-_known_file = lru_cache(maxsize=4096)(live_file)
 
 Paths = Mapping[str, frozenset[str]]
 """Files by parameter of the transform."""
@@ -153,9 +150,10 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     """Key, day and order of the new rows, and of all rows with the same keys within reach."""
     table = plan.table
     only_recent = {name: paths - growth.added[name] for name, paths in growth.recent.items()}
-    older = {
-        name: frozenset(f.path for f in snapshot.files) - growth.recent[name] for name, snapshot in plan.inputs.items()
-    }
+    older = dict[str, frozenset[str]]()
+    for name, snapshot in plan.inputs.items():
+        by_day = snapshot.by_day(lake.table(table.upstream[name].table).content_day_column)
+        older[name] = frozenset(f.path for day in near for f in by_day.get(day, ())) - growth.recent[name]
 
     def rows_of(files: Paths) -> DataFrame:
         return table.transform(**plan.frames(lake, near, files))
@@ -190,7 +188,7 @@ def _kept(store: Pinned, table: Table, days: Sequence[date], route: str) -> list
     """The live files of some days, by their footers; which repeats were left out of them is known by the record."""
     by_day = store.snapshot.by_day(table.day_column)
     folder, columns = store.target.path, store.snapshot.partition_by
-    read = [_known_file(folder, columns, file, route) for day in days for file in by_day.get(day, [])]
+    read = [known_file(folder, columns, file, route) for day in days for file in by_day.get(day, [])]
     return [replace(each, high={name: high for name, high in each.high.items() if name != COPIES}) for each in read]
 
 

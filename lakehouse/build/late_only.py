@@ -51,7 +51,7 @@ def _stragglers(arrived: date, rows: Counter[date], usual: int, typical: float) 
 def _arrivals(lake: Lake, table: Table) -> Arrivals:
     snapshot = lake.snapshot(table.id)
     found: dict[date, Counter[date]] = {}
-    if not snapshot.files or table.content_day_column == table.day_column:
+    if not snapshot.live.number or table.content_day_column == table.day_column:
         return found
     by_content = {file.path: day for day, files in snapshot.by_day(table.content_day_column).items() for file in files}
     for arrived, files in snapshot.by_day(table.day_column).items():

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.snapshot import DataFile, Snapshot
-from lakehouse.delta.staged import UNSEEN, VALID, StagedFile, new_path, staged_file
+from lakehouse.delta.staged import VALID, StagedFile, new_path, staged_file
 from lakehouse.lazy import T
 from lakehouse.store import parquet
 
@@ -22,7 +22,6 @@ def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> Staged
 
     Its footer counts nulls and tells bounds, as those of the engine's files do; not of a column that one of the files
     lacks: whoever looks for values that waited elsewhere until there was the column (`promote`) knows by that to look.
-    Nor of one that holds what arrived as it arrived, whose bounds may be long.
 
     Args:
         snapshot: whose files they are.
@@ -35,9 +34,7 @@ def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> Staged
     schema = to_arrow_schema(T.StructType(columns), timezone="UTC")
     sources = [Path(snapshot.uri) / file.path for file in files]
     shared = set(schema.names).intersection(*(parquet.columns_of(each) for each in sources))
-    known = [
-        f.name for f in columns if f.name in shared - set(UNSEEN) and not pa.types.is_nested(schema.field(f.name).type)
-    ]
+    known = [f.name for f in columns if f.name in shared and not pa.types.is_nested(schema.field(f.name).type)]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
     with parquet.writer(path, schema, statistics=known) as writer:
         for group in _groups(_batches(sources, schema)):

@@ -72,7 +72,7 @@ def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, add
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         sums = list(pool.map(_sum, valid))
     # What is added goes onto the number that is there; of a partition without files, onto none.
-    there = {content_name(table, _values(base, file.partition)) for file in base.files} if added else set()
+    there = {content_name(table, _values(base, values)) for values in base.live.partitions} if added else set()
     found: dict[str, int | None] = {}
     for file, number in zip(valid, sums, strict=True):
         name = content_name(table, file.partition)
@@ -95,7 +95,7 @@ def content_names(table: Table, snapshot: Snapshot, days: Collection[date]) -> s
         days: of the table's own day column.
     """
     texts = {day.isoformat() for day in days}
-    names = {content_name(table, _values(snapshot, file.partition)) for file in snapshot.files}
+    names = {content_name(table, _values(snapshot, values)) for values in snapshot.live.partitions}
     return {name for name in names if name is not None and name.rpartition("/")[2] in texts}
 
 

@@ -22,7 +22,6 @@ from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.maintenance import FULL_BYTES, Compactable, compact, vacuum
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import fresh_snapshot
-from lakehouse.delta.staged import UNSEEN
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
 from lakehouse.read.targets import quarantine_schema
@@ -108,12 +107,10 @@ def layouts(root: Path, tables: Collection[Table], *, ops: bool) -> dict[str, Co
     """
     found: dict[str, Compactable] = {}
     for contract in tables:
-        found[contract.id] = Compactable(table_path(root, contract.id), contract.schema, (*contract.pii, *UNSEEN))
+        found[contract.id] = Compactable(table_path(root, contract.id), contract.schema, contract.pii)
         if contract.rules:
             path = table_path(root, contract.quarantine_id)
-            # A quarantined row may hold personal data anywhere in its raw text.
-            hidden = (*contract.pii, *UNSEEN)
-            found[contract.quarantine_id] = Compactable(path, quarantine_schema(contract), hidden)
+            found[contract.quarantine_id] = Compactable(path, quarantine_schema(contract), contract.pii)
     for name in ops_tables(root) if ops else ():
         path = table_path(root, name)
         found[name] = Compactable(path, stored_schema(open_snapshot(path)))

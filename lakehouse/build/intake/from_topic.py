@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
-from typing import Any
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,10 +34,9 @@ from lakehouse.build.laps import Laps
 from lakehouse.checks.batches import DEAD
 from lakehouse.checks.metrics import Value
 from lakehouse.contracts import Topic
-from lakehouse.days import iso, micros_of
+from lakehouse.days import days_between, iso, micros_of
 from lakehouse.delta.commit import append_batch
-from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.staged import StagedFile
+from lakehouse.delta.staged import StagedFile, known_file
 from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
 from lakehouse.sources.kafka import Brokers, arrived
@@ -46,7 +44,7 @@ from lakehouse.sources.spans import Found, Span, messages_in
 from lakehouse.store import parquet
 from lakehouse.texts import program
 
-_HOUR = 3_600_000_000
+_HOUR = timedelta(hours=1)
 _MESSAGE = 100  # bytes, about, as its row is kept
 MOST_REASONS = 5  # of messages that are no rows, told by name
 ACCEPT = "accept"  # operation of the commit that gives messages up
@@ -168,14 +166,14 @@ class TopicBatch(Batch):
 
     def _measured(self, rows: pa.Table, newest: Newest) -> dict[str, Value | None]:
         messages = messages_in(self.spans)
-        dead = rows.num_rows - rows["_error"].null_count
+        dead, now = rows.num_rows - rows["_error"].null_count, datetime.fromtimestamp(self.begun / 1e6, UTC)
         first, late = pc.min(_micros(rows["_arrived_at"])).as_py(), self._late_by(rows, newest)
         return {
             "messages": messages,
             # Of a transaction that was given up, or of what compaction has taken, nothing is there to be read.
             "not_there": messages - rows.num_rows,
             "dead": dead,
-            "dead_last_hour": dead + _dead_since(self.base.main.snapshot, self.begun - _HOUR),
+            "dead_last_hour": dead + _dead_since(self.base, now - _HOUR, now),
             "left": self.left,
             "lag_seconds": 0.0 if first is None else max(0.0, round((self.begun - first) / 1e6, 3)),
             "late_rows": len(late),
@@ -286,21 +284,22 @@ def _newest(rows: pa.Table) -> Newest:
     return dict(zip(keys, zip(event, arrival, strict=True), strict=True))
 
 
-def _dead_since(snapshot: Snapshot, micros: int) -> int:
-    """Messages that are no rows, in files with arrivals after a moment: told by the log's statistics."""
-    since = iso(micros)
-    nulls, newest = snapshot.nulls("_error"), snapshot.high("_arrived_at")
-    return sum(
-        file.rows - (nulls.get(file.path) or 0)
-        for file in snapshot.files
-        if nulls.get(file.path) is not None and _text(newest.get(file.path)) >= since
-    )
-
-
-def _text(moment: Any) -> str:
-    if isinstance(moment, datetime):
-        return iso(micros_of(moment))
-    return "" if moment is None else str(moment)
+def _dead_since(base: Base, since: datetime, until: datetime) -> int:
+    """Messages that are no rows and arrived between two moments: by footers, but for files that begin before them."""
+    snapshot, found = base.main.snapshot, 0
+    by_day = snapshot.by_day(base.table.day_column)
+    for file in (file for day in days_between(since.date(), until.date()) for file in by_day.get(day, ())):
+        told = known_file(base.main.target.path, snapshot.partition_by, file)
+        low, high = (bounds.get("_arrived_at") for bounds in (told.low, told.high))
+        if told.nulls.get("_error") == told.rows or (high is not None and high < since):
+            continue
+        if "_error" in told.nulls and low is not None and low >= since:
+            found += told.rows - told.nulls["_error"]
+        else:  # merged of older and newer ones
+            rows = parquet.read(told.path, ["_error", "_arrived_at"])
+            dead = pc.and_(rows["_error"].is_valid(), pc.greater_equal(rows["_arrived_at"], since))
+            found += pc.sum(dead).as_py() or 0
+    return found
 
 
 def _reasons(errors: pa.ChunkedArray) -> dict[str, int]:
