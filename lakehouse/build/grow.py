@@ -11,6 +11,7 @@ then built whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -97,8 +98,9 @@ def may_grow(table: Table, lake: Lake) -> bool:
 
 
 def small(files: Sequence[DataFile]) -> int:
-    """How many of some files are small."""
-    return sum(file.size < FULL for file in files)
+    """How many small files of a day there are, but for one of each further partition, which merging leaves."""
+    partitions = Counter(file.partition for file in files if file.size < FULL)
+    return partitions.total() - max(len(partitions) - 1, 0)
 
 
 def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
