@@ -30,6 +30,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.log import entries
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, known_file
+from lakehouse.errors import HistoryGoneError
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
@@ -242,7 +243,11 @@ class _Then:
     def _merged(self, name: str, version: int, files: set[str]) -> set[str]:
         """Files of an input at a version as they are called now, as far as they were merged with each other alone."""
         now = self._plan.inputs[name]
-        for entry in entries(Path(now.uri), version + 1, now.version, now.partition_by):
+        try:
+            since = list(entries(Path(now.uri), version + 1, now.version, now.partition_by))
+        except HistoryGoneError:  # nobody can tell: the day is built whole
+            return files
+        for entry in since:
             partitions = {file.partition for file in entry.added.values()}
             # Where an entry does not say of which partitions its files were, nothing is known of what it merged.
             if entry.changes_rows or partitions != {file.partition for file in entry.removed.values()}:

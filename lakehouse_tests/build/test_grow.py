@@ -6,9 +6,11 @@ import random
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lakehouse.build import build as building
@@ -227,4 +229,17 @@ def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_w
     merge_small(taking.lake, taking.bronze, [TODAY], 2)
     turn(taking, 1, visit(40))
     assert files(taking) == 2
+    version = merge_small_and_forget(taking)
+    turn(taking, 1, visit(50))
+    assert files(taking) == 1, f"nobody can tell what version {version} did"
     assert state(taking) == whole(taking)
+
+
+def merge_small_and_forget(taking: Taking) -> int:
+    """Merge, and lose the entries of the log up to the one that tells of it, as where old ones are cleaned up."""
+    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    snapshot = taking.lake.snapshot(taking.bronze.id)
+    DeltaTable(snapshot.uri).create_checkpoint()
+    for version in range(snapshot.version + 1):
+        Path(snapshot.uri, "_delta_log", f"{version:020}.json").unlink()
+    return snapshot.version
