@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from filelock import FileLock, Timeout
 
 from lakehouse import store
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot, table_name
@@ -79,7 +80,7 @@ def committed(
         with _turn(path):
             current = open_snapshot(path)
             # Asked of the newest version at each try: what was true of the last one may not be of this.
-            commit, own = begin(current), _entry(path, current.version + 1)
+            commit, own = begin(current), entry_path(path, current.version + 1)
             try:
                 if commit is not None:
                     write(current, replace(commit, metadata={**commit.metadata, _COMMIT_ID: commit_id}))
@@ -133,7 +134,3 @@ def _turn(path: Path) -> Iterator[None]:
 def _lock(path: Path) -> FileLock:
     """One lock a table and process, which a thread may take again."""
     return FileLock(path / ".commit.lock")
-
-
-def _entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020}.json"

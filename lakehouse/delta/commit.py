@@ -19,6 +19,7 @@ from lakehouse.delta.attempts import PATIENCE, committed
 from lakehouse.delta.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
 from lakehouse.delta.evolve import evolve, same_columns
 from lakehouse.delta.gate import add_action, as_action, check_on_disk
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log_writer import checkpoint_when_due, put_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import DataFile, Snapshot
@@ -49,7 +50,7 @@ def ensure_table(target: Target) -> Snapshot:
         if open_snapshot(target.path).version < 0:  # nobody else created it either: the error is real
             raise
     # The folders above too, as far as they are new: else a power cut takes the table, and all commits to come.
-    store.fsync([target.path / "_delta_log" / f"{0:020}.json"], there)
+    store.fsync([entry_path(target.path, 0)], there)
     return open_snapshot(target.path)
 
 

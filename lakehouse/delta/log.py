@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from lakehouse import store
 from lakehouse.delta.files import DataFile, file_of
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot, table_name
 from lakehouse.errors import HistoryGoneError
@@ -86,11 +87,7 @@ def oldest_entry(path: Path) -> int:
 def first_entry(path: Path, wanted: int) -> int:
     """A version, or the first one after it whose log entry is still there: those before may have been cleaned up."""
     # Asked at each turn of a stream, whose log is long: all names are read only where that one is not there.
-    return wanted if store.exists(_entry(path, wanted)) else max(wanted, oldest_entry(path))
-
-
-def _entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020}.json"
+    return wanted if store.exists(entry_path(path, wanted)) else max(wanted, oldest_entry(path))
 
 
 def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEntry:
@@ -104,7 +101,7 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEn
     Raises:
         HistoryGoneError: where it is not there.
     """
-    log = _entry(path, version)
+    log = entry_path(path, version)
     try:
         lines = store.read_text(log).splitlines()
     except FileNotFoundError:

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction
 
 from lakehouse import store
 from lakehouse.delta.files import DataFile
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.snapshot import Snapshot
 
 CHECKPOINT_EVERY = 20
@@ -64,7 +65,7 @@ def put_entry(
     actions += [{"txn": {"appId": name, "version": value}} for name, value in transactions.items()]
     version = current.version + 1  # the place that makes two writers of one snapshot exclude each other
     text = "\n".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
-    _put(Path(current.uri) / "_delta_log" / f"{version:020}.json", text.encode())
+    _put(entry_path(Path(current.uri), version), text.encode())
     return version
 
 
@@ -143,7 +144,7 @@ def fsync_entries(table: Path, versions: Iterable[int]) -> None:
     An entry never changes, so a process asks for each once: many writers would ask for each other's again and again.
     """
     log = table / "_delta_log"
-    found = {each: store.stat(each) for version in versions for each in [log / f"{version:020}.json"]}
+    found = {each: store.stat(each) for each in (entry_path(table, version) for version in versions)}
     entries = {each: facts.identity for each, facts in found.items() if facts is not None}
     new = [each for each, identity in entries.items() if _FLUSHED.get(each) != identity]
     checkpoints = [each for entry in new if store.exists(each := entry.with_suffix(".checkpoint.parquet"))]

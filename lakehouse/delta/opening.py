@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from lakehouse import store
 from lakehouse.delta.files import DataFile, file_of
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
 
-_LOG = "_delta_log"
 _KEPT = 3  # versions of a table
 # Partition values of other types may be written in several ways, so that a text does not say which is meant.
 _PLAIN = {"string", "date", "integer", "long"}
@@ -42,7 +42,7 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
     last = newest_first[0] if newest_first else None
     # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
     # The state of the log's folder is asked, not its entries: one call, however long the log is.
-    if last and last.state == state and not store.exists(_entry(path, last.snapshot.version + 1)):
+    if last and last.state == state and not store.exists(entry_path(path, last.snapshot.version + 1)):
         return last.snapshot
     # From what is known, by the few entries that came since; from scratch where the folder is another one.
     found = _carried_on(path, last) if last and last.state[0] == state[0] else None
@@ -73,17 +73,13 @@ def _kept(_path: Path) -> dict[Path, tuple[_Kept, ...]]:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    log = store.stat(path / _LOG)
+    log = store.stat(path / "_delta_log")
     return (log.inode, log.modified_ns) if log else None
-
-
-def _entry(path: Path, version: int) -> Path:
-    return path / _LOG / f"{version:020}.json"
 
 
 def _identity(path: Path, version: int) -> tuple[int, int, int] | None:
     """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
-    found = store.stat(_entry(path, version))
+    found = store.stat(entry_path(path, version))
     return found.identity if found else None
 
 
@@ -98,7 +94,7 @@ def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
         return None
     while True:
         try:
-            text = store.read_text(_entry(path, snapshot.version + 1))
+            text = store.read_text(entry_path(path, snapshot.version + 1))
         except FileNotFoundError:
             return snapshot
         except (OSError, ValueError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import store
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.opening import open_snapshot
 
@@ -61,7 +62,7 @@ def _by_run(side: Path, newest: int) -> Mapping[str, list[LogEntry]]:
 
 def _facts(path: Path, version: int) -> Mapping[str, Any]:
     """What a commit says, without its files, of which there may be many."""
-    with store.opened(path / "_delta_log" / f"{version:020}.json") as lines:
+    with store.opened(entry_path(path, version)) as lines:
         for line in lines:
             if line.startswith(b'{"commitInfo"'):
                 facts: Mapping[str, Any] = json.loads(line)["commitInfo"]

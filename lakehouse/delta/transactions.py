@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakehouse import store
+from lakehouse.delta.layout import entry_path
 from lakehouse.store import parquet
 
 DAY_PREFIX = "day/"
@@ -48,7 +49,7 @@ def read_transactions(path: Path, version: int) -> dict[str, int] | None:
             kept = parquet.read(log / f"{begins:020}.checkpoint.parquet", ["txn"])["txn"].to_pylist()
             found = {each["appId"]: each["version"] for each in kept if each is not None}
         for number in range(begins + 1, version + 1):
-            for line in store.read_text(log / f"{number:020}.json").splitlines():
+            for line in store.read_text(entry_path(path, number)).splitlines():
                 if '"txn"' in line and (each := json.loads(line).get("txn")):
                     found[each["appId"]] = each["version"]
     except (OSError, ValueError, KeyError, pa.ArrowException):  # an entry is gone, or another kind of checkpoint

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from lakehouse.delta import opening as module
 from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
+from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log_writer import put_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fresh_snapshot
@@ -184,9 +185,7 @@ def test_after_any_history_a_snapshot_is_what_delta_rs_says(
             assert all_of(carried) == all_of(fresh), step
             marks = {name: DeltaTable(str(path)).transaction_version(name) for name in carried.known_transactions or ()}
             assert marks == carried.known_transactions
-            for version in (
-                each.snapshot.version for each in kept if module._entry(path, each.snapshot.version).exists()
-            ):
+            for version in (each.snapshot.version for each in kept if entry_path(path, each.snapshot.version).exists()):
                 assert all_of(open_snapshot(path, version)) == all_of(fresh_snapshot(path, version)), step
             frozen.append((carried, all_of(carried)))
         assert all(all_of(each) == was for each, was in frozen), "an older snapshot was changed"
