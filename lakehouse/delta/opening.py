@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from lakehouse.delta.files import DataFile, file_of
 from lakehouse.delta.layout import entry_path
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
 
-_KEPT = 3  # versions of a table
+_MOST_KEPT = 3  # versions of a table
 # Partition values of other types may be written in several ways, so that a text does not say which is meant.
 _PLAIN = {"string", "date", "integer", "long"}
 
@@ -33,7 +33,8 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
         UnsupportedTableError: where the table uses a feature this project must not write to.
         DamagedLogError: where a checkpoint of the newest version is broken; it says what mends it.
     """
-    kept, state, newest_first = _kept(path), _state(path), _kept(path).get(path, ())
+    kept, state = _kept(path), _state(path)
+    newest_first = kept.newest_first
     if version is not None:
         known = next((each for each in newest_first if each.identity and each.snapshot.version == version), None)
         return known.snapshot if known and known.identity == _identity(path, version) else fresh_snapshot(path, version)
@@ -52,13 +53,13 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
             found.__dict__.pop("delta", None)  # as large as all the rest, and hardly anybody asks for it
     if found.exists:
         older = (each for each in newest_first if each.snapshot.version < found.version)
-        kept[path] = (_Kept(found, state, _identity(path, found.version)), *older)[:_KEPT]
+        kept.newest_first = (_Read(found, state, _identity(path, found.version)), *older)[:_MOST_KEPT]
     else:
-        kept.clear()
+        kept.newest_first = ()
     return found
 
 
-class _Kept(NamedTuple):
+class _Read(NamedTuple):
     """A snapshot of a table, the state of the log's folder before it was read, and which its newest entry is."""
 
     snapshot: Snapshot
@@ -66,10 +67,16 @@ class _Kept(NamedTuple):
     identity: tuple[int, int, int] | None
 
 
+@dataclass
+class _Kept:
+    """What is kept of a table: exchanged as a whole, since several threads may do so."""
+
+    newest_first: Sequence[_Read] = ()
+
+
 @lru_cache(maxsize=64)
-def _kept(_path: Path) -> dict[Path, tuple[_Kept, ...]]:
-    """By path, what is kept of that table, newest first: exchanged as a whole, since several threads may do so."""
-    return {}
+def _kept(_path: Path) -> _Kept:
+    return _Kept()
 
 
 def _state(path: Path) -> tuple[int, int] | None:
@@ -83,7 +90,7 @@ def _identity(path: Path, version: int) -> tuple[int, int, int] | None:
     return found.identity if found else None
 
 
-def _carried_on(path: Path, last: _Kept) -> Snapshot | None:
+def _carried_on(path: Path, last: _Read) -> Snapshot | None:
     """The newest version from the last one by the entries since; None where the log has to be read as a whole.
 
     That is where the last version's entry is not the one that was read, and for whatever is not plain files that come
