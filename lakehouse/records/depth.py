@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from lakehouse.records.failures import (
     QuarantineRecord,
     records_of,
     rows_left,
-    unprojected_days,
 )
 from lakehouse.records.ledger import LEDGER
 
@@ -65,6 +64,19 @@ def depth_of(found: Iterable[QuarantinedRow], at: datetime) -> Depth:
     return depth
 
 
+def _together(depths: Iterable[Depth], at: datetime) -> Depth:
+    """Several parts of a quarantine as one."""
+    whole = Depth(at)
+    for each in depths:
+        whole.rows += each.rows
+        whole.discarded += each.discarded
+        whole.by_rule += each.by_rule
+        whole.oldest = min(filter(None, (whole.oldest, each.oldest)), default=None)
+        for rule, first in each.since.items():
+            whole.since[rule] = min(whole.since.get(rule, first), first)
+    return whole
+
+
 def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
     """Whether the quarantine is within the contract's bounds, and what is in it in words."""
     rows, age = table.quarantine.max_rows, table.quarantine.max_age
@@ -90,12 +102,20 @@ def _days(age: timedelta) -> str:
 
 
 @dataclass(frozen=True)
+class _Day:
+    """The depth of one day, and whether rows were only ever added to it: then what comes is added to what is known."""
+
+    depth: Depth
+    only_added: bool
+
+
+@dataclass(frozen=True)
 class _Kept:
     """Depth by day, as it was at a version of the quarantine and of what people decided."""
 
     made_of: list[str]
     projected: int
-    days: Mapping[str, Mapping[str, Any]]
+    days: Mapping[date, _Day]
 
 
 def depth_now(root: Path, table: Table, at: datetime) -> Depth:
@@ -116,50 +136,27 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path)
-    waiting = unprojected_days(side, table, done)
+    if kept is not None and (kept.made_of != made_of or kept.projected > done):
+        kept = None
     # Kept by day, so that as a rule only what newer commits added is counted.
-    if kept is None or kept.made_of != made_of or kept.projected > done:
-        days = _counted(root, table, records_of(projected, side, table))
-    else:
-        days = dict(kept.days)
-        newer = records_of(projected, side, table, after=kept.projected)
-        if anew := _carry_on(root, table, days, newer):
-            days |= _counted(root, table, records_of(projected, side, table, anew))
+    newer = records_of(projected, side, table, after=kept.projected if kept else None)
+    days = dict(kept.days) if kept else {}
+    anew = {each.day for each in newer if each.day in days and not (each.added and days[each.day].only_added)}
+    for day, came in _counted(root, table, [each for each in newer if each.day not in anew], at).items():
+        depths = [days[day].depth, came.depth] if day in days else [came.depth]
+        days[day] = _Day(_together(depths, at), came.only_added)
+    days |= _counted(root, table, records_of(projected, side, table, anew) if anew else (), at)
     # Written only where everything is projected: what is kept must be true of one position.
-    if not waiting and (kept is None or (kept.made_of, kept.projected) != (made_of, done)):
+    if all(each.version <= done for each in newer) and (kept is None or kept.projected != done):
         _write(path, _Kept(made_of, done, days))
-    return _sum(days, at)
-
-
-def _carry_on(
-    root: Path, table: Table, days: dict[str, Mapping[str, Any]], newer: Collection[QuarantineRecord]
-) -> set[date]:
-    """Add what came to the days to which rows were only added; returns the others, which are to be counted anew."""
-    anew = {each.day for each in newer if not each.added}
-    anew |= {each.day for each in newer if not days.get(each.day.isoformat(), {"only_added": True})["only_added"]}
-    for day, came in _counted(root, table, [each for each in newer if each.day not in anew]).items():
-        days[day] = _both(days[day], came) if day in days else came
-    return anew
-
-
-def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Two parts of a day's rows as one; moments are texts that sort by time."""
-    oldest = [each["oldest"] for each in (one, other) if each["oldest"]]
-    rules = one["since"].keys() | other["since"].keys()
-    return {
-        **{name: one[name] + other[name] for name in ("rows", "discarded")},
-        "by_rule": dict(Counter(one["by_rule"]) + Counter(other["by_rule"])),
-        "oldest": min(oldest, default=None),
-        "since": {rule: min(each["since"][rule] for each in (one, other) if rule in each["since"]) for rule in rules},
-        "only_added": True,
-    }
+    return _together((each.depth for each in days.values()), at)
 
 
 def _name(snapshot: Snapshot) -> str:
     return str(snapshot.metadata.id) if snapshot.metadata else "none"
 
 
-def _counted(root: Path, table: Table, records: Collection[QuarantineRecord]) -> dict[str, Mapping[str, Any]]:
+def _counted(root: Path, table: Table, records: Collection[QuarantineRecord], at: datetime) -> dict[date, _Day]:
     """What is kept of the days that records are of."""
     if not records:
         return {}
@@ -167,48 +164,29 @@ def _counted(root: Path, table: Table, records: Collection[QuarantineRecord]) ->
     replaced = {each.day for each in records if not each.added}
     for each in rows_left(root, table, records):
         by_day[each.day].append(each)
-    days: dict[str, Mapping[str, Any]] = {}
-    for day, rows in by_day.items():
-        depth = depth_of(rows, datetime.max.replace(tzinfo=UTC))
-        days[day.isoformat()] = {
-            "rows": depth.rows, "discarded": depth.discarded, "by_rule": dict(depth.by_rule),
-            "oldest": _text(depth.oldest) if depth.oldest else None,
-            "since": {rule: _text(first) for rule, first in depth.since.items()}, "only_added": day not in replaced,
-        }  # fmt: skip
-    return days
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _sum(days: Mapping[str, Mapping[str, Any]], at: datetime) -> Depth:
-    by_rule: Counter[str] = Counter()
-    for each in days.values():
-        by_rule.update(each["by_rule"])
-    oldest = [datetime.fromisoformat(each["oldest"]) for each in days.values() if each["oldest"]]
-    since: dict[str, datetime] = {}
-    for rule, text in ((rule, text) for each in days.values() for rule, text in each["since"].items()):
-        first = datetime.fromisoformat(text)
-        since[rule] = min(since.get(rule, first), first)
-    return Depth(
-        at,
-        sum(each["rows"] for each in days.values()),
-        sum(each["discarded"] for each in days.values()),
-        by_rule,
-        min(oldest, default=None),
-        since,
-    )
+    return {day: _Day(depth_of(rows, at), day not in replaced) for day, rows in by_day.items()}
 
 
 def _read(path: Path) -> _Kept | None:
     try:
-        return _Kept(**json.loads(store.read_text(path)))
-    except (OSError, ValueError, TypeError):
+        told = json.loads(store.read_text(path))
+        days = {date.fromisoformat(day): _day_of(each) for day, each in told.pop("days").items()}
+        return _Kept(days=days, **told)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _day_of(told: Mapping[str, Any]) -> _Day:
+    moment = datetime.fromisoformat
+    oldest = moment(told["oldest"]) if told["oldest"] else None
+    since = {rule: moment(first) for rule, first in told["since"].items()}
+    depth = Depth(moment(told["at"]), told["rows"], told["discarded"], Counter(told["by_rule"]), oldest, since)
+    return _Day(depth, told["only_added"])
 
 
 def _write(path: Path, kept: _Kept) -> None:
     """Killed anywhere, or written by two at once, it is one of them or not there."""
+    days = {day.isoformat(): {**vars(each.depth), "only_added": each.only_added} for day, each in kept.days.items()}
+    text = json.dumps({**vars(kept), "days": days}, default=lambda moment: moment.isoformat())
     with suppress(OSError):  # where nothing can be written, all days are counted each time
-        store.put(path, json.dumps(kept.__dict__))
+        store.put(path, text)

@@ -9,7 +9,7 @@ transaction, so that a crash in between loses and doubles nothing, and what is n
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
@@ -200,26 +200,40 @@ def records_of(
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
 
-def unprojected_days(side: Snapshot, table: Table, done: int) -> set[date]:
-    """Days of a quarantine that changed after a version; as a rule everything is projected, and this is empty.
+@dataclass(frozen=True)
+class _Change:
+    """What an entry did to a day: the files that it added, or, where it took some away, all that it left."""
 
-    Args:
-        side: the quarantine.
-        table: its table's contract.
-        done: the last version that `ops.quarantine_failures` knows.
-    """
-    return {record.day for record in _newer(side, table, done)} if side.version > done else set()
+    entry: LogEntry
+    day: date
+    files: Collection[DataFile]
+    added: bool
 
 
 def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRecord]:
-    """Records of the log's versions after `done`, the oldest first: one for each day whose files changed.
+    """Records of the log's versions after `done`, the oldest first: one for each day whose files changed."""
+    told: list[QuarantineRecord] = []
+    whole: set[date] = set()  # days of which no older record is needed
+    gone: set[date] = set()  # days that have rows of files that nobody can read any more
+    for change in _changes(side, table, (done or 0) + 1):
+        record = _of_change(table, side, change)
+        told += [record] if record else []
+        if record is None and change.day not in whole:
+            gone.add(change.day)
+        elif not change.added:
+            whole.add(change.day)
+    return _with_whole(table, side, sorted(told, key=lambda each: (each.version, each.day)), gone)
+
+
+def _changes(side: Snapshot, table: Table, wanted: int) -> Iterator[_Change]:
+    """What entries from a version on did to the rows of days, the newest first.
 
     What a version held is found from the newest one backwards, entry by entry: to open an older version takes as long
     as the table has files.
     """
-    path, wanted = Path(side.uri), (done or 0) + 1
     if wanted > side.version:
-        return []
+        return
+    path, position = Path(side.uri), side.partition_by.index(table.day_column)
     first = first_entry(path, wanted)
     now = side.by_day(table.day_column)
     known: dict[date, dict[str, DataFile]] = {}  # of days that newer entries changed
@@ -227,46 +241,31 @@ def _newer(side: Snapshot, table: Table, done: int | None) -> list[QuarantineRec
     def files_of(day: date) -> dict[str, DataFile]:
         return known[day] if day in known else {file.path: file for file in now.get(day, ())}
 
-    found: list[list[QuarantineRecord]] = []
-    whole: set[date] = set()  # days of which no older record is needed
-    gone: set[date] = set()  # days that have rows of files that nobody can read any more
-    position = side.partition_by.index(table.day_column)
     # Backwards in time from the newest state, which is in memory anyway.
     for entry in reversed(list(entries(path, first, side.version, side.partition_by))):
         by_day = _changed_by(entry, position)
         # Where entries were cleaned up before anybody projected them, the first that is left speaks for them.
-        speaks_for_all = entry.version == first > wanted
-        records = []
-        for day in sorted({*by_day, *now, *known} if speaks_for_all else by_day):
-            came, went = by_day.get(day, ({}, {}))
-            is_added = not (went or speaks_for_all)
-            files = came if is_added else files_of(day)
-            if entry.changes_rows or speaks_for_all:
-                record = _of_entry(table, side, entry, day, files.values(), added=is_added)
-                records += [record] if record else []
-                if record is None and day not in whole:
-                    gone.add(day)
-                elif not is_added:
-                    whole.add(day)
-        found.append(records)
+        if entry.version == first > wanted:
+            for day in {*by_day, *now, *known}:
+                yield _Change(entry, day, files_of(day).values(), added=False)
+        elif entry.changes_rows:
+            for day, (came, went) in by_day.items():
+                yield _Change(entry, day, (files_of(day) if went else came).values(), added=not went)
         # One step back in time: what the entry added was not there yet, what it removed still was.
-        for day, (added, removed) in by_day.items():
-            before = {name: file for name, file in files_of(day).items() if name not in added}
-            known[day] = before | removed
-    told = [record for records in reversed(found) for record in records]
-    return _with_whole(table, side, told, {day: now.get(day, ()) for day in gone})
+        for day, (came, went) in by_day.items():
+            known[day] = {name: file for name, file in files_of(day).items() if name not in came} | went
 
 
 def _with_whole(
-    table: Table, side: Snapshot, told: Sequence[QuarantineRecord], left: Mapping[date, Collection[DataFile]]
+    table: Table, side: Snapshot, told: list[QuarantineRecord], gone: Collection[date]
 ) -> list[QuarantineRecord]:
     """The records, with one of all that is left of each day of which they do not tell all that came."""
-    if not left:
-        return list(told)
-    newest = read_entry(Path(side.uri), side.version, side.partition_by)
-    whole = [_of_entry(table, side, newest, day, files, added=False) for day, files in sorted(left.items())]
-    kept = [each for each in told if each.version < side.version or each.day not in left]
-    return [*kept, *(replace(each, judged=False) for each in whole if each)]
+    if not gone:
+        return told
+    newest, now = read_entry(Path(side.uri), side.version, side.partition_by), side.by_day(table.day_column)
+    left = [_Change(newest, day, now.get(day, ()), added=False) for day in sorted(gone)]
+    kept = [each for each in told if each.version < side.version or each.day not in gone]
+    return [*kept, *(replace(each, judged=False) for change in left if (each := _of_change(table, side, change)))]
 
 
 def _changed_by(entry: LogEntry, position: int) -> dict[date, tuple[dict[str, DataFile], dict[str, DataFile]]]:
@@ -279,18 +278,17 @@ def _changed_by(entry: LogEntry, position: int) -> dict[date, tuple[dict[str, Da
     return by_day
 
 
-def _of_entry(
-    table: Table, side: Snapshot, entry: LogEntry, day: date, files: Iterable[DataFile], *, added: bool
-) -> QuarantineRecord | None:
-    """What an entry left of a day, or added to it; None where that is not there any more."""
+def _of_change(table: Table, side: Snapshot, change: _Change) -> QuarantineRecord | None:
+    """The record of a change; None where its files are not there any more."""
+    entry = change.entry
     run_id = str(entry.facts.get("lakehouse.run_id", ""))
     judged = bool(run_id) and entry.facts.get("lakehouse.operation", "publish") == "publish"
     try:
-        rows = _rows(table, side, files)
+        rows = _rows(table, side, change.files)
     except FileNotFoundError:  # of a version before the newest: a vacuum took them, and nobody can tell
         return None
     code = str(entry.facts.get("lakehouse.code_version", ""))
-    return QuarantineRecord(day, entry.version, entry.time, run_id, code, judged, rows, added)
+    return QuarantineRecord(change.day, entry.version, entry.time, run_id, code, judged, rows, change.added)
 
 
 def _rows(table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> Mapping[Rules, Sequence[int]]:
