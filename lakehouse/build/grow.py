@@ -11,7 +11,6 @@ then built whole.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -28,7 +27,8 @@ from lakehouse.build.route import BEATEN, observed
 from lakehouse.build.unique import reach, with_neighbours, with_places
 from lakehouse.contracts import Table
 from lakehouse.delta.log import entries
-from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.delta.maintenance import mergeable
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, known_file
 from lakehouse.errors import HistoryGoneError
 from lakehouse.read.lake import Lake, in_days
@@ -96,12 +96,6 @@ def may_grow(table: Table, lake: Lake) -> bool:
         and not table.reads_other_days
         and any(lake.table(each.table).taken is not None for each in table.upstream.values())
     )
-
-
-def small(files: Sequence[DataFile]) -> int:
-    """How many small files of a day there are, but for one of each further partition, which merging leaves."""
-    partitions = Counter(file.partition for file in files if file.size < FULL)
-    return partitions.total() - max(len(partitions) - 1, 0)
 
 
 def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
@@ -215,7 +209,7 @@ class _Then:
         versions = {name: record.inputs.get(each.table, -1) for name, each in table.upstream.items()}
         live = [each.snapshot.by_day(table.day_column).get(day, []) for each in base.stores]
         there = sum(file.rows for files in live for file in files)
-        if not there or max(map(small, live)) >= MOST_SMALL or not self._readable(versions):
+        if not there or max(mergeable(files, FULL) for files in live) >= MOST_SMALL or not self._readable(versions):
             return False
         new = 0
         for name, snapshot in self._plan.inputs.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -149,6 +150,12 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
         for name in doomed & entry.added.keys():
             holders.setdefault(name, []).append(entry.version)
     return sorted({version for versions in holders.values() for version in versions})
+
+
+def mergeable(files: Collection[DataFile], full: int) -> int:
+    """How many files are not full, but for one of each further partition, which merging leaves."""
+    partitions = Counter(file.partition for file in files if file.size < full)
+    return partitions.total() - max(len(partitions) - 1, 0)
 
 
 def compact(layout: Compactable, *, dry_run: bool = False, values: Collection[str] | None = None) -> Compacted:

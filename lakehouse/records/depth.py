@@ -135,19 +135,18 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version), _FORM]
     done = projected.transaction(table.id) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
-    kept = _read(path)
-    if kept is not None and (kept.made_of != made_of or kept.projected > done):
-        kept = None
+    kept = _read(path, made_of, done)
+    days = dict(kept.days)
     # Kept by day, so that as a rule only what newer commits added is counted.
-    newer = records_of(projected, side, table, after=kept.projected if kept else None)
-    days = dict(kept.days) if kept else {}
+    newer = records_of(projected, side, table, after=kept.projected)
     anew = {each.day for each in newer if each.day in days and not (each.added and days[each.day].only_added)}
     for day, came in _counted(root, table, [each for each in newer if each.day not in anew], at).items():
-        depths = [days[day].depth, came.depth] if day in days else [came.depth]
-        days[day] = _Day(_together(depths, at), came.only_added)
-    days |= _counted(root, table, records_of(projected, side, table, anew) if anew else (), at)
+        there = [days[day].depth] if day in days else []
+        days[day] = _Day(_together([*there, came.depth], at), came.only_added)
+    if anew:
+        days |= _counted(root, table, records_of(projected, side, table, anew), at)
     # Written only where everything is projected: what is kept must be true of one position.
-    if all(each.version <= done for each in newer) and (kept is None or kept.projected != done):
+    if kept.projected != done and all(each.version <= done for each in newer):
         _write(path, _Kept(made_of, done, days))
     return _together((each.depth for each in days.values()), at)
 
@@ -167,13 +166,15 @@ def _counted(root: Path, table: Table, records: Collection[QuarantineRecord], at
     return {day: _Day(depth_of(rows, at), day not in replaced) for day, rows in by_day.items()}
 
 
-def _read(path: Path) -> _Kept | None:
-    try:
+def _read(path: Path, made_of: list[str], done: int) -> _Kept:
+    """What is kept, where it is of these tables and of no later position; else nothing, of none."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         told = json.loads(store.read_text(path))
         days = {date.fromisoformat(day): _day_of(each) for day, each in told.pop("days").items()}
-        return _Kept(days=days, **told)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+        kept = _Kept(days=days, **told)
+        if kept.made_of == made_of and kept.projected <= done:
+            return kept
+    return _Kept(made_of, -1, {})
 
 
 def _day_of(told: Mapping[str, Any]) -> _Day:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
-from lakehouse.delta.maintenance import Compactable, compact
+from lakehouse.delta.maintenance import Compactable, compact, mergeable
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import ROUTE, VALID, StagedFile, read_staged
 from lakehouse.delta.target import Commit, Target
@@ -90,7 +90,7 @@ def add_rows(
     else:
         append_batch(target, after, files, Commit(transactions))
     # After the append, and by the base before it: one file too many is no harm, and the next append sees it.
-    if sum(file.size < FULL for file in base.of(about)) >= most_files:
+    if mergeable(base.of(about), FULL) >= most_files:
         compact(Compactable(target.path, target.schema, full=FULL))
 
 
@@ -113,22 +113,23 @@ def newest_about(
         columns: what is read of the rows, with those three. None: all.
         up_to: of versions up to this one.
     """
+    if days is not None and not days:
+        return
     asked = None if days is None else tuple(sorted(set(days)))
     read = None if columns is None else tuple(columns)
-    find = _newest_in.__wrapped__ if asked is read is None else _newest_in  # all of everything is not kept
-    for file in snapshot.of(about) if asked != () else ():
+    find = _newest_in if asked is read is None else _newest_kept  # all of everything is not kept
+    for file in snapshot.of(about):
         path = Path(snapshot.uri) / file.path
         found = find(path, asked, read)
         if up_to is not None and any(row["version"] > up_to for row in found):
-            found = _newest_in.__wrapped__(path, asked, read, up_to)
+            found = _newest_in(path, asked, read, up_to)
         yield from found
 
 
-@lru_cache(maxsize=512)  # files never change
 def _newest_in(
     path: Path, days: tuple[date, ...] | None, columns: tuple[str, ...] | None, up_to: int | None = None
 ) -> Sequence[dict[str, Any]]:
-    rows = _of_days(path, days, columns)
+    rows = _read(path, columns, days)
     if up_to is not None:
         rows = rows.filter(pc.less_equal(rows["version"], up_to))
     if rows.num_rows > 1:
@@ -138,6 +139,9 @@ def _newest_in(
         ends = pa.concat_arrays([pc.or_(*differs).combine_chunks(), pa.array([True])])
         rows = rows.filter(ends)
     return tuple(_dicts(rows))
+
+
+_newest_kept = lru_cache(maxsize=512)(_newest_in)  # files never change
 
 
 def rows_about(
@@ -156,19 +160,20 @@ def rows_about(
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
         after: only of versions after this one; None: of all. `version` is then one of the columns.
     """
+    if days is not None and not days:
+        return
     asked = None if days is None else sorted(set(days))
-    for file in (snapshot.live if about is None else snapshot.of(about)) if asked != [] else ():
-        rows = _of_days(Path(snapshot.uri) / file.path, asked, columns, after)
-        yield from _dicts(rows if after is None else rows.filter(pc.greater(rows["version"], after)))
+    for file in snapshot.live if about is None else snapshot.of(about):
+        yield from _dicts(_read(Path(snapshot.uri) / file.path, columns, asked, after))
 
 
-def _of_days(
-    path: Path, days: Sequence[date] | None, columns: Sequence[str] | None, after: int | None = None
-) -> pa.Table:
-    if days is None:
-        return parquet.read(path, columns) if after is None else parquet.read(path, columns, ("version", after, _LAST))
-    read = parquet.read(path, columns, ("day", days[0], days[-1]))
-    return read.filter(pc.is_in(read["day"], pa.array(days, pa.date32())))
+def _read(path: Path, columns: Sequence[str] | None, days: Sequence[date] | None, after: int | None = None) -> pa.Table:
+    """The rows of a file, of some days and of versions after one; days are sorted."""
+    between = ("day", days[0], days[-1]) if days else None if after is None else ("version", after, _LAST)
+    rows = parquet.read(path, columns, between)
+    if days is not None:
+        rows = rows.filter(pc.is_in(rows["day"], pa.array(days, pa.date32())))
+    return rows if after is None else rows.filter(pc.greater(rows["version"], after))
 
 
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:

@@ -18,11 +18,11 @@ from tenacity import Retrying
 
 from lakehouse.build.build import build
 from lakehouse.build.followers import Which, build_followers
-from lakehouse.build.grow import FULL, may_grow, small
+from lakehouse.build.grow import FULL, may_grow
 from lakehouse.build.intake.ends import Reach, ends_of, reach
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, kept_back
 from lakehouse.contracts import Table
-from lakehouse.delta.maintenance import compact
+from lakehouse.delta.maintenance import compact, mergeable
 from lakehouse.errors import BadPartitionsError, PublishConflictError
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import Retried, attempts
@@ -145,13 +145,7 @@ def turns(
             if not whole.behind:
                 return
             whole.last = -math.inf
-        # After the builds, so that each file holds what they have seen, or have not: else days would be built whole.
-        for source in sources:
-            newest = max(lake.snapshot(source.id).by_day(source.day_column), default=None)
-            merge_small(lake, source, [newest] if newest else [], pace.most_files)
-        for built in turn.built.values():
-            if may_grow(built.table, lake):
-                merge_small(lake, built.table, built.with_status(PUBLISHED), pace.most_files)
+        _merge_touched(lake, sources, turn, pace.most_files)
         if not turn.left:
             stop.wait(max(0.0, turn.begun + pace.pause - time.monotonic()))
 
@@ -199,6 +193,19 @@ def _tried(again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, n
     return turn
 
 
+def _merge_touched(lake: Lake, sources: Sequence[Table], turn: Turn, most: int) -> None:
+    """Merge the small files of what a turn added to.
+
+    After its builds, so that each file holds what they have seen, or what they have not: else days are built whole.
+    """
+    for source in sources:
+        newest = max(lake.snapshot(source.id).by_day(source.day_column), default=None)
+        merge_small(lake, source, [newest] if newest else [], most)
+    for built in turn.built.values():
+        if may_grow(built.table, lake):
+            merge_small(lake, built.table, built.with_status(PUBLISHED), most)
+
+
 def merge_small(lake: Lake, table: Table, days: Collection[date], most: int) -> None:
     """Merge the small files of some days of a table, and of its quarantine, where there are so many.
 
@@ -207,7 +214,7 @@ def merge_small(lake: Lake, table: Table, days: Collection[date], most: int) -> 
     """
     for name, layout in layouts(lake.settings.root, [table], ops=False).items():
         files = lake.snapshot(name).by_day(table.day_column)
-        if many := [day.isoformat() for day in days if small(files.get(day, ())) >= most]:
+        if many := [day.isoformat() for day in days if mergeable(files.get(day, ()), FULL) >= most]:
             with suppress(PublishConflictError):  # somebody else merged, or added: the next batch comes soon
                 compact(replace(layout, full=FULL), values=many)
 

@@ -39,7 +39,7 @@ from lakehouse.settings import Settings
 from lakehouse.sources.kafka import A_TASK, Brokers
 from lakehouse.sources.spans import Span, messages_in
 from lakehouse.spark.session import start
-from lakehouse_tests.benchmarks.stream import PARTITIONS, lines
+from lakehouse_tests.benchmarks.stream import PARTITIONS, lines, spread
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 from lakehouse_tests.fixtures.streaming import in_batches
 
@@ -119,7 +119,7 @@ def compared(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) ->
     """Both, in turns, on one topic."""
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(count, datetime.now(UTC).date() - timedelta(days=1))
-    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(messages)))
+    send(kafka.address, topic, spread(messages))
     took: dict[str, list[float]] = {"loop": [], "foreach_batch": []}
     for turn in range(rounds + 1):
         for way, seconds in took.items():

@@ -22,7 +22,7 @@ from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
 from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.spark.warm import leave
-from lakehouse_tests.benchmarks.stream import PARTITIONS, in_batches, lake_of, lines
+from lakehouse_tests.benchmarks.stream import PARTITIONS, in_batches, lake_of, lines, spread
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 
 BATCH = 200_000
@@ -41,7 +41,7 @@ def few_at_a_time(kafka: Kafka, lake: Lake, rows: int, number: int, each: int) -
     topic, stop, today = kafka.topic(PARTITIONS, "web-events"), threading.Event(), datetime.now(UTC).date()
     source = in_batches(lake.table("bronze.event_stream"), BATCH)
     lake.tables = {**lake.tables, source.id: source}
-    send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(lines(rows, today))))
+    send(kafka.address, topic, spread(lines(rows, today)))
     more = (_named(line, n) for n, line in enumerate(lines(number * each, today)))
     is_full = False
     for turn in turns(lake, [source], "bench", stop, pace=Pace(0, 3600)):
@@ -51,7 +51,7 @@ def few_at_a_time(kafka: Kafka, lake: Lake, rows: int, number: int, each: int) -
             continue
         is_full, piece = True, list(islice(more, each))
         if piece:
-            send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(piece)))
+            send(kafka.address, topic, spread(piece))
         else:
             stop.set()
 

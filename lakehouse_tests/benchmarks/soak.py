@@ -28,9 +28,9 @@ from deltalake import DeltaTable
 
 from lakehouse.kafka.sending import send
 from lakehouse.sample.generator import generate_events
+from lakehouse_tests.benchmarks.stream import PARTITIONS, spread
 from lakehouse_tests.fixtures.kafka import Kafka, serving
 
-PARTITIONS = 2
 PIECES = 48  # turns of a day of events
 LEAD = timedelta(days=21)  # between the first event and now: an event of the future moves no watermark
 HEAP_EVERY = 10  # turns between two looks at what the JVM's collector leaves
@@ -151,7 +151,7 @@ def soak(kafka: Kafka, root: Path, per_turn: int, minutes: float, most: int) -> 
             if piece is None or time.monotonic() > ends or sent >= most:
                 stream.send_signal(signal.SIGTERM)
                 break
-            sent += send(kafka.address, topic, ((n % PARTITIONS, None, line) for n, line in enumerate(piece)))
+            sent += send(kafka.address, topic, spread(piece))
         for _ in stream.stdout:  # what it still says
             pass
     return seen, sent, stream.returncode

@@ -57,7 +57,7 @@ def lines(count: int, day: date) -> Sequence[bytes]:
     return generate_events(day, count, 7).lines
 
 
-def _spread(messages: Sequence[bytes]) -> Iterator[tuple[int, None, bytes]]:
+def spread(messages: Sequence[bytes]) -> Iterator[tuple[int, None, bytes]]:
     """Messages as they are sent: to each partition in turn."""
     return ((n % PARTITIONS, None, line) for n, line in enumerate(messages))
 
@@ -129,7 +129,7 @@ def throughput(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) 
     """Messages a second of all three, in turns, on one topic."""
     topic = kafka.topic(PARTITIONS, "web-events")
     messages = lines(count, datetime.now(UTC).date() - timedelta(days=1))
-    send(kafka.address, topic, _spread(messages))
+    send(kafka.address, topic, spread(messages))
     seconds: dict[str, list[float]] = {"ours": [], "bare": [], "bare_parsed": []}
     for turn in range(rounds + 1):
         here = folder / f"batches-of-{batch}-{turn}"
@@ -173,7 +173,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     source = lake.table("bronze.event_stream")
     pace_of_gold = Pace().refresh
     beside = Beside(lake_beside(lake), [source], "bench", pace_of_gold, attempts(stop)) if "beside" in what else None
-    sending = threading.Thread(target=send, args=(kafka.address, topic, _spread(messages), pace))
+    sending = threading.Thread(target=send, args=(kafka.address, topic, spread(messages), pace))
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []
     taken = 0
@@ -227,7 +227,7 @@ def plain_latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: 
         table = folder / what / "silver"
         queries.append(_appended(rows, table, "_event_date").start(str(table)))
     begins = time.time() + warm * 60
-    send(kafka.address, topic, _spread(messages), pace)
+    send(kafka.address, topic, spread(messages), pace)
     for query in queries:
         query.processAllAvailable()
         query.stop()

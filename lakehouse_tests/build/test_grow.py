@@ -16,9 +16,7 @@ from pyspark.sql import SparkSession
 from lakehouse.build import build as building
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
-from lakehouse.build.grow import FULL, small
 from lakehouse.build.result import FAILED, PUBLISHED
-from lakehouse.delta.snapshot import DataFile
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, merge_small, turns
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
@@ -207,13 +205,6 @@ def test_a_stream_merges_its_small_files_and_builds_no_day_whole_for_it(
     grown = state(taking)
     monkeypatch.undo()
     assert grown == whole(taking)
-
-
-def test_files_that_cannot_be_merged_do_not_count() -> None:
-    """Without it, messages of forty event days would have each turn merge what the turn before has merged."""
-    days = [DataFile(f"{n}", ("2026-03-02", f"2026-02-{n:02}"), 1, 9) for n in range(1, 29)]
-    assert (small(days), small([]), small(days[:1])) == (1, 0, 1)
-    assert small([*days, *days[:5], DataFile("full", days[0].partition, 1, FULL)]) == 6
 
 
 def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_whole_day(taking: Taking) -> None:

@@ -6,7 +6,7 @@ import random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lakehouse.delta.maintenance import _groups
+from lakehouse.delta.maintenance import _groups, mergeable
 from lakehouse.delta.snapshot import DataFile
 
 FULL, MOST = 1000, 8
@@ -19,9 +19,9 @@ def test_a_table_that_grows_by_small_files_writes_each_row_a_few_times(seed: int
     for number in range(3000):
         name, size = f"{chance.random()}", chance.randint(5, 60)
         files[name], came = size, came + size
-        if sum(size < FULL for size in files.values()) < MOST:
-            continue
         live = [DataFile(name, ("2026-03-02",), 1, size) for name, size in files.items()]
+        if mergeable(live, FULL) < MOST:
+            continue
         for group in _groups(cast("Any", SimpleNamespace(files=live)), None, FULL):
             assert all(file.size < FULL for file in group)
             for file in group:
@@ -32,3 +32,10 @@ def test_a_table_that_grows_by_small_files_writes_each_row_a_few_times(seed: int
     assert max(files.values()) < 2 * FULL
     assert sum(size < FULL for size in files.values()) <= MOST
     assert written < 6 * came
+
+
+def test_files_that_cannot_be_merged_do_not_count() -> None:
+    """Without it, messages of forty event days would have each turn merge what the turn before has merged."""
+    days = [DataFile(f"{n}", ("2026-03-02", f"2026-02-{n:02}"), 1, 9) for n in range(1, 29)]
+    assert [mergeable(each, FULL) for each in (days, [], days[:1])] == [1, 0, 1]
+    assert mergeable([*days, *days[:5], DataFile("full", days[0].partition, 1, FULL)], FULL) == 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -281,9 +281,9 @@ def test_each_table_is_looked_at_once(shop: Lake, monkeypatch: pytest.MonkeyPatc
         planned.append(made.id)
         return make_plan(lake, made, days)
 
-    def rows(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    def rows(path: Path, *how: Any) -> pyarrow.Table:
         read.append(path)
-        return parquet_read(path, columns)
+        return parquet_read(path, *how)
 
     parquet_read = parquet.read
     monkeypatch.setattr("lakehouse.build.stale.make_plan", plan)
