@@ -28,7 +28,7 @@ from typing import Any
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark.config import spark_config
+from lakehouse.spark.config import class_path, spark_config
 from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING
 from lakehouse.spark.options import java_options
 from lakehouse.spark.place import Place, read_record, write_private
@@ -179,6 +179,8 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         "spark.executor.cores": str(size.cores),
         "spark.sql.shuffle.partitions": str(max(2 * size.cores * size.workers, 4)),
         "spark.executor.extraJavaOptions": java_options(),
+        # As the driver has it: Java takes the archive of classes only with the class path it was made with.
+        "spark.executor.extraClassPath": class_path(settings),
     }
     _properties(place.folder / "daemon.conf", {**secret, "spark.ui.killEnabled": "false"})
     _properties(place.folder / "driver.conf", driver)
