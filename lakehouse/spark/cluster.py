@@ -179,7 +179,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         "spark.executor.cores": str(size.cores),
         "spark.sql.shuffle.partitions": str(max(2 * size.cores * size.workers, 4)),
         "spark.executor.extraJavaOptions": java_options(),
-        # As the driver has it: Java takes the archive of classes only with the class path it was made with.
+        # As drivers have it, so that the archive of classes fits.
         "spark.executor.extraClassPath": class_path(settings),
     }
     _properties(place.folder / "daemon.conf", {**secret, "spark.ui.killEnabled": "false"})

@@ -76,6 +76,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "20s",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
+        # Executors elsewhere do not have the quick one's jar yet when they first need it.
         "spark.hadoop.fs.file.impl": _FILES_QUICK if settings.is_local else _FILES,
         # Hadoop sets the mode of each file itself, whatever the umask of the process is: of executors, too.
         "spark.hadoop.fs.permissions.umask-mode": f"{private_umask(settings.root):03o}",
@@ -89,8 +90,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
     host = "127.0.0.1" if is_here(settings.spark_url) else _address_towards(settings.spark_url)
     config |= {"spark.driver.host": host, "spark.driver.bindAddress": host} if host else {}
     config |= settings.spark_config
-    if settings.is_local:  # executors elsewhere do not have it yet when they first need it
-        config[_CLASS_PATH] = os.pathsep.join(filter(None, (class_path(settings), config.get(_CLASS_PATH))))
+    # On clusters, too: Java takes the archive of classes only with the class path that it was made with.
+    config[_CLASS_PATH] = os.pathsep.join(filter(None, (class_path(settings), config.get(_CLASS_PATH))))
     given = config.get(_JAVA_OPTIONS, "")
     return config | {_JAVA_OPTIONS: f"{java_options()} {given}".strip()}
 

@@ -332,4 +332,5 @@ def test_executors_write_as_the_driver_does_and_reach_it(tmp_path: Path, monkeyp
     assert {each["spark.hadoop.fs.permissions.umask-mode"] for each in found} == {"077"}
     files = [each["spark.hadoop.fs.file.impl"].rpartition(".")[2] for each in found]
     assert files == ["NakedLocalFileSystem"] + ["RawLocalFileSystem"] * 3, "executors elsewhere have Hadoop's own"
+    assert len({each["spark.driver.extraClassPath"] for each in found}) == 1, "the archive of classes fits no other"
     assert [each.get("spark.driver.host") for each in found] == ["127.0.0.1"] * 3 + [None]
