@@ -44,6 +44,7 @@ SERVING = {
     "spark.scheduler.mode": "FAIR",
     **RETAINED,
     "spark.python.worker.reuse": "false",  # a function of Python runs with the code of now
+    "spark.python.daemon.module": "lakehouse.spark.python_daemon",
 }
 """What an engine is told that serves many."""
 _PLUGINS, _PLUGIN = "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
