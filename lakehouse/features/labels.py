@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -22,7 +22,7 @@ from lakehouse.store import parquet
 from lakehouse.texts import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 UNREAD = "_unread"
 # Spark reads "12:30" as half past twelve of today, and "2011" as its first day: neither says when a label is of.
@@ -168,29 +168,12 @@ def judged(frame: DataFrame, key: T.StructType, time: str, *, source: str) -> La
     Raises:
         UsageError: for missing columns, columns of another kind, and labels without a key or a time, all counted.
     """
-    if lacking := [name for name in (*key.names, time) if name not in frame.columns]:
-        listed = ", ".join(each for each in frame.columns if each != UNREAD)
-        more = "; name it with --time" if time in lacking else ""
-        raise UsageError(f"{source}: expected the columns {', '.join(lacking)}{more}; got {listed}.")
+    _check_columns(frame, (*key.names, time), time, source)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     values = {f.name: _key(f, kinds[f.name], source) for f in key.fields} | {time: _time(time, kinds[time], source)}
     unread = F.col(UNREAD).isNotNull() if UNREAD in frame.columns else F.lit(False)
-    reasons = {"with other fields than the header": unread}
-    for name, value in values.items():
-        given = F.col(quoted(name)).isNotNull()
-        what = "time" if name == time else f"{key[name].dataType.simpleString()}"
-        reasons[f"without {name}"] = ~unread & ~given
-        reasons[f"whose {name} is no {what}"] = ~unread & given & value.isNull()
-    counts = [F.count_if(holds).alias(f"_{n}") for n, holds in enumerate(reasons.values())]
-    wrong = F.when(F.col(time).isNotNull() & values[time].isNull() & ~unread, F.col(time).cast("string"))
-    days = F.array_sort(F.collect_set(F.to_date(values[time])))  # as many as days, however many labels
-    try:
-        found = frame.agg(*counts, F.min(wrong).alias("_wrong"), days.alias("_days"), F.count("*").alias("_rows"))
-        told = found.first()
-    except PySparkException as error:
-        raise UsageError(f"{source} cannot be read: {str(error).strip().splitlines()[0]}") from None
-    if told is None or not told["_rows"]:
-        raise UsageError(f"{source}: there is no label in it.")
+    reasons = {"with other fields than the header": unread} | _reasons(key, values, unread)
+    told = _looked_at(frame, list(reasons.values()), time, ~unread, values[time], source)
     bad = [f"{told[f'_{n}']:,} {reason}" for n, reason in enumerate(reasons) if told[f"_{n}"]]
     if bad:
         such = f" ({told['_wrong']!r} is one)" if told["_wrong"] is not None else ""
@@ -202,6 +185,40 @@ def judged(frame: DataFrame, key: T.StructType, time: str, *, source: str) -> La
     return Labels(
         frame.select(*[values.get(c, F.col(quoted(c))).alias(c) for c in kept]), tuple(told["_days"]), told["_rows"]
     )
+
+
+def _check_columns(frame: DataFrame, wanted: tuple[str, ...], time: str, source: str) -> None:
+    if lacking := [name for name in wanted if name not in frame.columns]:
+        listed = ", ".join(each for each in frame.columns if each != UNREAD)
+        more = "; name it with --time" if time in lacking else ""
+        raise UsageError(f"{source}: expected the columns {', '.join(lacking)}{more}; got {listed}.")
+
+
+def _reasons(key: T.StructType, values: Mapping[str, Column], unread: Column) -> dict[str, Column]:
+    """What can be wrong with a label that was read, and when it is."""
+    reasons = {}
+    for name, value in values.items():
+        given = F.col(quoted(name)).isNotNull()
+        what = key[name].dataType.simpleString() if name in key.names else "time"
+        reasons[f"without {name}"] = ~unread & ~given
+        reasons[f"whose {name} is no {what}"] = ~unread & given & value.isNull()
+    return reasons
+
+
+def _looked_at(frame: DataFrame, reasons: list[Column], time: str, read: Column, moment: Column, source: str) -> Row:
+    """The one job: labels by each reason, one of the times that are none, the days, and how many labels there are."""
+    counts = [F.count_if(holds).alias(f"_{n}") for n, holds in enumerate(reasons)]
+    wrong = F.when(F.col(time).isNotNull() & moment.isNull() & read, F.col(time).cast("string"))
+    days = F.array_sort(F.collect_set(F.to_date(moment)))  # as many as days, however many labels
+    try:
+        told = frame.agg(
+            *counts, F.min(wrong).alias("_wrong"), days.alias("_days"), F.count("*").alias("_rows")
+        ).first()
+    except PySparkException as error:
+        raise UsageError(f"{source} cannot be read: {str(error).strip().splitlines()[0]}") from None
+    if told is None or not told["_rows"]:
+        raise UsageError(f"{source}: there is no label in it.")
+    return told
 
 
 def _key(field: T.StructField, kind: T.DataType, source: str) -> Column:
