@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lakehouse.build.build import build
 from lakehouse.catalog import tables
 from lakehouse.delta.opening import open_snapshot
-from lakehouse.read.lake import table_path
+from lakehouse.read.lake import Lake, table_path
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.commands.conftest import Result, run
+from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.making import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -30,31 +33,31 @@ Paths = Mapping[str, Mapping[date, frozenset[str]]]
 
 
 @pytest.fixture(scope="module")
-def aged(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Path]:
-    """The lake whose second and third day are of older code. To look at only."""
+def aged(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The lake whose second and third day are of older code. To look at or to copy."""
     root = tmp_path_factory.mktemp("aged") / "root"
     land_sample_online_retail(root, D[0], len(D), rows=25, seed=7)
-    table = tables()["silver.transactions"]
-    _ = table.code_version
-
-    def build(first: date, last: date) -> None:
-        said = run(root, "backfill", "--from", str(first), "--to", str(last))
-        assert said.code == 0, said.err
-
-    build(D[0], D[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(table.__dict__, "code_version", "of-old")
-        build(OLD[0], OLD[1])
-    build(D[3], D[-1])  # the days of before are left as they are
-    yield root
-    assert spark is not None
+    lake = Lake(engine_settings(root), tables(), lambda: spark)
+    for table in tables().values():
+        if table.id == "silver.transactions":
+            _ = table.code_version
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(table.__dict__, "code_version", "of-old")
+                build(lake, table, OLD, run_id="old")
+        # Of transactions all others: those two would be built again.
+        days = [day for day in D if table.id != "silver.transactions" or day not in OLD]
+        assert build(lake, table, days, run_id="new").with_status("published") == days
+    return root
 
 
-@pytest.fixture
-def lake(aged: Path, tmp_path: Path) -> Path:
-    """A copy, to change."""
-    shutil.copytree(aged, tmp_path / "root")
-    return tmp_path / "root"
+@pytest.fixture(scope="module")
+def renewed(aged: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """A copy whose days of older code were built again, and what the command said. To look at or to copy."""
+    root = tmp_path_factory.mktemp("renewed") / "root"
+    shutil.copytree(aged, root)
+    said = run(root, "backfill", "--older-code", *RANGE, "--json")
+    assert said.code == 0, said.err
+    return root, said
 
 
 def paths(root: Path) -> Paths:
@@ -85,36 +88,36 @@ def rows(root: Path) -> dict[str, Any]:
     }
 
 
-def test_days_of_older_code_are_seen_and_built_again(lake: Path) -> None:
+def test_days_of_older_code_are_seen_and_built_again(aged: Path, renewed: tuple[Path, Result]) -> None:
     """Exactly the two days, and what is computed from them: the windows of later days as well, and nothing else."""
-    states = {each["table"]: each for each in run(lake, "status", "--json").json}
+    states = {each["table"]: each for each in run(aged, "status", "--json").json}
     assert {name: each["older_code"] for name, each in states.items() if each["older_code"]} == {
         "silver.transactions": {"of-old": 2}
     }
-    assert "silver.transactions: 2 days of older code (of-old 2 days)" in run(lake, "status").err
+    assert "silver.transactions: 2 days of older code (of-old 2 days)" in run(aged, "status").err
     expected = {
         "silver.transactions": OLD, "silver.orders": OLD, "gold.daily_revenue": OLD, "gold.user_features": D[1:9],
     }  # fmt: skip
-    planned = run(lake, "backfill", "--older-code", *RANGE, "--dry-run", "--json").json
+    planned = run(aged, "backfill", "--older-code", *RANGE, "--dry-run", "--json").json
     assert {each["table"]: each["build"] for each in planned["tables"] if each["build"]} == {
         name: [str(day) for day in days] for name, days in expected.items()
     }
-    before, content = paths(lake), rows(lake)
-    said = run(lake, "backfill", "--older-code", *RANGE, "--json")
-    assert said.code == 0, said.err
+    root, said = renewed
     assert published(said) == {name: [str(day) for day in days] for name, days in expected.items()}
-    assert {name: days for name, days in rebuilt(before, paths(lake)).items() if days} == expected
-    assert rows(lake) == content, "the code differs in name only, so the rows must not"
-    assert not any(each["older_code"] for each in run(lake, "status", "--json").json)
-    between = paths(lake)
-    again = run(lake, "backfill", "--older-code", *RANGE)
+    assert {name: days for name, days in rebuilt(paths(aged), paths(root)).items() if days} == expected
+    assert rows(root) == rows(aged), "the code differs in name only, so the rows must not"
+    assert not any(each["older_code"] for each in run(root, "status", "--json").json)
+    between = paths(root)
+    again = run(root, "backfill", "--older-code", *RANGE)
     assert (again.code, again.out) == (0, "")
     assert "Nothing to do" in again.err
-    assert paths(lake) == between
+    assert paths(root) == between
 
 
-def test_older_code_leaves_alone_what_only_inputs_make_stale(lake: Path) -> None:
+def test_older_code_leaves_alone_what_only_inputs_make_stale(aged: Path, tmp_path: Path) -> None:
     """A late file is no matter of code: it is for --stale to take in."""
+    lake = tmp_path / "root"
+    shutil.copytree(aged, lake)
     land_late(lake)
     before = paths(lake)
     said = run(lake, "backfill", "--older-code", *RANGE, "--json")
@@ -140,9 +143,10 @@ def land_late(root: Path) -> None:
     (folder / "late.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
 
 
-def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None:
+def test_a_late_file_builds_again_its_days_and_their_windows(renewed: tuple[Path, Result], tmp_path: Path) -> None:
     """However late it is, not a day more: the days before, between and after keep their files."""
-    assert run(lake, "backfill", "--older-code", *RANGE).code == 0
+    lake = tmp_path / "root"
+    shutil.copytree(renewed[0], lake)
     land_late(lake)
     states = {each["table"]: each for each in run(lake, "status", "--json").json}
     assert states["bronze.events"]["stale_days"] == [str(D[9])], "it was published empty"
@@ -179,7 +183,7 @@ def test_a_late_file_builds_again_its_days_and_their_windows(lake: Path) -> None
     assert paths(lake) == between
 
 
-def test_ways_to_choose_days_exclude_each_other(lake: Path) -> None:
+def test_ways_to_choose_days_exclude_each_other(aged: Path) -> None:
     """Together it would not be clear which of them holds."""
     for options in (("--stale", "--older-code"), ("--failed-only", "--stale"), ("--older-code", "--force")):
-        assert run(lake, "backfill", *options).code == 2
+        assert run(aged, "backfill", *options).code == 2

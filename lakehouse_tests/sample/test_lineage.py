@@ -257,22 +257,22 @@ def observed(engine: Lake, table: Table, inputs: Mapping[str, list[Row]]) -> tup
 def _outputs(engine: Lake, table: Table, tries: Sequence[Mapping[str, list[Row]]]) -> list[dict[Any, Row]]:
     """The table's rows by identity for each try, in one Spark job."""
     by_place = table.landing is not None or table.conserves_rows
-    frames = {}
-    for name in table.inputs:
-        schema = T.StructType([*input_schema(name, table).fields, T.StructField("_try", T.LongType())])
-        frames[name] = frame_of(
-            engine, schema, [{**row, "_try": n} for n, each in enumerate(tries) for row in each[name]]
-        )
+    schemas = {name: input_schema(name, table) for name in table.inputs}
     if by_place:  # one row gives one row: the try is part of where the row comes from
-        tagged = {
-            name: f.withColumn("_source_file", F.concat_ws("#", "_try", "_source_file")).drop("_try")
-            for name, f in frames.items()
-        }
+        tagged = {}
+        for name, schema in schemas.items():
+            rows = [
+                {**row, "_source_file": f"{n}#{row['_source_file']}"}
+                for n, each in enumerate(tries)
+                for row in each[name]
+            ]
+            tagged[name] = frame_of(engine, schema, rows)
         whole = table.transform(**tagged).withColumn("_try", F.substring_index("_source_file", "#", 1).cast("long"))
     else:
 
         def one(n: int) -> DataFrame:
-            made = table.transform(**{name: f.where(F.col("_try") == n).drop("_try") for name, f in frames.items()})
+            # Of its own rows alone: what all tries share would be in the plan once for each.
+            made = table.transform(**{name: frame_of(engine, schemas[name], tries[n][name]) for name in schemas})
             return made.withColumn("_try", F.lit(n).cast("long"))
 
         whole = reduce(DataFrame.unionByName, map(one, range(len(tries))))
