@@ -98,10 +98,8 @@ def test_files_and_stream_give_the_same(  # fixtures
     land_events(landed, DAYS[0], len(DAYS), rows=ROWS, seed=seed, faults=FAULTS, files_per_day=2)
     by_files = lake(*shop_tables, root=landed)
     for table in shop_tables:
-        build(by_files, table, DAYS, run_id="files")
-    for table in shop_tables:
-        if early := [day for day in stale_days(by_files, table) if day <= DAYS[-1]]:
-            build(by_files, table, early, run_id="files")
+        late = [day for day in stale_days(by_files, table) if day <= DAYS[-1]]  # of before, where late events belong to
+        build(by_files, table, {*DAYS, *late}, run_id="files")
 
     topic, root, kills = kafka.topic(PARTITIONS, "web-events"), tmp_path / "stream", 0
     laboratory = Laboratory(engine_process, "streaming")
