@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
 BRONZE, SILVER, WINDOWS = "bronze.event_stream", "silver.transactions", "gold.event_windows"
 TABLES = ("bronze.events", "bronze.online_retail", BRONZE, SILVER, WINDOWS)
 DAY = datetime.now(UTC).date() - timedelta(days=5)
-IDLE = 30  # seconds
+IDLE, NEVER = 1, 3600  # seconds after which a partition holds nothing back
 PARTITIONS = 3
 # What such a turn passes: one entry without rows, nothing in silver, and a build that sets nothing aside.
 PASSED: dict[str, set[str]] = {BRONZE: {"before-commit", "after-commit"}, SILVER: set(), WINDOWS: set(POINTS)}
@@ -50,9 +50,9 @@ class Closing:
         self.laboratory, self.kafka, self.folder = Laboratory(process, "streaming"), kafka, folder
         self.root, self.topic = folder / "before", kafka.topic(PARTITIONS)
 
-    def run(self, root: Path | None = None, point: str = "") -> Any:
+    def run(self, root: Path | None = None, point: str = "", idle: int = IDLE) -> Any:
         """The stream until it is caught up, or killed."""
-        words: dict[str, Any] = {"sample": True, "most": 1000, "idle": IDLE, "only": TABLES}
+        words: dict[str, Any] = {"sample": True, "most": 1000, "idle": idle, "only": TABLES}
         return self.laboratory.run(root or self.root, point, url=self.kafka.url, topic=self.topic, **words)
 
     def copy(self, name: str) -> Path:
@@ -68,11 +68,11 @@ def without_messages(closing: Closing) -> None:
     """A partition that has shown no event holds the watermark back; then it is idle, and a turn finds that alone."""
     kafka, topic = closing.kafka, closing.topic
     kafka.send(topic, [event(1, DAY, 8)])
-    closing.run()
+    closing.run(idle=NEVER)
     kafka.send(topic, [event(hour, DAY, hour) for hour in range(9, 21)])
     kafka.send(topic, ["no event at all"], partition=2)
     sent = time.monotonic()
-    closing.run()
+    closing.run(idle=NEVER)
     assert watermark(closing, closing.root) == datetime(DAY.year, DAY.month, DAY.day, 8, 30, tzinfo=UTC)
     time.sleep(max(0.0, sent + IDLE + 1 - time.monotonic()))
 
