@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,9 @@ from lakehouse.features.training import training_set
 from lakehouse.features.written import RECORD, read_manifest, write_training_set
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.features import dying
 from lakehouse_tests.features.making import FIRST, ZERO, features, publish
+from lakehouse_tests.fixtures.forked import ended
 
 LABELS = 'user,event_time,fraud,note\nb,2024-01-02T12:00:00Z,0,\na,2024-01-02T00:00:00Z,1,"x, y"\na,2024-01-01T23:59:59Z,0,z\n'
 DAY = timedelta(days=1)
@@ -207,40 +207,13 @@ def test_the_command_says_what_it_did(
     assert datetime.fromisoformat(pq.read_table("t.parquet")["event_time"][0].as_py().isoformat()).tzinfo
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import pyarrow as pa, pyarrow.parquet as pq
-from lakehouse.features import written
-from lakehouse.features.training import TrainingSet
-
-at, out, value = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-calls, replace = [], Path.replace
-
-def dying(self, target):
-    calls.append(target)
-    if len(calls) == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(self, target)
-
-def parts(made, time, folder):
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"value": [value] * 5}), folder / "part-0.parquet")
-
-Path.replace, written._parts = dying, parts
-manifest = written.Manifest("labels.csv", "", None, "event_time", (), False, {"gold.seen": value}, {})
-written._write(TrainingSet(None, 5, {}, ()), manifest, out)
-"""
-
-
 @pytest.mark.slow
 def test_killed_anywhere_the_file_is_whole_and_the_next_command_mends_it(tmp_path: Path) -> None:
     """Without it, a model could be trained on half of a file, or on one that says it was made of something else."""
     out = tmp_path / "out.parquet"
 
     def write(value: int, at: int = 0) -> int:
-        words = [sys.executable, "-c", KILLED, str(at), str(out), str(value)]
-        return subprocess.run(words, check=False, capture_output=True).returncode
+        return ended(dying.write, out, value, at)[0]
 
     def held() -> tuple[set[int], int]:
         return set(pq.read_table(out)["value"].to_pylist()), read_manifest(out).versions["gold.seen"]
