@@ -26,7 +26,7 @@ from lakehouse_tests.fixtures.shop.silver.order_status import order_status
 from lakehouse_tests.fixtures.tally import tally
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash]
-WRITERS, ORDERS, LARGE = 5, 25, 60_000
+WRITERS, ORDERS, LARGE = 5, 25, 20_000
 AT_SILVER = 2  # of its points, which are those of any upsert and tested as such
 AT_BRONZE = ("before-stage", "after-stage", "before-commit", "after-commit")
 SAID = "{kills} kills of the intake, {writers} of writers, {versions} versions taken, {lost} lost, {doubled} doubled"

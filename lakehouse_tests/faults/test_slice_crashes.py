@@ -153,7 +153,7 @@ def test_a_process_killed_with_its_engine_in_the_middle_of_a_slice(
 ) -> None:
     """Without it, half a slice could be published, or those before it be staged again."""
     generation = next(generations)
-    land(root, generation, extra=12_000)
+    land(root, generation, extra=6_000)
     laboratory.die(root, "silver.readings:after-slice", slices=N)
     old = state_before("silver.readings", generation)
     kept = staged(root, "silver.readings")
