@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
+CLOSE_SECONDS = 20.0
 _PACKAGES = ("pyspark", "delta-spark")
 # What a JVM takes from its environment.
 _HANDED_ON = (
@@ -78,11 +79,17 @@ class _Joined:
             self.place.tell_doing(self._session, {"command": _command(), **_doing})
 
     def leave(self) -> None:
-        """Close the session; the engine stays."""
-        with suppress(Exception):  # the keeper does it, too
-            self.spark.stop()
+        """Close the session; the engine stays. One that does not close in time is left to the keeper."""
+        closing = threading.Thread(target=self._close, daemon=True)
+        with suppress(RuntimeError):  # newer Pythons start no thread as they end
+            closing.start()
+            closing.join(CLOSE_SECONDS)
         with suppress(OSError):
             os.close(self._lease)
+
+    def _close(self) -> None:
+        with suppress(Exception):
+            self.spark.stop()  # in a process that has forked, it may wait for ever
 
 
 _joined: dict[str, _Joined] = {}

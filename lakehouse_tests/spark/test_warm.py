@@ -8,17 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lakehouse.settings import Settings
-from lakehouse.spark import options
+from lakehouse.spark import options, warm
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.place import Place
 from lakehouse.spark.warm import place_of, places
@@ -267,6 +269,17 @@ def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
     assert [lease.session for lease in place.ended()] == ["a session"]
     assert place.doing("a session") == {}
     assert not place.ended()
+
+
+def test_a_session_that_does_not_close_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a command that has done its work would not end: gRPC can wait for ever for what a fork has lost."""
+    joined, never = object.__new__(warm._Joined), threading.Event()
+    joined.spark, joined._lease = SimpleNamespace(stop=never.wait), os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(warm, "CLOSE_SECONDS", 0.05)
+    joined.leave()
+    with pytest.raises(OSError, match="Bad file descriptor"):  # the lease is given back, by which the keeper knows
+        os.fstat(joined._lease)
+    never.set()
 
 
 def test_another_setting_is_another_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
