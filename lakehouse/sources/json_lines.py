@@ -27,6 +27,8 @@ from lakehouse.transforms.columns import (
 _NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
 _MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
 _MARKED = rf'"{_MARK}([^"]*)"'
+# The parser takes a letter of another script for the hexadecimal digit that its last byte would be.
+_BROKEN_ESCAPE = r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})"
 
 
 class Fields(Protocol):
@@ -69,7 +71,8 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
     # Which of the two values was meant, nobody can know: the line is set aside as it is.
     twice = F.col("_more") & (F.size("_p") > F.size(F.array_distinct(F.map_keys("_p"))))
-    error = F.when(~F.coalesce(whole, F.lit(False)), "not a JSON object").when(twice, "names a field twice")
+    broken = F.col("_line").contains("\\u") & F.col("_line").rlike(_BROKEN_ESCAPE)  # few lines have an escape at all
+    error = F.when(~F.coalesce(whole, F.lit(False)) | broken, "not a JSON object").when(twice, "names a field twice")
     rows = rows.withColumn("_error", error)
     sound = F.col("_error").isNull()
     personal = personal_field(fields.personal) if fields.personal else "$^"

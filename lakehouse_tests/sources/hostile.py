@@ -127,6 +127,11 @@ def odd_json_lines() -> list[bytes]:
         b'{"a":01}',
         b'{"a":"\t"}',
         b'{"a":"\\x41"}',
+        # A letter whose last byte is that of a digit is none; and behind a backslash that is meant as such, there is no escape.
+        *[
+            f'{{"event_id":"{text}"}}'.encode()
+            for text in (r"\u008텂", r"\\u008텂", r"\\\u008텂", r"\u00e9", r"\\\u00e9")
+        ],
         b'{"":1}',
         b'{"a":1}{"a":2}',
         b'{"a":1},{"a":2}',
