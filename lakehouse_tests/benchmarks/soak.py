@@ -75,8 +75,9 @@ class Watched:
         self._jvm = self._jvm or next(_children(self._pid, "java"))
         both = (self._pid, self._jvm)
         used, before = sum(map(_cpu, both)), self._used
-        tables = [DeltaTable(path.parent) for path in (self._root / "tables").rglob("_delta_log")]
-        logs = [each.stat().st_size for path in (self._root / "tables").rglob("_delta_log") for each in path.iterdir()]
+        folders = list((self._root / "tables").glob("*/*/_delta_log"))  # what is staged below comes and goes meanwhile
+        tables = [DeltaTable(path.parent) for path in folders]
+        logs = [each.stat().st_size for path in folders for each in path.iterdir()]
         seen = Seen(
             seconds, round(used - before, 2), _resident(self._pid), _resident(self._jvm),
             _heap(self._jvm) if heap else None, sum(1 for pid in both for _ in Path(f"/proc/{pid}/fd").iterdir()),
