@@ -172,8 +172,9 @@ def judged(frame: DataFrame, key: T.StructType, time: str, *, source: str) -> La
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     values = {f.name: _key(f, kinds[f.name], source) for f in key.fields} | {time: _time(time, kinds[time], source)}
     unread = F.col(UNREAD).isNotNull() if UNREAD in frame.columns else F.lit(False)
-    reasons = {"with other fields than the header": unread} | _reasons(key, values, unread)
-    told = _looked_at(frame, list(reasons.values()), time, ~unread, values[time], source)
+    reasons = {"with other fields than the header": unread} | _reasons(key, values, time, unread)
+    wrong = F.when(F.col(time).isNotNull() & values[time].isNull() & ~unread, F.col(time).cast("string"))
+    told = _looked_at(frame, [*reasons.values()], wrong, values[time], source)
     bad = [f"{told[f'_{n}']:,} {reason}" for n, reason in enumerate(reasons) if told[f"_{n}"]]
     if bad:
         such = f" ({told['_wrong']!r} is one)" if told["_wrong"] is not None else ""
@@ -194,26 +195,24 @@ def _check_columns(frame: DataFrame, wanted: tuple[str, ...], time: str, source:
         raise UsageError(f"{source}: expected the columns {', '.join(lacking)}{more}; got {listed}.")
 
 
-def _reasons(key: T.StructType, values: Mapping[str, Column], unread: Column) -> dict[str, Column]:
+def _reasons(key: T.StructType, values: Mapping[str, Column], time: str, unread: Column) -> dict[str, Column]:
     """What can be wrong with a label that was read, and when it is."""
     reasons = {}
     for name, value in values.items():
         given = F.col(quoted(name)).isNotNull()
-        what = key[name].dataType.simpleString() if name in key.names else "time"
+        what = "time" if name == time else key[name].dataType.simpleString()
         reasons[f"without {name}"] = ~unread & ~given
         reasons[f"whose {name} is no {what}"] = ~unread & given & value.isNull()
     return reasons
 
 
-def _looked_at(frame: DataFrame, reasons: list[Column], time: str, read: Column, moment: Column, source: str) -> Row:
+def _looked_at(frame: DataFrame, reasons: list[Column], wrong: Column, time: Column, source: str) -> Row:
     """The one job: labels by each reason, one of the times that are none, the days, and how many labels there are."""
     counts = [F.count_if(holds).alias(f"_{n}") for n, holds in enumerate(reasons)]
-    wrong = F.when(F.col(time).isNotNull() & moment.isNull() & read, F.col(time).cast("string"))
-    days = F.array_sort(F.collect_set(F.to_date(moment)))  # as many as days, however many labels
+    days = F.array_sort(F.collect_set(F.to_date(time)))  # as many as days, however many labels
     try:
-        told = frame.agg(
-            *counts, F.min(wrong).alias("_wrong"), days.alias("_days"), F.count("*").alias("_rows")
-        ).first()
+        found = frame.agg(*counts, F.min(wrong).alias("_wrong"), days.alias("_days"), F.count("*").alias("_rows"))
+        told = found.first()
     except PySparkException as error:
         raise UsageError(f"{source} cannot be read: {str(error).strip().splitlines()[0]}") from None
     if told is None or not told["_rows"]:

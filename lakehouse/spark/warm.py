@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
-CLOSE_SECONDS = 20.0
+CLOSE_SECONDS = 20.0  # pyspark itself waits up to ten for what it has asked the engine to forget
 _PACKAGES = ("pyspark", "delta-spark")
 # What a JVM takes from its environment.
 _HANDED_ON = (

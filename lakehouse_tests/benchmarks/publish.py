@@ -8,11 +8,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import pandera.pyspark as pa
 from pyspark.sql import Column, DataFrame
@@ -105,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plain = Path(folder) / "plain"
         ways: dict[str, Callable[[], object]] = {
             PLAIN: lambda: _plain(frame, plain),
-            f"{PLAIN}, with Hadoop's own local files": lambda: _plain(frame, plain, AS_SPARK_COMES),
+            f"{PLAIN}, with Hadoop's own local files": lambda: _plain(frame, plain, **AS_SPARK_COMES),
         }
         for n, made in tables.items():
             ways[f"publish, {n} rules"] = partial(_publish, lake, made, frame, days)
@@ -139,7 +138,7 @@ def _publish(lake: Lake, table: Table, frame: DataFrame, days: list[date]) -> No
     carry_through(Work(open_base(lake, table), plan, days, "bench", frame))
 
 
-def _plain(frame: DataFrame, path: Path, options: Mapping[str, str] = MappingProxyType({})) -> None:
+def _plain(frame: DataFrame, path: Path, **options: str) -> None:
     frame.write.format("delta").mode("overwrite").options(**options).partitionBy("day").save(str(path))
 
 
