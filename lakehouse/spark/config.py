@@ -69,11 +69,12 @@ def spark_config(settings: Settings) -> dict[str, str]:
         # How much compiled code is kept, of all tables: the build of one has about fifty pieces. With the default, 100,
         # each build pushes out what others need, and a stream compiles thirty pieces anew in every turn.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # Each batch reads its topics with consumers of its own, which no later one can use: they are closed soon.
-        "spark.kafka.consumer.cache.timeout": "20s",
-        "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",
-        "spark.kafka.consumer.fetchedData.cache.timeout": "20s",
-        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "20s",
+        # Each batch reads its topics with consumers of its own, which no later one can use: they are closed soon, ten at
+        # a time. With longer times a stream leaves more than are closed, until 64 are open, with four files each.
+        "spark.kafka.consumer.cache.timeout": "1s",
+        "spark.kafka.consumer.cache.evictorThreadRunInterval": "250ms",
+        "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.root / "warehouse"),
         # Executors elsewhere do not have the quick one's jar yet when they first need it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
@@ -228,6 +229,20 @@ def test_a_new_partition_is_read_from_its_beginning(taking: Taking) -> None:
     taking.kafka.send(taking.topic, [visit(2)], 1)
     taking.take()
     assert taking.taken() == ["v1", "v2"]
+
+
+def test_batches_leave_no_connections_behind(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a stream would have hundreds of open files more, and an engine of several streams too many."""
+    taking = Taking(lake, kafka, partitions=4)
+    for turn in range(4):
+        for number in range(4):
+            kafka.send(taking.topic, [visit(4 * turn + number)], number)
+        taking.take()
+    assert taking.taken() == sorted(f"v{n}" for n in range(16))
+    most = time.monotonic() + 12  # they took 20 seconds and more
+    while kafka.connections():
+        assert time.monotonic() < most
+        time.sleep(0.1)
 
 
 def test_a_topic_made_anew_is_refused_until_somebody_accepts(taking: Taking) -> None:
