@@ -69,8 +69,8 @@ def spark_config(settings: Settings) -> dict[str, str]:
         # How much compiled code is kept, of all tables: the build of one has about fifty pieces. With the default, 100,
         # each build pushes out what others need, and a stream compiles thirty pieces anew in every turn.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # Each batch reads its topics with consumers of its own, which no later one can use: they are closed soon, ten at
-        # a time. With longer times a stream leaves more than are closed, until 64 are open, with four files each.
+        # Each batch reads its topics with consumers of its own, which no later one can use: they are closed soon, ten
+        # at a time. With longer times a stream leaves more than are closed, until 64 are open, with four files each.
         "spark.kafka.consumer.cache.timeout": "1s",
         "spark.kafka.consumer.cache.evictorThreadRunInterval": "250ms",
         "spark.kafka.consumer.fetchedData.cache.timeout": "1s",

@@ -33,7 +33,8 @@ from lakehouse.store import parquet
 SMALL_BYTES = FULL_BYTES // 2
 MANY_SMALL = 4  # small files of one partition that are worth a merge
 CHECKPOINT_AFTER = 10  # entries
-LOG_DAYS = 90  # entries that are younger are never removed; more than any undo window
+LOG_DAYS = 90  # at least as long as any undo window; entries that are younger stay, but where there are too many
+MOST_ENTRIES = 1_000_000  # of a log, but for the undo window: a stream adds up to 86,400 files a day, of 5 KB each
 BATCH_BYTES = 1 << 30  # merged in one commit
 DRAFT_SECONDS = 86_400.0  # age of a draft that nobody can be writing any more
 _NEXT = "upkeep.next"
@@ -171,11 +172,13 @@ def tidy(
             if held():
                 done.busy = True
             else:
+                path = all_of[name].path
                 # Merge first, then sum up, then remove: each step leaves the next one less to look at.
                 spare -= _merge(all_of[name], done, ends, replace(limits, bytes=spare), held)
-                _sum_up(root, all_of[name].path, contracts.get(owners.get(name, "")), name, limits.entries, done)
+                _sum_up(root, path, contracts.get(owners.get(name, "")), name, limits.entries, done)
+                done.log_entries_removed = clean_up_log(path, _kept_from(path, undo_days))
                 if not held():
-                    gone = vacuum(all_of[name].path, undo_days * 24.0)
+                    gone = vacuum(path, undo_days * 24.0)
                     done.removed, done.bytes_freed = len(gone.files), gone.size
         except (LakehouseError, DeltaError, OSError) as error:  # the other tables are tidied all the same
             done.problem = f"{type(error).__name__}: {error}"
@@ -239,7 +242,7 @@ def _merge(layout: Compactable, done: Tidied, ends: float, limits: Limits, held:
 
 
 def _sum_up(root: Path, path: Path, contract: Table | None, name: str, most_entries: int, done: Tidied) -> None:
-    """Write a checkpoint where there are many entries since the last, and remove entries that nobody needs."""
+    """Write a checkpoint where there are many entries since the last, and keep elsewhere what entries say of days."""
     newest = max(_checkpoints(path), default=-1)
     snapshot = fresh_snapshot(path)
     if snapshot.delta is not None and snapshot.version - newest >= most_entries:
@@ -247,12 +250,21 @@ def _sum_up(root: Path, path: Path, contract: Table | None, name: str, most_entr
         log = path / "_delta_log"
         store.fsync([log / f"{snapshot.version:020}.checkpoint.parquet", log / "_last_checkpoint"], log)
         done.checkpoint = True
-    if contract is not None:  # what the entries say of days and rows is kept elsewhere before they go
+    if contract is not None:  # before the entries go
         if name == contract.id:
             project_history(root, snapshot, name)
         else:
             project_failures(root, contract)
-    done.log_entries_removed = clean_up_log(path, datetime.now(UTC) - timedelta(days=LOG_DAYS))
+
+
+def _kept_from(path: Path, undo_days: int) -> datetime:
+    """The moment from which on the entries of a log are kept."""
+    now, newest, oldest = datetime.now(UTC), open_snapshot(path).version, oldest_entry(path)
+    first = now - timedelta(days=LOG_DAYS)
+    if newest - oldest < MOST_ENTRIES:
+        return first
+    many = read_entry(path, newest - MOST_ENTRIES + 1, ()).time
+    return max(first, min(many, now - timedelta(days=undo_days)))
 
 
 def clean_up_log(path: Path, before: datetime) -> int:
@@ -267,7 +279,7 @@ def clean_up_log(path: Path, before: datetime) -> int:
     log = path / "_delta_log"
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
         _delete_if_old(draft)
-    keep = max((each for each in _checkpoints(path) if _older(path, each, before)), default=-1)
+    keep = next((each for each in sorted(_checkpoints(path), reverse=True) if _older(path, each, before)), -1)
     # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read
     # whole.
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):

@@ -172,6 +172,31 @@ def test_log_entries_go_once_nobody_needs_them(store: Lake) -> None:
     assert clean_up_log(target.path, now) == 0, "entries are all that is left where a checkpoint is broken"
 
 
+def test_of_very_many_log_entries_those_of_the_undo_window_stay(store: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream would fill the disk with the entries of ninety days, or lose versions that can be undone."""
+    target, _ = targets(store, store.table("silver.sales"))
+    DeltaTable(str(target.path)).create_checkpoint()
+    summed_up = open_snapshot(target.path).version
+    for number in range(3):
+        append(
+            target,
+            stage_rows(target, [{"id": f"more {number}", "day": MONDAY, "amount": 1}]),
+            Commit({"batch": 6 + number}),
+        )
+
+    def oldest(most: int) -> int:
+        monkeypatch.setattr(upkeep, "MOST_ENTRIES", most)
+        assert night(store, Limits(600, 0))["silver.sales"].problem == ""
+        return min(int(each.stem) for each in (target.path / "_delta_log").glob("*.json"))
+
+    assert oldest(2) == 0, "all of them are of the undo window"
+    aged(target.path, 30)
+    assert oldest(100) == 0, "they are few"
+    assert oldest(5) == 0, "so many stay, and those that the checkpoint before them needs"
+    assert oldest(3) == summed_up
+    assert len(rows_of(target.path)) == 13
+
+
 def test_a_checkpoint_is_written_where_entries_have_piled_up(store: Lake) -> None:
     """Without it, each process would read all entries since the last checkpoint of a table."""
     path = store.path("silver.sales")
