@@ -279,7 +279,12 @@ def clean_up_log(path: Path, before: datetime) -> int:
     log = path / "_delta_log"
     for draft in store.listed(log, f".*{store.DRAFT}"):  # of commits that were killed
         _delete_if_old(draft)
-    keep = next((each for each in sorted(_checkpoints(path), reverse=True) if _older(path, each, before)), -1)
+    oldest = oldest_entry(path)  # asked once: a stream's log has a million names, and a checkpoint for each twenty
+
+    def is_old(checkpoint: int) -> bool:
+        return checkpoint < oldest or read_entry(path, checkpoint, ()).time <= before
+
+    keep = next(filter(is_old, sorted(_checkpoints(path), reverse=True)), -1)
     # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read
     # whole.
     if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
@@ -288,12 +293,6 @@ def clean_up_log(path: Path, before: datetime) -> int:
     for each in sorted(numbered):  # the oldest first: a kill leaves no gap between what is left
         store.delete(each)
     return len(numbered)
-
-
-def _older(path: Path, version: int, before: datetime) -> bool:
-    if version < oldest_entry(path):
-        return True
-    return read_entry(path, version, ()).time <= before
 
 
 def _sound(checkpoint: Path) -> bool:

@@ -197,6 +197,22 @@ def test_of_very_many_log_entries_those_of_the_undo_window_stay(store: Lake, mon
     assert len(rows_of(target.path)) == 13
 
 
+def test_the_names_of_a_log_are_read_as_often_for_many_checkpoints(
+    store: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a night would take hours for a stream: its log has a checkpoint for every twenty of its entries."""
+    path, real, reads = store.path("silver.sales"), upkeep.store.listed, list[Path]()
+    monkeypatch.setattr(upkeep.store, "listed", lambda *args: reads.append(args[0]) or real(*args))
+    counted = []
+    for _ in range(2):
+        reads.clear()
+        assert clean_up_log(path, datetime.now(UTC) - timedelta(days=7)) == 0
+        counted.append(len(reads))
+        for version in range(open_snapshot(path).version):
+            (path / "_delta_log" / f"{version:020}.checkpoint.parquet").touch()
+    assert counted[0] == counted[1] > 0
+
+
 def test_a_checkpoint_is_written_where_entries_have_piled_up(store: Lake) -> None:
     """Without it, each process would read all entries since the last checkpoint of a table."""
     path = store.path("silver.sales")
