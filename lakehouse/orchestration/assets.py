@@ -50,12 +50,13 @@ from lakehouse.orchestration.report import (
     refused,
 )
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse.orchestration.slices import slicing_of
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
 from lakehouse.spark.progress import QUERIES, Seldom
+from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import working_on
 from lakehouse.texts import days_text
 from lakehouse.transforms.addresses import without_addresses

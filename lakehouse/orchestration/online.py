@@ -37,8 +37,9 @@ from lakehouse.online.parity import Certificate, verify
 from lakehouse.online.store import opened
 from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse.settings import get_settings
+from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import working_on
 
 COUNT, PARITY = "online_count", "online_parity"

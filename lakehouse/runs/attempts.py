@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from lakehouse.orchestration.retries import is_transient
+from lakehouse.spark.transient import is_transient
 
 RETRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0  # seconds

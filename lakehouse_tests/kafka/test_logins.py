@@ -21,12 +21,12 @@ from lakehouse.commands.operate import elsewhere
 from lakehouse.commands.operate.elsewhere import ProblemError
 from lakehouse.errors import SettingsError, SourceDownError, SourceError
 from lakehouse.kafka.address import Address, address_of
-from lakehouse.orchestration.retries import is_transient
 from lakehouse.privacy.traces import files_under, unpacked
 from lakehouse.settings import Settings
 from lakehouse.sources import kafka as source
 from lakehouse.sources.kafka import Brokers
 from lakehouse.sources.spans import Span
+from lakehouse.spark.transient import is_transient
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of

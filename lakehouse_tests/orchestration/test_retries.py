@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance
-from pyspark.errors import PySparkException
 
 from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
-from lakehouse.errors import DecidedMeanwhileError, EngineError, PublishConflictError, SourceError
+from lakehouse.errors import SourceError
 from lakehouse.orchestration import assets
-from lakehouse.orchestration.retries import MAX_RETRIES, is_transient, wait_before
+from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 
 DAY = date(2011, 3, 1)
@@ -23,47 +22,6 @@ DAY = date(2011, 3, 1)
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assets, "wait_before", lambda _: 0.0)
-
-
-def _from(cause: BaseException, error: BaseException) -> BaseException:
-    error.__cause__ = cause
-    return error
-
-
-LOST = "Job aborted due to stage failure: ... ExecutorLostFailure (executor 3 exited unrelated to the running tasks)"
-PASSING = [
-    ConnectionResetError("reset by peer"),
-    TimeoutError("timed out"),
-    OSError(errno.EIO, "Input/output error"),
-    OSError(errno.ESTALE, "Stale file handle"),
-    PublishConflictError("another run published it"),
-    PySparkException(LOST),
-    PySparkException('<_InactiveRpcError status = StatusCode.UNAVAILABLE details = "failed to connect">'),
-    _from(ConnectionRefusedError("refused"), EngineError("The Spark engine did not start")),
-]
-LASTING = [
-    ValueError("a mistake"),
-    KeyError("amount"),
-    OSError(errno.ENOSPC, "No space left on device"),
-    FileNotFoundError(errno.ENOENT, "gone"),
-    PermissionError(errno.EACCES, "denied"),
-    PySparkException("[DIVIDE_BY_ZERO] Division by zero"),
-    SourceError("landing/events: cannot be read"),
-    MemoryError(),
-    _from(OSError(errno.EIO, "no answer"), DecidedMeanwhileError("ann ran `lakehouse restore`")),
-]
-
-
-@pytest.mark.parametrize("error", PASSING, ids=repr)
-def test_what_may_pass_is_tried_again(error: BaseException) -> None:
-    """Without it, a moment without network would cost a night's run."""
-    assert is_transient(error)
-
-
-@pytest.mark.parametrize("error", [*LASTING, KeyboardInterrupt()], ids=repr)
-def test_what_stays_is_not(error: BaseException) -> None:
-    """Without it, a mistake would be reported after three attempts, and a full disk be filled further."""
-    assert not is_transient(error)
 
 
 def _failing(times: int, error: BaseException) -> Any:

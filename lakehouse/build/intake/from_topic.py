@@ -41,6 +41,8 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import SourceError
 from lakehouse.sources.kafka import Brokers, arrived
 from lakehouse.sources.spans import Found, Span, messages_in
+from lakehouse.spark.planning import plan_for
+from lakehouse.spark.transient import is_transient
 from lakehouse.store import parquet
 from lakehouse.texts import program
 
@@ -109,7 +111,25 @@ class TopicBatch(Batch):
 
     def isolated(self, error: PySparkException) -> TopicBatch:
         """The batch with those messages apart on which the table's code failed."""
-        return replace(self, poison=poison_in(self.spans, self._rows, error))
+        return replace(self, poison=poison_in(self.spans, self._failure, error))
+
+    def _failure(self, span: Span) -> str:
+        """What the table's code fails of on some messages, without the values that Spark's message quotes.
+
+        Raises:
+            SourceError: reading them is what failed.
+            PySparkException: the engine did, for now.
+        """
+        plan_for(self.base.lake.spark, self.base.lake.settings, messages_in([span]) * _MESSAGE)
+        try:
+            self._rows([span]).write.format("noop").mode("overwrite").save()
+        except PySparkException as error:
+            if failed := self.failed(error):
+                raise failed from error
+            if is_transient(error):
+                raise
+            return " ".join(filter(None, (type(error).__name__, error.getCondition())))
+        return ""
 
     def _rows(self, spans: Sequence[Span]) -> DataFrame:
         table, spark = self.base.table, self.base.lake.spark  # first: the columns below need an engine

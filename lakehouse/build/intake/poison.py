@@ -6,6 +6,7 @@ They become rows like other messages that are none: with `_error` and `_raw`, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -15,40 +16,48 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Table, Topic
 from lakehouse.sources.spans import Span
+from lakehouse.spark.transient import is_transient
 
 MOST = 10  # of a batch; where the code fails on more, it is the code that has to be mended
 Poison = Mapping[Span, str]
 """By message, what the code failed of."""
 
 
-def poison_in(spans: Sequence[Span], rows: Callable[[Sequence[Span]], DataFrame], error: PySparkException) -> Poison:
-    """The messages on which code fails, found by halves.
+def poison_in(spans: Sequence[Span], failure: Callable[[Span], str], error: PySparkException) -> Poison:
+    """The messages on which code fails, one after the other: each is found by halving what is left.
 
     Args:
         spans: messages on which it fails, all together.
-        rows: what the code makes of some of them, not computed yet.
+        failure: what the code fails of on some of them; empty where it does not.
         error: of all of them, which is raised again where the code fails on too many, or on none alone.
     """
-    if isinstance(error, AnalysisException):  # it fails whatever the messages are
+    # One that fails whatever the messages are, or that may pass: neither is a message's.
+    if isinstance(error, AnalysisException) or is_transient(error):
         raise error
     found: dict[Span, str] = {}
-    left = list(spans)
-    while left:
-        span = left.pop()
-        why = _failure(rows([span]))
-        if why and span.end - span.start > 1:
-            middle = (span.start + span.end) // 2
-            left += [
-                Span(span.topic, span.partition, span.start, middle),
-                Span(span.topic, span.partition, middle, span.end),
-            ]
-        elif why:
-            found[span] = why
+    for span in spans:
+        left = span
+        while left.start < left.end and failure(left):
+            first = _first_in(left, failure)
+            # Alone, once more: messages of which only many together are too much are none of them poison.
+            if not (why := failure(first)):
+                raise error
+            found[first] = why
             if len(found) > MOST:
                 raise error
+            left = replace(left, start=first.end)
     if not found:
         raise error
     return found
+
+
+def _first_in(span: Span, failure: Callable[[Span], str]) -> Span:
+    """The first message of a span on which code fails, of which it is known that it fails on one."""
+    while span.end - span.start > 1:
+        middle = (span.start + span.end) // 2
+        half = replace(span, end=middle)
+        span = half if failure(half) else replace(span, start=middle)
+    return span
 
 
 def is_poison(poison: Poison) -> Column:
@@ -81,12 +90,3 @@ def dead_rows(rows: DataFrame, table: Table, topic: Topic, poison: Poison) -> Da
 
 def _is_at(span: Span) -> Column:
     return (F.col("_topic") == span.topic) & (F.col("_partition") == span.partition) & (F.col("_offset") == span.start)
-
-
-def _failure(rows: DataFrame) -> str:
-    """What computing rows fails of, without the values that Spark's message quotes; empty where it does not."""
-    try:
-        rows.write.format("noop").mode("overwrite").save()
-    except PySparkException as error:
-        return " ".join(filter(None, (type(error).__name__, error.getCondition())))
-    return ""

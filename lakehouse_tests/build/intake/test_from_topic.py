@@ -24,7 +24,7 @@ from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
-from lakehouse.orchestration.retries import is_transient
+from lakehouse.spark.transient import is_transient
 from lakehouse.sources import kafka as source
 from lakehouse.transforms.columns import with_event_date
 from lakehouse.versions.restore import plan_restore, restore

@@ -27,7 +27,7 @@ from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
-from lakehouse.orchestration.retries import is_transient
+from lakehouse.spark.transient import is_transient
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
 from lakehouse.sources.people import person_hmac
