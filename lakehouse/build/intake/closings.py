@@ -110,8 +110,7 @@ def closed_by(before: Ends, after: Ends, source: str, *, known: bool) -> Mapping
     if before.watermark is not None and not known:
         made |= _kept(source, before.watermark)
     if after.watermark is not None and after.watermark // _HOUR != last:
-        arrivals = [place.arrived for place in after.places.values() if place.arrived is not None]
-        made |= _kept(source, after.watermark, max(arrivals, default=0))
+        made |= _kept(source, after.watermark, after.arrived or 0)
     return made
 
 

@@ -32,7 +32,7 @@ class Place:
     Attributes:
         offset: the next one.
         event: newest plausible event time, in microseconds; None before the first.
-        arrived: newest arrival, in microseconds; None before the first.
+        arrived: newest arrival, in microseconds, not after its batch was begun; None before the first.
         idle: 1 where the partition held back no watermark.
         of: the number of its topic's identity: what the log still says of a topic that is gone counts no more.
     """
@@ -53,16 +53,19 @@ class Ends:
         watermark: in microseconds; None before there was one.
         ids: by topic, the number of its identity.
         places: by topic and partition.
+        arrived: the newest arrival of all messages taken so far, in microseconds, by the brokers' clocks; None before
+            the first.
     """
 
     batch: int = 0
     watermark: int | None = None
     ids: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[tuple[str, int], Place] = field(default_factory=dict)
+    arrived: int | None = None
 
     def transactions(self, source: str) -> dict[str, int]:
         """The ends as application transactions."""
-        named: dict[str, int | None] = {"batch": self.batch, "watermark": self.watermark}
+        named: dict[str, int | None] = {"batch": self.batch, "watermark": self.watermark, "arrived": self.arrived}
         named |= {f"{topic}/id": number for topic, number in self.ids.items()}
         for (topic, partition), place in self.places.items():
             named |= {f"{topic}/{partition}/{name}": getattr(place, name) for name in _NUMBERS}
@@ -84,7 +87,7 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
                 places.setdefault((topic, int(partition)), {})[number] = value
     made = {key: Place(**each) for key, each in places.items()}
     current = {key: place for key, place in made.items() if place.of == ids.get(key[0])}
-    return Ends(named.get("batch", 0), named.get("watermark"), ids, current)
+    return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"))
 
 
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
@@ -102,7 +105,7 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
         if part is not None and not part.first <= place.offset <= part.end:
             # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
             places[name, number] = replace(place, offset=part.first, idle=0)
-    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), places), told
+    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), places, before.arrived), told
 
 
 def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
@@ -203,13 +206,18 @@ def carried_on(  # all that decides where a batch ends
         for number, part in one.parts.items():
             last = places.get((topic, number), Place(part.first))
             event, arrived = newest.get((topic, number), (None, None))
-            offset, arrival = read.get((topic, number), last.offset), _later(last.arrived, arrived)
+            offset, arrival = read.get((topic, number), last.offset), _latest([last.arrived, arrived])
             # A clock that was ahead does not count: until its time, the partition would never be quiet.
             arrival = None if arrival is None else min(arrival, begun)
             quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
             idle = int(offset >= part.end and quiet)
-            places[topic, number] = Place(offset, _later(last.event, event), arrival, idle, ids[topic])
-    return Ends(before.batch + 1, _watermark(before.watermark, places.values()), ids, places)
+            places[topic, number] = Place(offset, _latest([last.event, event]), arrival, idle, ids[topic])
+    arrivals = [
+        before.arrived,
+        *(place.arrived for place in places.values()),
+        *(arrived for _, arrived in newest.values()),
+    ]
+    return Ends(before.batch + 1, _watermark(before.watermark, places.values()), ids, places, _latest(arrivals))
 
 
 def expected(before: Ends, topic: str, partition: int) -> int | None:
@@ -221,11 +229,12 @@ def expected(before: Ends, topic: str, partition: int) -> int | None:
         partition: its number.
     """
     place, bound = before.places.get((topic, partition)), before.watermark
-    if place is None or not place.idle or place.event is None:
+    if place is None or place.event is None:
         return bound
-    # It held back nothing: what it brings now is judged by what was last included of it.
+    # One that was idle held back nothing: what it brings is judged by what was last included of it, batch after batch,
+    # until it has caught up. Others are not behind the watermark.
     return place.event if bound is None else min(place.event, bound)
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
+def _latest(times: Iterable[int | None]) -> int | None:
+    return max((each for each in times if each is not None), default=None)

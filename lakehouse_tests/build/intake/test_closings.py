@@ -44,7 +44,7 @@ LATENESS = timedelta(hours=1)
 
 def ends(batch: int, watermark: int | None, arrived: int = 0) -> Ends:
     """Where a batch ended."""
-    return Ends(batch, watermark, {"t": 1}, {("t", 0): Place(batch, watermark, arrived, of=1)})
+    return Ends(batch, watermark, {"t": 1}, {("t", 0): Place(batch, watermark, of=1)}, arrived)
 
 
 def oracle(batches: list[tuple[int, int]], after: int) -> list[Closing]:

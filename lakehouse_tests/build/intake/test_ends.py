@@ -132,6 +132,19 @@ def test_an_idle_partition_holds_back_nothing_and_its_burst_is_not_late() -> Non
     third = after(second, {1: 60}, begun=104 * MINUTE)
     assert third.places["t", 1].idle == 0
     assert third.watermark == 90 * MINUTE
+    assert expected(third, "t", 1) == 60 * MINUTE  # a burst of several batches, too
+    fourth = after(third, {1: 95}, begun=105 * MINUTE)
+    assert expected(fourth, "t", 1) == 90 * MINUTE  # it has caught up: as any other
+
+
+def test_messages_that_arrive_while_a_batch_is_begun_count_as_taken() -> None:
+    """Without it, an hour's last messages would count as corrections of it, though the batch that closed it has them."""
+    ahead = {("t", 0): (50 * MINUTE, 101 * MINUTE)}
+    ended = carried_on(Ends(), found((0, 5)), [Span("t", 0, 0, 5)], ahead, 100 * MINUTE, IDLE)
+    assert (ended.arrived, ended.places["t", 0].arrived) == (101 * MINUTE, 100 * MINUTE)
+    # A clock that was put back, or a batch without messages: what was taken stays taken.
+    assert after(ended, {0: 60}, begun=100 * MINUTE).arrived == 101 * MINUTE
+    assert carried_on(ended, found((0, 5)), [], {}, 200 * MINUTE, IDLE).arrived == 101 * MINUTE
 
 
 def test_a_partition_that_is_behind_is_not_idle() -> None:
@@ -172,7 +185,8 @@ def test_ends_are_read_as_they_were_written(
 ) -> None:
     """Without it, a restart could begin somewhere else."""
     ids = {topic: fingerprint([topic]) for topic, _ in places}
-    written = Ends(batch, watermark, ids, {key: replace(each, of=ids[key[0]]) for key, each in places.items()})
+    held = {key: replace(each, of=ids[key[0]]) for key, each in places.items()}
+    written = Ends(batch, watermark, ids, held, watermark)
 
     class Log:
         """A log that holds nothing else."""
