@@ -134,6 +134,7 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     base, wanted = lake.snapshot(table.id), snapshot_at(target.path, version)
     between = list(entries(target.path, version + 1, base.version, base.partition_by))
     if days is not None:
+        _refuse_taken(table)
         _refuse_columns(table, base, wanted)
         if table.upsert:
             _refuse_torn(table, between, set(days))
@@ -307,6 +308,15 @@ def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
         f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
         f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force."
     )
+
+
+def _refuse_taken(table: Table) -> None:
+    """Where its source goes on, the log knows for the table as a whole: rows that go from some days come no more."""
+    if table.taken is not None:
+        raise UndoRefusedError(
+            f"{table.id}: what comes next from its source counts for the whole table, so rows that leave some days "
+            "would never be taken again. Restore the whole table (without --from and --to): what goes is then taken again."
+        )
 
 
 def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:

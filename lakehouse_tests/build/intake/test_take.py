@@ -26,12 +26,12 @@ from lakehouse.contracts import Table
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
-from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
-from lakehouse.spark.transient import is_transient
+from lakehouse.errors import PublishConflictError, SourceDownError, SourceError, UndoRefusedError
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
 from lakehouse.sources.people import person_hmac
 from lakehouse.sources.postgres import Database, Moment
+from lakehouse.spark.transient import is_transient
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
@@ -341,6 +341,8 @@ def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
     first = taking.take().version
     taking.shop.run("SELECT place('b', 'placed', 1)")
     taking.take()
+    with pytest.raises(UndoRefusedError, match="Restore the whole table"):  # of some days, nothing would be taken again
+        plan_restore(taking.lake, orders, first, [ASKED])
     restore(taking.lake, plan_restore(taking.lake, orders, first), by="test")
     assert len(taking.versions()) == 1
     taking.take()
