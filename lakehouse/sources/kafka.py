@@ -23,6 +23,7 @@ from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.kafka.address import address_of
 from lakehouse.kafka.asking import Asking, RefusedError, refused_by
 from lakehouse.sources.json_lines import json_rows
+from lakehouse.sources.lines import text_of
 from lakehouse.sources.spans import Found, Part, Span, messages_in
 from lakehouse.transforms.columns import as_data, masked, may_hold_address, token_key, utc_timestamp
 
@@ -121,16 +122,16 @@ class Brokers:
     def rows_of(self, read: DataFrame) -> DataFrame:
         """The rows, as `messages` gives them, of what Spark's own source of Kafka reads, headers included."""
         topic, key = self._topic, token_key()
-        headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _text(h["value"]).alias("value")))
+        headers = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), text_of(h["value"]).alias("value")))
         lines = read.select(
             F.when(F.col("timestampType") == 1, F.col("timestamp")).alias("_arrived_at"),
             F.col("topic").alias("_topic"),
             F.col("partition").alias("_partition"),
             F.col("offset").alias("_offset"),
-            masked(_text(F.col("key"))).alias("_key"),
+            masked(text_of(F.col("key"))).alias("_key"),
             F.when(F.size("headers") > 0, masked(F.to_json(headers))).alias("_headers"),
             F.col("value").isNull().alias("_none"),
-            F.coalesce(_text(F.col("value")), F.lit("")).alias("_line"),
+            F.coalesce(text_of(F.col("value")), F.lit("")).alias("_line"),
         )
         number = F.col("_partition").cast("string")
         padded = F.when(F.length(number) < _DIGITS, F.lpad(number, _DIGITS, "0")).otherwise(number)
@@ -209,12 +210,6 @@ def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
             "_error": error,
         }
     ).drop("_none")
-
-
-def _text(value: F.Column) -> F.Column:
-    """Bytes as text; those that are no UTF-8 in Base64, so that nothing of them is lost."""
-    text = value.cast("string")
-    return F.when(F.is_valid_utf8(text), text).otherwise(F.base64(value))
 
 
 def _by_topic(values: Mapping[tuple[str, int], int], *, lists: bool = False) -> dict[str, object]:

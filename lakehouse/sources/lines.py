@@ -85,10 +85,14 @@ def _in_pieces(spark: SparkSession, placed: list[tuple[str, str, date]]) -> Data
     lines = files.mapInArrow(
         _reader(_PIECE), "_source_file string, _arrival_date date, _source_row long, _bytes binary"
     )
-    line = F.col("_bytes").cast("string")
-    # Of bytes that are no UTF-8, a pattern makes the text that it makes of them in a small file.
-    text = F.when(F.is_valid_utf8(line), line).otherwise(F.regexp_replace(line, r"\z", ""))
-    return lines.select("_source_file", "_arrival_date", text.alias("_line"), "_source_row")
+    return lines.select("_source_file", "_arrival_date", text_of(F.col("_bytes")).alias("_line"), "_source_row")
+
+
+def text_of(content: Column) -> Column:
+    """Bytes as text. Those that are no UTF-8 become U+FFFD, so that names of people around them are still found."""
+    text = content.cast("string")
+    # A pattern makes the text of them that it makes of a small file.
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.regexp_replace(text, r"\z", ""))
 
 
 def _reader(piece: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

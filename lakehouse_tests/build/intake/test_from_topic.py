@@ -24,8 +24,8 @@ from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
-from lakehouse.spark.transient import is_transient
 from lakehouse.sources import kafka as source
+from lakehouse.spark.transient import is_transient
 from lakehouse.transforms.columns import with_event_date
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
@@ -119,6 +119,20 @@ def test_what_is_no_row_is_set_aside_and_keeps_nothing_back(taking: Taking) -> N
     aside = taking.rows("silver.visits_quarantine")
     assert len(aside) == len(bad) + 2
     assert {row["_source_row"] for row in aside if "message_readable" in row["_failed_rules"]} == set(told)
+
+
+def test_bytes_that_are_no_text_hide_nobody(taking: Taking) -> None:
+    """Without it, an address in another encoding would be kept readable; and a message come out otherwise than a file."""
+    text = visit(1, email="ann@example.com", other="bob@example.com", page="Côte")
+    taking.kafka.send_one(taking.topic, text.encode("latin-1"), key="é ann@example.com".encode("latin-1"))
+    taking.take()
+    (row,) = taking.rows()
+    assert (row["id"], row["page"], row["_error"]) == ("v1", "C\ufffdte", None)
+    taking.kafka.send_one(taking.topic, b"\xff {broken ann@example.com")
+    taking.take()
+    found = json.dumps(taking.rows(), default=str)
+    assert "example.com" not in found
+    assert "\\ufffd {broken " in found
 
 
 def raising(messages: DataFrame) -> DataFrame:
