@@ -93,17 +93,17 @@ def forgotten(root: Path) -> frozenset[str]:
 
 
 def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dict[str, set[str]]:
-    """Ids of forgotten people in staged files, by column of a table's `person`.
+    """Ids of forgotten people, and tokens of their addresses, in staged files, by column of the table.
 
     Args:
         settings: where the ledger and the key of its HMACs are.
-        table: the contract; its `person` says where ids are.
+        table: the contract; its `person` says where ids are, its `tokens` where tokens are.
         files: paths of staged files.
     """
-    hmacs = forgotten(settings.root)
-    if not hmacs or not table.privacy.person:
+    hmacs, columns = forgotten(settings.root), (*table.privacy.person, *table.privacy.tokens)
+    if not hmacs or not columns:
         return {}
-    key, found = hmac_key(settings), {column: set[str]() for column in table.privacy.person}
+    key, found = hmac_key(settings), {column: set[str]() for column in columns}
     for path in files:
         read = parquet.read(path, list(found))
         for column, ids in found.items():
