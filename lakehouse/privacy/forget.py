@@ -17,13 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from lakehouse import store
 from lakehouse.build.plan import read_by
@@ -32,6 +30,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import table_name
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import LakehouseError
+from lakehouse.privacy.alone import alone
 from lakehouse.privacy.erase import (
     delta_tables,
     erase_rows,
@@ -52,10 +51,6 @@ from lakehouse.sources.people import PERSON_FIELDS, Person, canonical_address, c
 
 Days = Mapping[str, Collection[date]]
 """Days by table."""
-
-
-class BusyError(LakehouseError):
-    """Something else is at work on the lakehouse."""
 
 
 class NobodyError(LakehouseError):
@@ -170,7 +165,7 @@ def forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, run
         BusyError: another erasure or a run is on; nothing was changed by this one.
         TraceError: an event store is in use.
     """
-    with _alone(settings.root):
+    with alone(settings.root):
         runs.refuse()
         return _forget(settings, contracts, who, runs)
 
@@ -295,19 +290,3 @@ def _write_journal(path: Path, days: Days) -> None:
     """Which days are to be built, before anything changes: a process that is killed leaves no other sign of them."""
     store.put(path, json.dumps({name: sorted(map(str, each)) for name, each in days.items()}), flush=True)
     store.fsync([path.parent])
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """No other erasure until the end of the block."""
-    folder = root / "privacy"
-    store.make_folder(folder, private=True)
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BusyError("Another `lakehouse forget` is on; wait for its end.") from None
-    try:
-        yield
-    finally:
-        lock.release()

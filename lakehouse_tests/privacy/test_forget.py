@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakehouse.privacy import forget
-from lakehouse.privacy.forget import BusyError, NobodyError, Runs, subject
+from lakehouse.privacy.alone import BusyError
+from lakehouse.privacy.forget import NobodyError, Runs, subject
 from lakehouse.settings import Settings
 
 

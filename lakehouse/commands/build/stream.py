@@ -28,6 +28,7 @@ from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import RUN, Telling
+from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.lake import Lake
 from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside, Built
@@ -104,6 +105,7 @@ def run(
     built_by_it = [each for source in sources for each in [source, *followers(lake, source)]]
     screen = Screen(live=console().is_terminal and not as_json)
     with (
+        no_erasure(settings.root, run_id),
         _stopped_by_signals(stop),
         opened_instance(settings) as instance,
         screen,

@@ -15,7 +15,8 @@ from lakehouse.commands.progress import Terminal
 from lakehouse.contracts import Table
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.privacy.forget import Built, BusyError, Days, NobodyError, Runs, held, subject
+from lakehouse.privacy.alone import BusyError
+from lakehouse.privacy.forget import Built, Days, NobodyError, Runs, held, subject
 from lakehouse.privacy.forget import forget as forget_person
 from lakehouse.privacy.landed import clean_landing
 from lakehouse.runs.running import close_abandoned, run_stale

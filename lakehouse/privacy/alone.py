@@ -1,0 +1,80 @@
+"""An erasure is alone: no other one beside it, and no stream, each of whose commits would be a conflict for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lakehouse import store
+from lakehouse.errors import LakehouseError
+
+
+class BusyError(LakehouseError):
+    """Something else is at work on the lakehouse."""
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """No other erasure, and no stream, until the end of the block.
+
+    Args:
+        root: of the lakehouse.
+
+    Raises:
+        BusyError: one is on.
+    """
+    with _erasing(root):
+        for each in store.listed(_streams(root)) if store.is_folder(_streams(root)) else ():
+            with (
+                suppress(FileNotFoundError),
+                _held(each, "A stream is on. End it (Ctrl-C or SIGTERM), then run it again."),
+            ):
+                store.delete(each)  # of a stream that was killed
+        yield
+
+
+@contextmanager
+def no_erasure(root: Path, run_id: str) -> Iterator[None]:
+    """No erasure until the end of the block: a stream's batches would be conflicts for it. Several streams may be on.
+
+    Args:
+        root: of the lakehouse.
+        run_id: of the stream.
+
+    Raises:
+        BusyError: an erasure is on.
+    """
+    store.make_folder(_streams(root), private=True)
+    # First its own lock, then a look at the other's, as an erasure does: whichever comes second sees the first.
+    with _held(_streams(root) / run_id, f"The stream {run_id} is on."):
+        with _erasing(root):
+            pass
+        yield
+
+
+def _streams(root: Path) -> Path:
+    return root / "privacy" / "streams"
+
+
+@contextmanager
+def _erasing(root: Path) -> Iterator[None]:
+    store.make_folder(root / "privacy", private=True)
+    with _held(root / "privacy" / "lock", "A `lakehouse forget` is on; wait for its end."):
+        yield
+
+
+@contextmanager
+def _held(path: Path, refusal: str) -> Iterator[None]:
+    """A lock until the end of the block; it ends with its process, however that ends."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BusyError(refusal) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,46 @@
+"""An erasure and a stream are never on at the same time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakehouse.privacy.alone import BusyError, alone, no_erasure
+
+STREAM = """
+import sys, time
+from pathlib import Path
+from lakehouse.privacy.alone import no_erasure
+with no_erasure(Path(sys.argv[1]), "stream-1"):
+    print("on", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_stream_and_an_erasure_keep_each_other_out(tmp_path: Path) -> None:
+    """Without it, each batch would be a conflict, and the erasure end half done, with nobody told what to stop."""
+    with no_erasure(tmp_path, "stream-1"), no_erasure(tmp_path, "stream-2"):
+        with pytest.raises(BusyError, match="A stream is on"), alone(tmp_path):
+            pass
+    with alone(tmp_path):
+        with pytest.raises(BusyError, match="forget` is on"), no_erasure(tmp_path, "stream-1"):
+            pass
+        with pytest.raises(BusyError, match="forget` is on"), alone(tmp_path):
+            pass
+    with no_erasure(tmp_path, "stream-1"):
+        pass
+
+
+def test_a_stream_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    """Without it, nobody could be forgotten after a power cut."""
+    with subprocess.Popen([sys.executable, "-c", STREAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as stream:
+        assert stream.stdout is not None
+        assert stream.stdout.readline() == "on\n"
+        with pytest.raises(BusyError, match="A stream is on"), alone(tmp_path):
+            pass
+        stream.kill()
+    with alone(tmp_path):
+        assert not list((tmp_path / "privacy" / "streams").iterdir())
