@@ -8,10 +8,12 @@ from enum import Enum, auto
 
 from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
+from lakehouse.build.plan import make_plan
 from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import stale_days
+from lakehouse.build.stale import changed_days
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
+from lakehouse.records.history import judgements
 
 
 class Which(Enum):
@@ -25,10 +27,12 @@ class Which(Enum):
 
 
 def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Mapping[str, BuildResult]:
-    """Build the stale days of every table that reads a table, directly or not; tables without such days are left out.
+    """Build the days of every table that reads a table, directly or not, whose inputs have changed.
 
-    A day that fails its audit holds up nothing: what reads it goes on with its last good rows. Of tables that look back
-    on earlier days, no day is built that has not begun: its rows would say what is known at its end.
+    A day that fails its audit holds up nothing: what reads it goes on with its last good rows. It is not built again by
+    the same run until its inputs change: it would fail again. Days that only changed code makes stale are left to
+    `backfill --older-code`: no message waits while years are built anew. Of tables that look back on earlier days, no
+    day is built that has not begun: its rows would say what is known at its end.
 
     Args:
         lake: where the tables are and what computes them.
@@ -39,7 +43,7 @@ def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which
     built = dict[str, BuildResult]()
     for each in followers(lake, source):
         is_one = which is Which.ALL or may_grow(each, lake) == (which is Which.GROWING)
-        if is_one and (days := _begun(each, stale_days(lake, each))):
+        if is_one and (days := _due(lake, each, run_id)):
             built[each.id] = build(lake, each, days, run_id=run_id)
     return built
 
@@ -52,6 +56,18 @@ def followers(lake: Lake, source: Table) -> list[Table]:
             reached.add(each.id)
             found.append(each)
     return found
+
+
+def _due(lake: Lake, table: Table, run_id: str) -> list[date]:
+    """The days whose inputs have changed, without those to come, and those that this run found bad as they are."""
+    days = _begun(table, changed_days(lake, table))
+    found = judgements(lake.settings.root, table.id, days) if days else {}
+    tried = {day: each.figures.get("tried") for day, each in found.items() if each.run_id == run_id}
+    tried = {day: fingerprint for day, fingerprint in tried.items() if fingerprint is not None}
+    if not tried:
+        return days
+    now = make_plan(lake, table, sorted(tried)).fingerprints
+    return [day for day in days if day not in tried or tried[day] != now[day]]
 
 
 def _begun(table: Table, days: Iterable[date]) -> list[date]:

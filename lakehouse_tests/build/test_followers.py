@@ -1,0 +1,73 @@
+"""What a batch touched is built, and nothing else: neither what would fail again, nor what only other code would make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from lakehouse.build.followers import build_followers
+from lakehouse.build.result import FAILED, PUBLISHED
+from lakehouse.build.stale import stale_days
+from lakehouse.contracts import Table
+from lakehouse.read.lake import Lake
+from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.streaming import visits
+
+pytestmark = pytest.mark.spark
+SILVER = "silver.visits"
+EARLIER = TODAY - timedelta(days=3)
+
+
+def earlier(number: int) -> str:
+    """A message of some days ago."""
+    return visit(number, at=f"{EARLIER}T00:00:00Z")
+
+
+def dead(number: int) -> str:
+    """One of that day whose row breaks a rule: it has no page."""
+    return visit(number, at=f"{EARLIER}T00:00:00Z", page=None)
+
+
+def having(taking: Taking, silver: Table) -> None:
+    """Let the lake have another silver.visits."""
+    old = taking.lake
+    taking.lake = Lake(old.settings, {**old.tables, SILVER: silver}, lambda: old.spark)
+
+
+def turn(taking: Taking, *messages: str, run: str = "run") -> Mapping[date, str]:
+    """Send, take and build what was touched; returns what became of silver's days."""
+    taking.kafka.send(taking.topic, messages)
+    taking.take()
+    built = build_followers(taking.lake, taking.bronze, run)
+    return {day: each.status for day, each in built[SILVER].days.items()} if SILVER in built else {}
+
+
+def test_a_day_that_fails_is_built_again_once_its_input_has_changed(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, each turn would build the whole day again, and write its quarantine anew, until the disk is full."""
+    taking = Taking(lake, kafka)
+    having(taking, visits(most_aside=0.4))
+    assert turn(taking, earlier(1), dead(2)) == {EARLIER: FAILED}
+    version = taking.lake.snapshot(f"{SILVER}_quarantine").version
+    assert turn(taking, visit(3)) == {TODAY: PUBLISHED}
+    assert turn(taking) == {}
+    assert taking.lake.snapshot(f"{SILVER}_quarantine").version == version
+    assert turn(taking, run="another") == {EARLIER: FAILED}, "who starts the stream again is told again"
+    assert turn(taking, earlier(4), run="another") == {EARLIER: PUBLISHED}
+
+
+def test_history_that_only_other_code_would_make_is_left_alone(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a stream that is started after a change of code would build years before it takes a message."""
+    taking = Taking(lake, kafka)
+    assert turn(taking, earlier(1), visit(2)) == {EARLIER: PUBLISHED, TODAY: PUBLISHED}
+    changed = replace(taking.lake.table(SILVER))
+    changed.__dict__["code_version"] = "0123456789ab"
+    having(taking, changed)
+    assert turn(taking) == {}
+    assert stale_days(taking.lake, changed) == [EARLIER, TODAY], "they can still be told, and built"
+    assert turn(taking, visit(3)) == {TODAY: PUBLISHED}
+    assert stale_days(taking.lake, changed) == [EARLIER]
