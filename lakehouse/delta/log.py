@@ -225,22 +225,43 @@ def versions(path: Path, limit: int | None = None) -> list[TableVersion]:
     if newest.version < 0:
         return []
     first = max(oldest_entry(path), 0 if limit is None else newest.version - limit + 1)
-    try:
-        live = {file.path: file for file in open_snapshot(path, first - 1).files} if first else {}
-    except DeltaError:  # the log begins here: what this version holds is known, what it changed is not
-        live = {file.path: file for file in open_snapshot(path, first).files}
+    first, before = _files_before(path, first, newest)
+    live = {file.path: file for file in before}
     looked_at: dict[str, bool] = {}  # most files are of many versions: each is looked for once
     # Forwards from the first by what each entry adds and removes: to open a version costs what the table has of files.
     found: list[TableVersion] = []
     for entry in entries(path, first, newest.version, newest.partition_by):
-        before = _rows(live.values())
+        rows_before = _rows(live.values())
         # A version that only adds facts touches no day.
         touched = [live[name] for name in entry.removed if name in live] + list(entry.added.values())
         live = {name: file for name, file in live.items() if name not in entry.removed}
         live.update(entry.added)
         after = _rows(live.values())
-        found.append(TableVersion(entry, days_of(touched), before, after, _gone(path, live.values(), looked_at)))
+        found.append(TableVersion(entry, days_of(touched), rows_before, after, _gone(path, live.values(), looked_at)))
     return found[::-1]
+
+
+def _files_before(path: Path, first: int, newest: Snapshot) -> tuple[int, Collection[DataFile]]:
+    """The first version from one on that is known, and the files of the one before it."""
+    before = _opened(path, first - 1)
+    if not first or before:
+        return first, before.files if before else ()
+    # The log begins here. Entries without the checkpoint that their versions need, as a clean-up that was killed leaves
+    # them, say nothing: the next version that is known is that of a checkpoint.
+    names = [each.name[:20] for each in store.listed(path / "_delta_log", "*.checkpoint*.parquet")]
+    later = [int(each) for each in sorted(set(names)) if each.isdigit() and int(each) > first]
+    known = next(filter(None, (_opened(path, each) for each in (first, *later))), newest)
+    entry = read_entry(path, known.version, newest.partition_by)
+    return known.version, [*(f for f in known.files if f.path not in entry.added), *entry.removed.values()]
+
+
+def _opened(path: Path, version: int) -> Snapshot | None:
+    """A version; None where the log does not say any more what it is."""
+    try:
+        found = open_snapshot(path, version) if version >= 0 else None
+    except DeltaError:
+        return None
+    return found if found and found.exists else None  # of one older than the log, delta-rs says that there is no table
 
 
 def _gone(path: Path, files: Collection[DataFile], looked_at: dict[str, bool]) -> int:
