@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -178,19 +178,16 @@ def _spilling(root: Path) -> Iterator[Path | None]:
     What a killed query has left is removed by the next one: rows of a table are nobody else's to read.
     """
     above = root / "spill"
-    folder = above / uuid.uuid4().hex
-    try:
-        store.make_folder(above, private=True)
-        _sweep(above)
-    except OSError:
-        yield None
-        return
-    with FileLock(folder.with_suffix(".lock")):
-        store.make_folder(folder, private=True)
-        try:
-            yield folder
-        finally:
-            _removed(folder)
+    folder, usable = above / uuid.uuid4().hex, False
+    with ExitStack() as held:
+        with suppress(OSError):  # who may read the tables, may not write beside them
+            store.make_folder(above, private=True)
+            _sweep(above)
+            held.enter_context(FileLock(folder.with_suffix(".lock")))
+            held.callback(_removed, folder)
+            store.make_folder(folder, private=True)
+            usable = True
+        yield folder if usable else None
 
 
 def _sweep(above: Path) -> None:

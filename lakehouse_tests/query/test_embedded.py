@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import store
+from lakehouse.query import embedded
 from lakehouse.query.checked_query import check_query
 from lakehouse.query.embedded import _spilling, _walled, answer
 from lakehouse.query.names import built_names
@@ -181,6 +182,23 @@ def test_what_does_not_fit_goes_to_a_private_folder_that_is_removed(tmp_path: Pa
                 engine.execute("SET memory_limit = '1MB'")
             assert engine.execute("SELECT current_setting('temp_directory')").fetchone() == (str(folder),)
     assert not store.listed(tmp_path / "spill")
+
+
+@pytest.mark.parametrize("step", ["make_folder", "lock"])
+def test_who_may_not_write_beside_the_tables_is_answered(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Without it, a query of a reader would fail, wherever its owner's queries had made the folder before."""
+    with _spilling(settings.root):
+        pass
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store if step == "make_folder" else embedded.FileLock, step.replace("lock", "acquire"), refused)
+    with _spilling(settings.root) as folder:
+        assert folder is None
+    assert asked(settings, "select count(*) n from silver.o").to_pylist() == [{"n": 60}]
 
 
 @pytest.mark.slow
