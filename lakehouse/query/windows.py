@@ -30,11 +30,14 @@ def window(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
         NotTranslatedError: a function or a frame that the engines do not have alike.
     """
     made = _function(node.this, scope, translate)
+    ranked = "" if is_aggregate(node.this) else function_name(node.this)
     if alias := node.args.get("alias"):
         named = scope.windows.get(alias.name.lower())
         if named is None or any(node.args.get(each) for each in ("partition_by", "order", "spec")):
             raise NotTranslatedError(f"the window {alias.name}")
         node = named
+    if ranked and (not node.args.get("order") or node.args.get("spec")):
+        raise NotTranslatedError(f"{ranked} without ORDER BY or with a frame")
     parts = []
     if by := node.args.get("partition_by"):
         parts.append(f"PARTITION BY {', '.join(grouped(translate(each, scope)).sql for each in by)}")

@@ -93,6 +93,11 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select name is null is true x from silver.o", "no parentheses"),
         ("select id from silver.o where flag = name in (select name from silver.p)", "no parentheses"),
         ("select id from silver.o where name is null in (select flag from silver.o)", "no parentheses"),
+        ("select row_number() over (partition by name) r from silver.o", "row_number without ORDER BY"),
+        ("select ntile(2) over () r from silver.o", "ntile without ORDER BY"),
+        ("select lag(id) over w r from silver.o window w as (partition by name)", "lag without ORDER BY"),
+        ("select lead(id) over (order by id rows between 1 preceding and current row) r from silver.o", "or with a frame"),
+        ("select rank() over w r from silver.o window w as (order by id rows unbounded preceding)", "or with a frame"),
     ],
 )  # fmt: skip
 def test_what_is_not_shown_to_be_the_same_is_named_and_left_to_spark(settings: Settings, text: str, told: str) -> None:
