@@ -70,10 +70,10 @@ def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named]) -> list[Value]
     input_first = {name: value for name, value in aliases(chosen).items() if name not in scope.names()}
     scope = replace(scope, aliases=input_first)
     made = []
-    for each in group.expressions:
-        if isinstance(each, exp.Literal) and not each.is_string:
-            if not 1 <= int(each.name) <= len(chosen):
-                raise NotTranslatedError(f"GROUP BY {each.name}")
+    for each in (one.unnest() for one in group.expressions):
+        if _is_constant(each):
+            if not _is_whole(each) or not 1 <= int(each.name) <= len(chosen):
+                raise NotTranslatedError(f"GROUP BY {each.sql('spark')}")
             made.append(chosen[int(each.name) - 1].value)
         else:
             made.append(translated(each, scope))
@@ -99,15 +99,17 @@ def ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequ
     for name in ("limit", "offset"):
         if (clause := node.args.get(name)) is not None:
             number = clause.args.get("expression")
-            if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(number, exp.Literal):
+            if not isinstance(clause, exp.Limit | exp.Offset) or not _is_whole(number):
                 raise NotTranslatedError(clause.sql("spark"))
             sql += f" {name.upper()} {int(number.name)}"
     return sql
 
 
 def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequence[Named]) -> str:
-    key = each.this
+    key = each.this.unnest()  # to Spark, a number in parentheses is one, too
     place = _place(key, chosen)
+    if place is None and _is_constant(key):
+        raise NotTranslatedError(f"ORDER BY {key.sql('spark')}")
     if place is not None:
         if not 0 <= place < len(chosen):
             raise NotTranslatedError(f"ORDER BY {key.name}")
@@ -120,9 +122,19 @@ def _ordered(each: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequ
 
 def _place(key: exp.Expr, chosen: Sequence[Named]) -> int | None:
     """Which column of the select list is meant, from 0, by its number or its name; None: none, or it cannot be told."""
-    if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
+    if _is_whole(key):
         return int(key.name) - 1
     if not isinstance(key, exp.Column) or key.table:
         return None
     same = [n for n, column in enumerate(chosen) if (column.name or "").lower() == key.name.lower()]
     return same[0] if len(same) == 1 else None
+
+
+def _is_whole(node: object) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    """Whether it is a number, with a sign or without: in an order or a grouping it names a place, or is refused."""
+    inner = node.this.unnest() if isinstance(node, exp.Neg) else node
+    return isinstance(inner, exp.Literal) and not inner.is_string

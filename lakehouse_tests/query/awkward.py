@@ -109,6 +109,8 @@ ANSWERED = [
     "select name k from o order by length(k), k, n limit 5",
     "select * except (tags, figures, nested) from o order by n desc, x, day, small, name limit 7",
     "select 1, 'a', true, null is null n, 1.10, 12345678901, 1e3 d, -1, 99999999999999999999 big, 0.01, 007 z, .5 h",
+    "select id, small from o order by (2) desc nulls last, ((1))",
+    "select small, count(*) c from o group by (1) order by (c) desc, (small)",
     "select o.name as a from o where length(name) = 1",
     "select day, max(amount) m from o group by 1 having m > 1 and max(n) > 0 order by 1 nulls last",
     "select name from (select name, row_number() over (partition by name order by n, x, day) r from o) where r = 1",
