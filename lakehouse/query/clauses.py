@@ -57,8 +57,8 @@ def grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
 def _without_aggregates(node: exp.Select, group: exp.Expr, chosen: Sequence[Named]) -> list[Value]:
     """What GROUP BY ALL groups by: all of the select list that has no aggregate in it."""
     only(group, {"all"})
-    if len(chosen) != len(node.expressions) or node.find(exp.Window):
-        raise NotTranslatedError("GROUP BY ALL with * or windows")
+    if len(chosen) != len(node.expressions) or any(each.find(exp.Window, exp.Query) for each in node.expressions):
+        raise NotTranslatedError("GROUP BY ALL with *, windows or subqueries")
     pairs = zip(chosen, node.expressions, strict=True)
     return [named.value for named, each in pairs if not any(map(is_aggregate, each.walk()))]
 

@@ -101,6 +101,7 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select name from silver.o group by (2)", "GROUP BY 2"),
         ("select id from silver.o limit 1.5", "LIMIT 1.5"),
         ("select id from silver.o limit '1'", "LIMIT '1'"),
+        ("select name, (select max(small) from silver.p) m, count(*) n from silver.o group by all", "subqueries"),
         ("select row_number() over (partition by name) r from silver.o", "row_number without ORDER BY"),
         ("select ntile(2) over () r from silver.o", "ntile without ORDER BY"),
         ("select lag(id) over w r from silver.o window w as (partition by name)", "lag without ORDER BY"),
