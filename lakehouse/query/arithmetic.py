@@ -15,9 +15,7 @@ _LEAST_SCALE = 6  # digits after the point that Spark keeps of a quotient
 
 
 def negated(node: exp.Expr, inner: Value) -> Value:
-    """`-` before a number."""
-    if isinstance(node.this, exp.Literal) and inner.digits is not None:
-        return replace(inner, sql=f"(-{inner.sql})", name=f"-{inner.name}")
+    """`-` before an expression; before a number as written it is a part of that."""
     if not inner.kind.is_number:
         raise NotTranslatedError(written(node))
     if inner.kind == DOUBLE:

@@ -14,20 +14,18 @@ from lakehouse.query.functions import called, is_aggregate, over
 from lakehouse.query.kinds import (
     BOOLEAN,
     DATE,
-    DOUBLE,
     INTEGER,
-    LONG,
     NULL,
     STRING,
-    decimal,
     of_sql,
     text,
     wider,
 )
+from lakehouse.query.literals import is_number, literal, number
 from lakehouse.query.precedence import check_order
 from lakehouse.query.scope import Scope
 from lakehouse.query.sql_text import NotTranslatedError
-from lakehouse.query.values import ASK, Value, brought, cast, compared, converted, named, written
+from lakehouse.query.values import ASK, Value, brought, compared, converted, named, written
 from lakehouse.query.windows import window
 
 
@@ -85,23 +83,6 @@ def _condition(node: exp.Expr, scope: Scope) -> Value:
     if made.kind not in (BOOLEAN, NULL):
         raise NotTranslatedError(f"{made.kind} as a condition")
     return made
-
-
-def _literal(node: exp.Expr, _: Scope) -> Value:
-    said = node.name
-    if isinstance(node, exp.Literal) and node.is_string:
-        return Value(text(said), STRING, said, literal=said)
-    if re.fullmatch(r"\d+", said):
-        number = int(said)
-        # By its size, as in Spark: the type decides digits and overflow of whatever is computed with it.
-        kind = INTEGER if number < 2**31 else LONG if number < 2**63 else decimal(len(str(number)), 0)
-        return Value(cast(str(number), kind), kind, str(number), len(str(number)) if kind.is_integer else None)
-    if found := re.fullmatch(r"(\d*)\.(\d*)", said):
-        whole, after = found[1].lstrip("0"), found[2]
-        # A number with a point is a decimal of just its digits, zeros before it not counted.
-        kind = decimal(max(len(whole) + len(after), 1), len(after))
-        return Value(cast(text(f"{whole or 0}.{after}"), kind), kind, f"{whole or 0}.{after}")
-    return Value(cast(text(said), DOUBLE), DOUBLE)
 
 
 def _boolean(node: exp.Expr, _: Scope) -> Value:
@@ -222,6 +203,10 @@ def _is_read_alike(pattern: str | None, escape: str | None) -> bool:
     return escape is None or (len(escape) == 1 and not re.search(re.escape(escape) + r"(?![%_])", pattern))
 
 
+def _negated(node: exp.Expr, scope: Scope) -> Value:
+    return number(f"-{node.this.name}") if is_number(node.this) else negated(node, translated(node.this, scope))
+
+
 def _of_two(make: Callable[[exp.Expr, Value, Value], Value]) -> Callable[[exp.Expr, Scope], Value]:
     return lambda node, scope: make(node, translated(node.this, scope), translated(node.expression, scope))
 
@@ -312,7 +297,7 @@ def _window(node: exp.Expr, scope: Scope) -> Value:
 
 
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr, Scope], Value]] = {
-    exp.Literal: _literal,
+    exp.Literal: lambda node, _scope: literal(node),
     exp.Boolean: _boolean,
     exp.Null: lambda _node, _scope: Value("NULL", NULL, "NULL"),
     exp.Column: _column,
@@ -327,7 +312,7 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr, Scope], Value]] = {
     exp.In: _in,
     exp.Subquery: _subquery,
     **dict.fromkeys((exp.Like, exp.Escape), _like),
-    exp.Neg: lambda node, scope: negated(node, translated(node.this, scope)),
+    exp.Neg: _negated,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _added),
     exp.Div: _of_two(division),
     **dict.fromkeys((exp.IntDiv, exp.Mod), _of_two(whole_division)),

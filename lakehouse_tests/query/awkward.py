@@ -109,6 +109,8 @@ ANSWERED = [
     "select name k from o order by length(k), k, n limit 5",
     "select * except (tags, figures, nested) from o order by n desc, x, day, small, name limit 7",
     "select 1, 'a', true, null is null n, 1.10, 12345678901, 1e3 d, -1, 99999999999999999999 big, 0.01, 007 z, .5 h",
+    "select -2147483648, -9223372036854775808, -2147483649, -9223372036854775809, -0.5, - 0.5, -.5, -0, -0.0, 5., 0.0000001",
+    "select -(5), - -5, -007, amount * -0.5, price / -3, small - -2147483648, -2147483648 div 2 from o where small < 0",
     "select id, small from o order by (2) desc nulls last, ((1))",
     "select small, count(*) c from o group by (1) order by (c) desc, (small)",
     "select o.name as a from o where length(name) = 1",
