@@ -130,6 +130,22 @@ def test_slices_are_for_tables_that_can_be_cut(cli: Cli, monkeypatch: pytest.Mon
     assert slices == [8, 4, 1]
 
 
+def test_a_backfill_begins_the_engine_that_its_runs_will_use(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a backfill with an engine of its own would start the everyday one too, and leave it without work."""
+    begun: list[Settings] = []
+    monkeypatch.setattr("lakehouse.spark.warm.begin", begun.append)
+    monkeypatch.setattr("lakehouse.commands.build.backfill.run_pieces", lambda *_, **__: Report())
+    land(root)
+    monkeypatch.setenv("LAKEHOUSE_BACKFILL_SPARK_MEMORY", "3g")
+    cli("backfill", *RANGE)
+    assert [each.spark_memory for each in begun] == ["3g"]
+    monkeypatch.setenv("LAKEHOUSE_BACKFILL_SPARK_URL", "sc://elsewhere:15002")
+    cli("backfill", *RANGE)
+    assert len(begun) == 1, "one that is elsewhere is nothing to start"
+
+
 def test_nothing_failed_is_nothing_to_do(cli: Cli) -> None:
     said = cli("backfill", "--failed-only")
     assert (said.code, said.out) == (0, "")

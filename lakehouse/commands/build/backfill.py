@@ -225,7 +225,7 @@ def _build_days(settings: Settings, names: Sequence[str], wanted: Mapping[str, s
         # Planned from logs before the engine starts, so that a mistyped range is seen while it costs nothing.
         plans = plan_days(settings, names, wanted, force=way.asked.force, pieces=one_by_one(chunks))
         if any(plan.build for plan in plans):
-            begin_early(settings)
+            begin_early(settings.for_backfill())
         say(forecast(plans, len(chunks)))
         _run(settings, chunks, way)
 
