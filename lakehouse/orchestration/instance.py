@@ -82,7 +82,7 @@ def checks_of(graph: BaseAssetGraph[Any], tables: Collection[str]) -> frozenset[
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
-    """Mark runs of killed processes of this machine as failed and free the pool slots they hold; returns their ids.
+    """Close the runs of killed processes of this machine, and free the pool slots they hold; returns their ids.
 
     A process that was killed says nothing: its run would stay "started", and the tables' pools, which let one run at a
     time build a table, would stay taken for ever.
@@ -92,7 +92,10 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
         if not is_gone(run):
             continue
-        close_run(instance, run, f"The process of this run ({_owner(run)}) is gone; the run was not finished.")
+        # What somebody has terminated stays so: a run that failed, Dagster would start again.
+        canceled = run.status is DagsterRunStatus.CANCELING
+        why = f"The process of this run ({_owner(run)}) is gone; the run was not finished."
+        close_run(instance, run, why, canceled=canceled)
         closed.append(run.run_id)
     return closed
 

@@ -110,4 +110,4 @@ def run_stale(
 def close_abandoned(instance: DagsterInstance, say: Callable[[str], None]) -> None:
     """Close the runs that killed processes left open, and say so."""
     for run_id in close_abandoned_runs(instance):
-        say(f"Run {run_id[:8]} belonged to a process that is gone; it is marked as failed.")
+        say(f"Run {run_id[:8]} belonged to a process that is gone; it is closed.")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from lakehouse.commands.command import Command
 from lakehouse.orchestration import instance as module
-from lakehouse.orchestration.ended import unfinished_days
+from lakehouse.orchestration.ended import ended_days, unfinished_days
 from lakehouse.orchestration.instance import (
     OWNER_TAG,
     claim_run,
@@ -174,6 +174,16 @@ def test_a_killed_process_leaves_no_run_and_no_slot(instance: DagsterInstance) -
     assert unfinished_days(instance, TABLES)["bronze.events"] == {FIRST + timedelta(days=n) for n in range(4)}
     assert unfinished_days(instance, TABLES, first=LAST) == {name: {LAST} for name in TABLES}
     assert close_abandoned_runs(instance) == []
+
+
+def test_what_somebody_has_terminated_stays_so_where_its_process_is_gone(instance: DagsterInstance) -> None:
+    """Without it, Dagster would start again what a person has stopped: it would be a run that failed."""
+    run = started(instance, "999999999")
+    instance.report_run_canceling(run)
+    assert close_abandoned_runs(instance) == [run.run_id]
+    assert (status(instance, run), slots(instance)) == (DagsterRunStatus.CANCELED, 0)
+    by_somebody = ended_days(instance, TABLES).by_somebody
+    assert by_somebody["bronze.events"] == {FIRST + timedelta(days=n) for n in range(4)}
 
 
 def test_a_process_that_ended_and_was_not_asked_how_is_gone(instance: DagsterInstance) -> None:
