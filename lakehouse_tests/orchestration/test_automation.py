@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -315,6 +316,15 @@ def test_a_file_that_is_still_being_written_is_not_read(world: World) -> None:
     assert world.look().pieces == []
     world.now += 60
     assert len(world.look().pieces) == 1
+
+
+def test_a_file_of_a_machine_whose_clock_is_ahead_is_read(world: World) -> None:
+    """Without it, its day would wait until that time comes; and where a look takes long, a file be read half written."""
+    world.land(DAYS[0])
+    (file,) = (world.root / "landing" / "events" / str(DAYS[0])).iterdir()
+    for ahead, pieces in ((20, 0), (7200, 1)):
+        os.utime(file, (world.now + ahead, world.now + ahead))
+        assert len(world.look().pieces) == pieces, ahead
 
 
 def test_a_day_that_is_not_over_waits_for_its_end(world: World) -> None:
