@@ -272,6 +272,15 @@ def test_a_step_that_is_still_speaking_is_left_whole_for_the_next_look(
 
 
 @pytest.mark.slow
+def test_steps_from_before_the_clock_was_put_back_hold_nothing_back(runs: Foretold, instance: DagsterInstance) -> None:
+    """Without it, nothing would be told until the clock is where it was; or half a step, by a look that takes long."""
+    runs.run({DAYS[0]: BAD})
+    whole = read_batch(instance, 0, time.time() + 60)
+    assert read_batch(instance, 0, time.time() - 7200).position == whole.position > 0
+    assert read_batch(instance, 0, time.time() - 30).position == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_small_batches_find_the_same(runs: Foretold, instance: DagsterInstance, limit: int) -> None:
     """Without it, the end of a batch could cut events off that no later batch reads."""

@@ -29,6 +29,7 @@ from lakehouse.orchestration.instance import days_of_run
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
+AHEAD = 60.0  # seconds that a look may take: what is said to be of later than that says nothing of its age
 BATCH = 2_000
 FIRST_LOOK_BACK = 86_400.0  # seconds of history that the very first look takes in
 
@@ -86,7 +87,8 @@ def read_batch(
     """
     records, horizon = _read(instance, after, limit)
     groups = _by_step(records)
-    cuts = [group[0].storage_id for group in groups.values() if now - group[-1].timestamp < settles_in]
+    # A clock may have been put back since.
+    cuts = [group[0].storage_id for group in groups.values() if -AHEAD < now - group[-1].timestamp < settles_in]
     if horizon and len(groups) > 1:  # the batch ends somewhere within its last step
         cuts.append(groups[_step(records[-1])][0].storage_id)
     cut = min(cuts, default=None)
