@@ -71,7 +71,7 @@ class LocalServer:
         answers: Callable[[Found], bool],
         port: int | None,
     ) -> Found:
-        """The server, once it answers; one that is on is left as it is.
+        """The server, once it answers; one that is on is left as it is, also where it does not answer in time.
 
         Args:
             launch: starts it (`port_for`, `run`).
@@ -80,7 +80,7 @@ class LocalServer:
             port: where it is to listen; None: anywhere.
 
         Raises:
-            EngineError: it does not come up, with the end of its log.
+            EngineError: it does not come up, with the end of its log; or it does not answer yet.
             UsageError: it listens on another port.
         """
         self.place.prepare()
@@ -96,9 +96,15 @@ class LocalServer:
                     )
                 if found is not None and answers(found):
                     return found
-                if not self.place.is_alive() or time.monotonic() > deadline:
-                    self.place.end()
+                if not self.place.is_alive():
                     raise EngineError(f"{self.subject} did not start: {self.see_log()}")
+                if time.monotonic() > deadline:
+                    # Whoever launched it: to end it while it reads again what it held would only begin that anew.
+                    raise EngineError(
+                        f"{self.subject} is on (process {self.place.pid()}), but has not answered for "
+                        f"{self.seconds:.0f} s. It was left alone, since it may still be reading what it held. Look "
+                        f"again: lakehouse {self.family} status; end it: lakehouse {self.family} stop; {self.see_log()}"
+                    )
                 time.sleep(self.pause)
 
     def port_for(self, port: int | None) -> int:
