@@ -104,7 +104,7 @@ def training_set(
 def _version(lake: Lake, wanted: Wanted, versions: Mapping[str, int]) -> int:
     path, name = lake.path(wanted.table.id), wanted.table.id
     if not lake.snapshot(name).exists:
-        raise UsageError(f"{name} was never built. Build its days first: lakehouse backfill --select '+{name}' --help")
+        raise UsageError(f"{name} was never built. Build it: lakehouse backfill --select '+{name}' --from DAY --to DAY")
     return readable_at(path, versions[name]).version if name in versions else lake.snapshot(name).version
 
 

@@ -138,7 +138,10 @@ def _seen(lake: Lake, table: Table, version: int | None, days: Collection[date])
         if lake.snapshot(table.id).version == newest.version:
             found = newest if version in (None, newest.version) else lake.snapshot(table.id, version)
             if not found.exists:
-                raise OnlineError(f"{table.id} has no rows yet: build it first (lakehouse backfill {table.id}).")
+                raise OnlineError(
+                    f"{table.id} has no rows yet. Build it: "
+                    f"lakehouse backfill --select '+{table.id}' --from DAY --to DAY"
+                )
             return found, set(chain.from_iterable(other.values()))
     raise OnlineError(f"{table.id} is published faster than it can be looked at; try again.")
 

@@ -306,7 +306,8 @@ def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
     return HistoryGoneError(
         f"{name} version {change.wanted.version} cannot be restored: {len(gone)} of the {len(change.added)} files that "
         f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
-        f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force."
+        f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force --select "
+        f"{name.removesuffix('_quarantine')} --from DAY --to DAY"
     )
 
 

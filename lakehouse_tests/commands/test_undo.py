@@ -12,9 +12,11 @@ import pytest
 
 from lakehouse.catalog import get_table, tables
 from lakehouse.commands.change import late
+from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import versions
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
 from lakehouse.users import operator
@@ -70,7 +72,19 @@ def test_history_says_what_is_needed_to_choose_a_version(cli: Cli, root: Path) -
         "yes", "no: 1 file gone", "no: 1 file gone", "yes",
     ]  # fmt: skip
     assert "--as-of gold.daily_revenue=0" in said.err
+    assert "restore gold.daily_revenue --version N" in said.err
     assert [e["version"] for e in cli("history", REVENUE, "--limit", "2", "--json").json] == [3, 2]
+
+
+def test_the_history_of_a_quarantine_names_no_command_that_is_refused(cli: Cli, root: Path) -> None:
+    """Without it, people would be sent to a restore of the quarantine alone, which there is not."""
+    lake = Lake(Settings(root=root), tables(), lambda: None)  # type: ignore[arg-type, return-value]
+    _, side = targets(lake, get_table("silver.transactions"))
+    assert side is not None
+    ensure_table(side)
+    said = cli("history", "silver.transactions_quarantine")
+    assert "--as-of silver.transactions_quarantine=0" in said.err
+    assert "restore" not in said.err
 
 
 def rows_of_file(file: Path) -> list[dict[str, Any]]:

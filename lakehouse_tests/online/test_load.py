@@ -8,8 +8,9 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from lakehouse.commands.operate.online import told
 from lakehouse.errors import OnlineDownError, OnlineError
-from lakehouse.online.load import lake_now, load, rebuild, source_of
+from lakehouse.online.load import Loaded, lake_now, load, rebuild, source_of
 from lakehouse.online.sets import FeatureSet, milliseconds, unpack
 from lakehouse.online.store import OnlineStore, Put
 from lakehouse.read.lake import Lake
@@ -81,6 +82,14 @@ def test_rows_of_other_code_are_not_mixed_with_those_of_this(
     assert online(store, made) == {"a": (WED, 2)}
 
 
+def test_a_load_says_how_days_of_other_code_are_built_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without it, whoever misses their rows would be sent to a command that is refused."""
+    told(Loaded(TABLE, 3, Put(), other_code=[MON, TUE]))
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"2 days made by other code than the present were left out ({MON} … {TUE})" in said
+    assert f"backfill --older-code --select {TABLE}" in said
+
+
 def test_a_backfill_of_old_days_takes_no_newer_rows_place(
     made: Lake, store: OnlineStore, redis_server: RedisServer
 ) -> None:
@@ -135,7 +144,7 @@ def test_redis_that_is_down_is_said(made: Lake) -> None:
 
 
 def test_a_table_without_rows_is_said(made: Lake) -> None:
-    with pytest.raises(OnlineError, match=f"{TABLE} has no rows yet"):
+    with pytest.raises(OnlineError, match=rf"{TABLE} has no rows yet.* backfill --select '\+{TABLE}' --from DAY"):
         source_of(made, made.table(TABLE), noon(WED))
 
 

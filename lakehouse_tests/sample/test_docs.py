@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -120,6 +121,74 @@ def test_every_command_on_every_page_parses() -> None:
     lines = [each for each in ALL if each.text.startswith("lakehouse ")]
     assert len(lines) > 100
     assert {each.where: w for each in lines if (w := wrong_with(each.text, whole=each.whole))} == {}
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Every text of a module, with `{}` for what is put in."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else put_in(each) for each in node.values)
+
+
+def put_in(value: ast.expr) -> str:
+    return "lakehouse" if ast.unparse(value).strip("f'\"") == "{program()}" else "{}"
+
+
+def wrong_in_message(text: str) -> str:
+    """What is wrong with the command that a text begins with, which may go on behind it; empty where nothing is."""
+    words = text.split()
+    name = named_command(words)
+    if name is None:
+        families = {each.split()[1] for each in COMMANDS if each.count(" ") > 1}
+        known = words[2:] in ([], ["{}"]) or any(each.startswith(f"{text} ") for each in COMMANDS)
+        return "no such command" if words[1] in families and not known else ""
+    command: Any = COMMANDS[name]
+    options = {option: each for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    rest = iter(words[len(name.split()) :])
+    for word in rest:
+        if word.startswith("--"):
+            option = options.get(word.split("=")[0])
+            if option is None and word != "--help":
+                return f"no option {word}"
+            if option and not option.is_flag and "=" not in word:
+                next(rest, None)
+        elif any(each.param_type_name == "argument" for each in command.params) or not re.search(r"[{}.]", word):
+            return ""  # its arguments, or the sentence goes on
+        else:
+            return f"it takes no {word}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("lakehouse backfill {}", "takes no {}"),
+        ("lakehouse backfill gold.user_features", "takes no gold.user_features"),
+        ("lakehouse backfill --touchd --select {}", "no option --touchd"),
+        ("lakehouse quarantine depths", "no such command"),
+        ("lakehouse backfill --older-code --select {} builds them", ""),
+        ("lakehouse restore {} --version N", ""),
+        ("lakehouse dev serves it", ""),
+    ],
+)
+def test_a_wrong_command_in_a_message_is_noticed(text: str, wrong: str) -> None:
+    """Without it, the test below could pass whatever the messages say."""
+    found = wrong_in_message(text)
+    assert wrong in found if wrong else not found
+
+
+def test_every_command_in_every_message_exists() -> None:
+    """Without it, a hint would send people to a command that is refused."""
+    found = {
+        f"{path.name}: {command}": wrong_in_message(command)
+        for path in sorted((ROOT / "lakehouse").rglob("*.py"))
+        for text in messages(path)
+        for command in re.findall(r"(?<![\w./-])lakehouse [a-z](?:[^`;:,()\n….]|\.(?=\w))*", text)
+    }
+    assert len(found) > 200
+    assert {where: wrong for where, wrong in found.items() if wrong} == {}
 
 
 def test_every_make_target_exists() -> None:

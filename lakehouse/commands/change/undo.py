@@ -69,7 +69,9 @@ def history(
     _print_versions(said)
     oldest = min((e["version"] for e in said if e["readable"]), default=None)
     if oldest is not None:
-        say(f"Read one: {program()} sql … --as-of {name}={oldest}   Go back: {program()} restore {name} --version N")
+        # A quarantine goes back with its table, and not alone.
+        back = f"   Go back: {program()} restore {name} --version N" if name == source.id else ""
+        say(f"Read one: {program()} sql … --as-of {name}={oldest}{back}")
 
 
 def _print_versions(said: Sequence[Mapping[str, Any]]) -> None:

@@ -23,7 +23,7 @@ from lakehouse.online.parity import SAMPLE, Certificate, verify
 from lakehouse.online.sets import feature_sets
 from lakehouse.online.store import opened
 from lakehouse.settings import Settings, get_settings
-from lakehouse.texts import counted
+from lakehouse.texts import counted, program
 
 PORT = 8600
 Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]…", help="Tables with features; else all.")]
@@ -159,7 +159,8 @@ def told(done: Loaded) -> None:
     if done.other_code:
         say(
             f"  {counted(len(done.other_code), 'day')} made by other code than the present were left out "
-            f"({done.other_code[0]} … {done.other_code[-1]}). Build them again: lakehouse backfill {done.table}"
+            f"({done.other_code[0]} … {done.other_code[-1]}). Build them again: {program()} backfill --older-code "
+            f"--select {done.table}"
         )
     if done.superseded:
         say("  A load of a later version has begun meanwhile: its rows stand.")
