@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum, auto
 
@@ -40,12 +40,15 @@ def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which
         run_id: recorded in the commits.
         which: of the tables.
     """
-    built = dict[str, BuildResult]()
+    return {each.table.id: each for each in each_built(lake, source, run_id, which)}
+
+
+def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Iterator[BuildResult]:
+    """The same, one table after the other as it is built: what was committed is known whatever the next one meets."""
     for each in followers(lake, source):
         is_one = which is Which.ALL or may_grow(each, lake) == (which is Which.GROWING)
         if is_one and (days := _due(lake, each, run_id)):
-            built[each.id] = build(lake, each, days, run_id=run_id)
-    return built
+            yield build(lake, each, days, run_id=run_id)
 
 
 def followers(lake: Lake, source: Table) -> list[Table]:

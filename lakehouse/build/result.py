@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -66,3 +66,27 @@ class BuildResult:
 def kept_back(built: Mapping[str, BuildResult]) -> dict[str, str]:
     """By table and day, why days that were built were not published."""
     return {f"{name} {day}": each.days[day].reason for name, each in built.items() for day in each.with_status(FAILED)}
+
+
+def merged(first: Mapping[str, BuildResult], later: Mapping[str, BuildResult]) -> dict[str, BuildResult]:
+    """By table, builds and those that came after them as one each: of a day the newest counts, and none is lost."""
+    both = {name: _joined(first[name], each) for name, each in later.items() if name in first}
+    return {**first, **later, **both}
+
+
+def _joined(first: BuildResult, later: BuildResult) -> BuildResult:
+    # A day that is found unchanged is as the build before it has published it: that is still to be told.
+    left = {day for day, each in first.days.items() if each.status == PUBLISHED}
+    days = {day: each for day, each in later.days.items() if day not in left or each.status != UNCHANGED}
+    phases = {**first.seconds, **later.seconds}
+    producers = {(each.day, each.producer): each for each in (*first.producers, *later.producers)}
+    return replace(
+        later,
+        inputs={**first.inputs, **later.inputs},
+        days={**first.days, **days},
+        also_replaced={**first.also_replaced, **later.also_replaced},
+        seconds={phase: first.seconds.get(phase, 0.0) + later.seconds.get(phase, 0.0) for phase in phases},
+        producers=list(producers.values()),
+        facts={**first.facts, **later.facts},
+        outcomes=[*first.outcomes, *later.outcomes],
+    )

@@ -7,14 +7,15 @@ meanwhile is for the next one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Self
 
 from tenacity import Retrying
 
-from lakehouse.build.followers import Which, build_followers
-from lakehouse.build.result import BuildResult
+from lakehouse.build.followers import Which, each_built
+from lakehouse.build.result import BuildResult, merged
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 
@@ -46,7 +47,8 @@ class Beside:
         self._lake, self._sources, self._run_id = lake, sources, run_id
         self._every, self._attempts, self._then = every, attempts, then
         self._touched, self._ending = threading.Event(), threading.Event()
-        self._done: SimpleQueue[Built | BaseException] = SimpleQueue()
+        self._done: SimpleQueue[Built] = SimpleQueue()
+        self._error: BaseException | None = None
         # Whoever ends the process at once waits for no build: what it has not committed is not there.
         self._thread = threading.Thread(target=self._run, name="built whole", daemon=True)
 
@@ -64,35 +66,38 @@ class Beside:
         self._touched.set()
 
     def built(self) -> Built:
-        """What was built and not told yet.
+        """What was built and not told yet, by builds that failed afterwards, too."""
+        found: Built = {}
+        with suppress(Empty):
+            while True:
+                found = merged(found, self._done.get_nowait())
+        return found
+
+    def check(self) -> None:
+        """Look whether builds go on.
 
         Raises:
             Exception: whatever a build has ended with; there are no more of them.
         """
-        try:
-            done = self._done.get_nowait()
-        except Empty:
-            return {}
-        if isinstance(done, BaseException):
-            raise done
-        return done
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
         try:
             while self._touched.wait() and not self._ending.is_set():
                 self._touched.clear()  # first: what is taken from here on may come too late for this build
                 for attempt in self._attempts.copy():
+                    built: Built = {}
                     with attempt:
-                        built = self._build()
-                if built:
-                    self._then(built)
-                    self._done.put(built)
+                        for each in self._each_built():
+                            built = merged(built, {each.table.id: each})
+                    if built:  # by a try that failed, too: the next one finds these days as they are to be
+                        self._done.put(built)
+                        self._then(built)
                 self._ending.wait(self._every)
         except BaseException as error:  # noqa: BLE001  # told by the thread of the turns
-            self._done.put(error)
+            self._error = error
 
-    def _build(self) -> Built:
-        found: dict[str, BuildResult] = {}
+    def _each_built(self) -> Iterator[BuildResult]:
         for source in self._sources:
-            found |= build_followers(self._lake, source, self._run_id, Which.WHOLE)
-        return found
+            yield from each_built(self._lake, source, self._run_id, Which.WHOLE)

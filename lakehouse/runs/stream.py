@@ -17,10 +17,10 @@ from datetime import date
 from tenacity import Retrying
 
 from lakehouse.build.build import build
-from lakehouse.build.followers import Which, build_followers
+from lakehouse.build.followers import Which, each_built
 from lakehouse.build.grow import FULL, may_grow
 from lakehouse.build.intake.ends import Reach, ends_of, reach
-from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, kept_back
+from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, kept_back, merged
 from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import compact, mergeable
 from lakehouse.errors import BadPartitionsError, PublishConflictError
@@ -51,7 +51,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of the stream.
+    """One turn of the stream, or what a try of one had committed when it failed.
 
     Attributes:
         number: from 1.
@@ -117,7 +117,8 @@ def turns(
     """Take what is new and build what it touched, turn after turn, until stopped.
 
     An error that may pass is tried again three times, with growing pauses; a batch is then taken from where the last
-    one ended. Any other error ends the stream at once, since another try would meet it again.
+    one ended. Any other error ends the stream at once, since another try would meet it again. What was committed before
+    an error is told as a turn of its own, before the next try and before the end.
 
     Args:
         lake: where the tables are and what computes them.
@@ -138,9 +139,11 @@ def turns(
     goals = {each.id: again.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
     number, whole = 0, _Whole(pace.refresh, beside)
     while not stop.is_set():
-        number += 1
-        turn = _tried(again, lake, sources, run_id, number, whole)
-        yield replace(turn, built={**turn.built, **beside.built()}) if beside else turn
+        for turn in _tried(again, lake, sources, run_id, number + 1, whole):
+            number = turn.number
+            yield replace(turn, built=merged(turn.built, beside.built())) if beside else turn
+            if beside:
+                beside.check()
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
             if not whole.behind:
                 return
@@ -170,27 +173,64 @@ class _Whole:
         """Whether the time has come for a turn to build them, be there something to build or not."""
         return self.beside is None and time.monotonic() >= self.last + self.every
 
-    def turned(self, turn: Turn, *, looked: bool) -> None:
+    def turned(self, *, moved: bool, looked: bool) -> None:
         """After a turn, which looked for all that was stale of its own tables, or only for what it touched."""
         if self.beside is not None:
-            if looked or turn.moved:
+            if looked or moved:
                 self.beside.touch()
             return
-        self.behind = not looked and (self.behind or turn.moved)
+        self.behind = not looked and (self.behind or moved)
         self.last = time.monotonic() if looked else self.last
 
 
-def _tried(again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole) -> Turn:
-    """A turn, tried again where its error may pass."""
-    due = whole.is_due()
+@dataclass
+class _Try:
+    """What a try of a turn has done so far, which holds whatever it meets next.
+
+    Attributes:
+        taken, built, moved, begun: see `Turn`.
+        is_over: whether nothing is left to do.
+    """
+
+    taken: dict[str, BuildResult] = field(default_factory=dict)
+    built: dict[str, BuildResult] = field(default_factory=dict)
+    moved: bool = False
+    begun: float = field(default_factory=time.monotonic)
+    is_over: bool = False
+
+    def turn(self, number: int) -> Turn:
+        """As others see it."""
+        return Turn(number, self.taken, self.built, time.monotonic() - self.begun, self.begun, self.moved)
+
+
+def _tried(
+    again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole
+) -> Iterator[Turn]:
+    """A turn, tried again where its error may pass.
+
+    A try that failed comes before it as a turn of its own if it has committed anything: of that, the next one finds
+    nothing new.
+
+    Args:
+        again: how it is tried again.
+        lake: see `turns`.
+        sources: see `turns`.
+        run_id: see `turns`.
+        number: of the first turn that is told.
+        whole: when the turns build tables that are built whole.
+    """
+    due, is_first = whole.is_due(), number == 1
     for attempt in again.copy():
+        done = _Try()
         with attempt:
             # A turn that was killed, or failed, may have taken a batch and built nothing of it.
-            owed = number == 1 or attempt.retry_state.attempt_number > 1
+            owed = is_first or attempt.retry_state.attempt_number > 1
             which = Which.ALL if (owed or due) and whole.beside is None else Which.GROWING
-            turn = _turn(lake, sources, run_id, number, which, owed=owed or (whole.behind and due))
-    whole.turned(turn, looked=owed or due)
-    return turn
+            _turn(lake, sources, run_id, which, done, owed=owed or (whole.behind and due))
+            whole.turned(moved=done.moved, looked=owed or due)
+        if done.is_over or done.moved or done.built:
+            yield done.turn(number)
+            number += 1
 
 
 def _merge_touched(lake: Lake, sources: Sequence[Table], turn: Turn, most: int) -> None:
@@ -233,18 +273,16 @@ def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     return all(key in places and places[key].offset >= end for key, end in goal.items())
 
 
-def _turn(lake: Lake, sources: Sequence[Table], run_id: str, number: int, which: Which, *, owed: bool) -> Turn:
-    begun = time.monotonic()
-    taken: dict[str, BuildResult] = {}
-    built: dict[str, BuildResult] = {}
-    moved = False
+def _turn(lake: Lake, sources: Sequence[Table], run_id: str, which: Which, done: _Try, *, owed: bool) -> None:
     for source in sources:
         before = lake.snapshot(source.id).version
-        result = taken[source.id] = build(lake, source, [], run_id=run_id, one_batch=True)
+        result = build(lake, source, [], run_id=run_id, one_batch=True)
         if broken := [each for each in result.outcomes if each.blocking and not each.passed]:
             day = broken[0].day
             raise BadPartitionsError(source.id, {day: "; ".join(f"{o.check}: {o.message}" for o in broken)}, 0)
-        moved |= (comes := result.version > before)
+        done.taken[source.id] = result
+        done.moved |= (comes := result.version > before)
         if owed or comes:
-            built |= build_followers(lake, source, run_id, which)
-    return Turn(number, taken, built, time.monotonic() - begun, begun, moved)
+            for each in each_built(lake, source, run_id, which):
+                done.built = merged(done.built, {each.table.id: each})
+    done.is_over = True

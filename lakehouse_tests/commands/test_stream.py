@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 from pydantic import SecretStr
@@ -13,6 +16,8 @@ from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.commands.build import intake, stream
 from lakehouse.contracts import Table
+from lakehouse.orchestration.streamed import Telling
+from lakehouse.runs.beside import Beside
 from lakehouse.runs.stream import Refused
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.conftest import LakeFactory
@@ -94,3 +99,22 @@ def result(table: Table, status: str, *days: date) -> BuildResult:
         for day in days
     }
     return BuildResult(table, 7, {}, made)
+
+
+def test_what_was_built_beside_turns_that_failed_is_told() -> None:
+    """Without it, Dagster would hear of the last days of a stream that ended with an error when the next one starts."""
+    table, told = tables()["gold.daily_revenue"], list[object]()
+    built = {table.id: result(table, PUBLISHED, DAY)}
+    telling = cast("Telling", SimpleNamespace(add=told.append))
+    beside = MagicMock(spec=Beside, built=lambda: built)
+
+    def broken_off() -> None:
+        with stream._building(beside, telling):
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        broken_off()
+    assert told == [built]
+    beside.check.side_effect = ValueError("a mistake in a transform")
+    with pytest.raises(ValueError, match="a mistake"), stream._building(beside, telling):
+        pass

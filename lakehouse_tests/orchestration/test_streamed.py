@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -168,14 +169,14 @@ def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(
         # There is no table yet; a batch without messages adds no commit.
         return BuildResult(table, 0 if tried[-1] else -1, {}, facts={"batch/messages": tried[-1]})
 
-    def followers(*_: object, **__: object) -> dict[str, BuildResult]:
+    def followers(*_: object, **__: object) -> Iterator[BuildResult]:
         if len(tried) == 2:
             raise ConnectionError("the engine was restarted")
         built_of.append(len(tried))
-        return {}
+        return iter(())
 
     monkeypatch.setattr(stream, "build", take)
-    monkeypatch.setattr(stream, "build_followers", followers)
+    monkeypatch.setattr(stream, "each_built", followers)
     monkeypatch.setattr("lakehouse.runs.attempts.FIRST_WAIT", 0.0)
     monkeypatch.setattr("lakehouse.runs.attempts.LONGEST_WAIT", 0.0)
     stop, told = threading.Event(), []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Lake:
         return BuildResult(made.table("bronze.visits"), -1, {}, facts={"batch/messages": 0})
 
     monkeypatch.setattr(stream, "build", take)
-    monkeypatch.setattr(stream, "build_followers", lambda *_: {})
+    monkeypatch.setattr(stream, "each_built", lambda *_: iter(()))
     return made
 
 
@@ -52,11 +52,11 @@ def test_turns_wait_for_no_whole_build(shop: Lake, monkeypatch: pytest.MonkeyPat
     turned, stop, given = threading.Event(), threading.Event(), list[Built]()
     result = BuildResult(shop.table(GOLD), 0, {})
 
-    def whole(*_: object) -> Mapping[str, BuildResult]:
+    def whole(*_: object) -> Iterator[BuildResult]:
         assert turned.wait(60), "a turn ended while this was on"
-        return {GOLD: result}
+        yield result
 
-    monkeypatch.setattr(beside_of, "build_followers", whole)
+    monkeypatch.setattr(beside_of, "each_built", whole)
     source = shop.table("bronze.visits")
     with Beside(shop, [source], "run", 0, attempts(stop), given.append) as beside:
         for turn in stream.turns(shop, [source], "run", stop, pace=PACE, beside=beside):
@@ -74,10 +74,10 @@ def test_what_fails_beside_ends_the_stream_and_what_passes_is_tried_again(
     errors = [ConnectionError("the engine was restarted"), ValueError("a mistake in a transform")]
     told, stop = list[str](), threading.Event()
 
-    def whole(*_: object) -> Mapping[str, BuildResult]:
+    def whole(*_: object) -> Iterator[BuildResult]:
         raise errors.pop(0)
 
-    monkeypatch.setattr(beside_of, "build_followers", whole)
+    monkeypatch.setattr(beside_of, "each_built", whole)
     monkeypatch.setattr("lakehouse.runs.attempts.FIRST_WAIT", 0.0)
     monkeypatch.setattr("lakehouse.runs.attempts.LONGEST_WAIT", 0.0)
     again = attempts(stop, lambda error, _: told.append(str(error)))

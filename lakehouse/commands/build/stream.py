@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -110,28 +110,40 @@ def run(
         opened_instance(settings) as instance,
         screen,
         Telling(instance, lake, built_by_it) as telling,
+        _building(beside, telling),
     ):
-        with beside or nullcontext():
-            pace = Pace(pause, refresh)
-            for turn in turns(
-                lake, sources, run_id, stop, pace=pace, until_caught_up=until_caught_up, beside=beside, retried=retried
-            ):
-                metrics.add(lake, turn)
-                load(turn.built)
-                refused.add(turn.built)
-                print_json(_json(turn), lines=True) if as_json else screen.show(turn)
-                if turn.number == 1:
-                    gc.freeze()  # what is loaded by now stays, and is not looked through again
-                if telling.add({**turn.taken, **turn.built}):
-                    gc.collect()  # plans that Python would drop much later hold memory of the engine
-        while beside and (built := beside.built()):
-            telling.add(built)
+        pace = Pace(pause, refresh)
+        for turn in turns(
+            lake, sources, run_id, stop, pace=pace, until_caught_up=until_caught_up, beside=beside, retried=retried
+        ):
+            metrics.add(lake, turn)
+            load(turn.built)
+            refused.add(turn.built)
+            print_json(_json(turn), lines=True) if as_json else screen.show(turn)
+            if turn.number == 1:
+                gc.freeze()  # what is loaded by now stays, and is not looked through again
+            if telling.add({**turn.taken, **turn.built}):
+                gc.collect()  # plans that Python would drop much later hold memory of the engine
     if until_caught_up and (days := refused.told()):
         say(
             f"Not published: {days}. The checks of these days failed; readers see what was published of them before, "
             f"if anything was. When the cause is mended: {program()} backfill --stale"
         )
         raise typer.Exit(CHECKS_FAILED)
+
+
+@contextmanager
+def _building(beside: Beside | None, telling: Telling) -> Iterator[None]:
+    """Build beside the turns for a block; what was built until its end is told, whatever has ended it."""
+    if beside is None:
+        yield
+        return
+    try:
+        with beside:
+            yield
+    finally:
+        telling.add(beside.built())
+    beside.check()
 
 
 def _loading(lake: Lake, *, growing: bool | None = None) -> Callable[[Built], object]:
