@@ -18,6 +18,7 @@ from lakehouse.build.followers import Which, each_built
 from lakehouse.build.result import BuildResult, merged
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
+from lakehouse.runs.attempts import with_engine
 
 Built = Mapping[str, BuildResult]
 """By table, what was built."""
@@ -88,7 +89,7 @@ class Beside:
                 self._touched.clear()  # first: what is taken from here on may come too late for this build
                 for attempt in self._attempts.copy():
                     built: Built = {}
-                    with attempt:
+                    with attempt, with_engine(self._lake):
                         for each in self._each_built():
                             built = merged(built, {each.table.id: each})
                     if built:  # by a try that failed, too: the next one finds these days as they are to be

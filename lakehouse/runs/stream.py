@@ -25,7 +25,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import compact, mergeable
 from lakehouse.errors import BadPartitionsError, PublishConflictError
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import Retried, attempts
+from lakehouse.runs.attempts import Retried, attempts, with_engine
 from lakehouse.runs.beside import Beside
 from lakehouse.sources.kafka import Brokers
 from lakehouse.texts import days_text
@@ -116,9 +116,10 @@ def turns(
 ) -> Iterator[Turn]:
     """Take what is new and build what it touched, turn after turn, until stopped.
 
-    An error that may pass is tried again three times, with growing pauses; a batch is then taken from where the last
-    one ended. Any other error ends the stream at once, since another try would meet it again. What was committed before
-    an error is told as a turn of its own, before the next try and before the end.
+    An error that may pass is tried again three times, with growing pauses, on another engine where the warm one has
+    ended; a batch is then taken from where the last one ended. Any other error ends the stream at once, since another
+    try would meet it again. What was committed before an error is told as a turn of its own, before the next try and
+    before the end.
 
     Args:
         lake: where the tables are and what computes them.
@@ -222,7 +223,7 @@ def _tried(
     due, is_first = whole.is_due(), number == 1
     for attempt in again.copy():
         done = _Try()
-        with attempt:
+        with attempt, with_engine(lake):
             # A turn that was killed, or failed, may have taken a batch and built nothing of it.
             owed = is_first or attempt.retry_state.attempt_number > 1
             which = Which.ALL if (owed or due) and whole.beside is None else Which.GROWING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import cast
@@ -16,7 +17,9 @@ from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.commands.build import intake, stream
 from lakehouse.contracts import Table
+from lakehouse.errors import EngineLostError
 from lakehouse.orchestration.streamed import Telling
+from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside
 from lakehouse.runs.stream import Refused
 from lakehouse_tests.commands.conftest import Cli
@@ -118,3 +121,24 @@ def test_what_was_built_beside_turns_that_failed_is_told() -> None:
     beside.check.side_effect = ValueError("a mistake in a transform")
     with pytest.raises(ValueError, match="a mistake"), stream._building(beside, telling):
         pass
+
+
+def test_features_of_today_are_loaded_though_the_engine_ends(
+    monkeypatch: pytest.MonkeyPatch, lake: LakeFactory
+) -> None:
+    """Without it, a stream would end where its engine does while features are put online, and no other step of it."""
+    made, errors, loaded = lake(), [EngineLostError("it ended")], list[object]()
+    first = object()
+    vars(made)["spark"] = first
+
+    def add(built: object) -> None:
+        if errors:
+            raise errors.pop()
+        loaded.append(("spark" in vars(made), built))
+
+    monkeypatch.setattr("lakehouse.runs.attempts.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("lakehouse.runs.attempts.is_lost", lambda session: session is first and not errors)
+    monkeypatch.setattr(stream, "has_redis", lambda _settings: True)
+    monkeypatch.setattr(stream, "OnlineToday", lambda *_: SimpleNamespace(add=add))
+    stream._loading(made, attempts(threading.Event()))({})
+    assert loaded == [(False, {})]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table as Shown
+from tenacity import Retrying
 
 from lakehouse.build.base import open_base
 from lakehouse.build.followers import followers
@@ -30,7 +31,7 @@ from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import RUN, Telling
 from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import attempts
+from lakehouse.runs.attempts import attempts, with_engine
 from lakehouse.runs.beside import Beside, Built
 from lakehouse.runs.stream import Pace, Refused, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
@@ -97,11 +98,12 @@ def run(
 
     lake, run_id = lake_with_engine(settings), f"{RUN}{uuid.uuid4().hex[:12]}"
     lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
-    beside, load = None, _loading(lake)
+    again = attempts(stop, retried)
+    beside, load = None, _loading(lake, again)
     if not until_caught_up:  # nobody waits for the messages of a stream that ends by itself: its turns build all of it
-        load, other = _loading(lake, growing=True), lake_beside(lake)
-        then = _loading(other, growing=False)
-        beside = Beside(other, sources, run_id, refresh, attempts(stop, retried), then)
+        load, other = _loading(lake, again, growing=True), lake_beside(lake)
+        then = _loading(other, again, growing=False)
+        beside = Beside(other, sources, run_id, refresh, again, then)
     built_by_it = [each for source in sources for each in [source, *followers(lake, source)]]
     screen = Screen(live=console().is_terminal and not as_json)
     with (
@@ -146,11 +148,18 @@ def _building(beside: Beside | None, telling: Telling) -> Iterator[None]:
     beside.check()
 
 
-def _loading(lake: Lake, *, growing: bool | None = None) -> Callable[[Built], object]:
+def _loading(lake: Lake, again: Retrying, *, growing: bool | None = None) -> Callable[[Built], object]:
     """What puts features of today online, where there is a Redis: of all tables, of those that grow, or of others."""
     if not has_redis(lake.settings):
         return lambda _built: None
-    return OnlineToday(lake, say, lambda table: growing is None or may_grow(table, lake) == growing).add
+    today = OnlineToday(lake, say, lambda table: growing is None or may_grow(table, lake) == growing)
+
+    def load(built: Built) -> None:
+        for attempt in again.copy():
+            with attempt, with_engine(lake):
+                today.add(built)
+
+    return load
 
 
 def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
