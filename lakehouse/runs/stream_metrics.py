@@ -68,11 +68,12 @@ class StreamMetrics:
             self._messages.labels(name).inc(facts.get("batch/messages", 0))
             self._dead.labels(name).inc(facts.get("batch/dead", 0))
             self._late.labels(name).inc(facts.get("batch/late_rows", 0))
-            self._batch.labels(name).observe(sum(result.seconds.values()))
             for key, gauge in self._gauges.items():
                 gauge.labels(name).set(facts.get(key, 0))
-            if facts.get("batch/messages"):
-                self._places(lake, name)
+            if facts.get("batch/messages"):  # else it was a look
+                self._batch.labels(name).observe(sum(result.seconds.values()))
+            # After each look: where all is quiet, a batch without messages moves the watermark on.
+            self._places(lake, name)
         for name, result in turn.built.items():
             self._built.labels(name).observe(sum(result.seconds.values()))
             self._failed.labels(name).inc(len(result.with_status("failed")))
