@@ -12,16 +12,22 @@ from unittest.mock import MagicMock
 import pytest
 from pydantic import SecretStr
 
+from lakehouse.build.intake.ends import Ends, Place
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.commands.build import intake, stream
 from lakehouse.contracts import Table
+from lakehouse.days import micros_of
+from lakehouse.delta.commit import append_batch, ensure_table
+from lakehouse.delta.target import Commit
 from lakehouse.errors import EngineLostError
 from lakehouse.orchestration.streamed import Telling
+from lakehouse.read.targets import targets
 from lakehouse.runs.attempts import attempts
 from lakehouse.runs.beside import Beside
 from lakehouse.runs.stream import Refused
+from lakehouse.sources.spans import Found, Part
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -142,3 +148,24 @@ def test_features_of_today_are_loaded_though_the_engine_ends(
     monkeypatch.setattr(stream, "OnlineToday", lambda *_: SimpleNamespace(add=add))
     stream._loading(made, attempts(threading.Event()))({})
     assert loaded == [(False, {})]
+
+
+def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
+    lake: LakeFactory, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, where all fall quiet at once they would be shown as not idle, and nobody would know what waits."""
+    made, now = lake(messages("web")), micros_of(datetime.now(UTC))
+    source = made.table("bronze.visits")
+    old = now - 3 * 60_000_000
+    places = [Place(5, old, old, of=1), Place(5, old, now, of=1), Place(5, old, old, idle=1, of=1)]
+    ends = Ends(1, old, {"web": 1}, {("web", number): each for number, each in enumerate(places)})
+    target, _ = targets(made, source)
+    append_batch(target, ensure_table(target), [], Commit(ends.transactions(SOURCE), {}))
+    parts = {0: Part(0, 5), 1: Part(0, 5), 2: Part(0, 9), 3: Part(0, 0)}
+    settings = made.settings.model_copy(update={"source_urls": {SOURCE: SecretStr("kafka://127.0.0.1:1")}})
+    monkeypatch.setattr(stream, "_chosen", lambda _names: [source])
+    monkeypatch.setattr(stream, "get_settings", lambda: settings)
+    monkeypatch.setattr(stream, "lake_without_engine", lambda _settings: made)
+    monkeypatch.setattr(stream, "Brokers", lambda *_: SimpleNamespace(found=lambda: {"web": Found("id", parts)}))
+    told = cli("stream", "status", "--json").json
+    assert [(each["waiting"], each["idle"]) for each in told] == [(0, True), (0, False), (4, False), (0, False)]

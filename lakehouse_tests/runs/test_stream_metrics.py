@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from lakehouse.build.intake.ends import Ends, Place
@@ -33,9 +35,9 @@ def taken(lake: Lake, watermark: int, *places: Place) -> None:
     append_batch(target, ensure_table(target), [], Commit(ends.transactions(SOURCE), {}))
 
 
-def place(offset: int, event: int, *, idle: int = 0) -> Place:
+def place(offset: int, event: int, *, arrived: int | None = None, idle: int = 0) -> Place:
     """A partition up to there, with an event of that minute."""
-    return Place(offset, event * MINUTE, event * MINUTE, idle, 7)
+    return Place(offset, event * MINUTE, (event if arrived is None else arrived) * MINUTE, idle, 7)
 
 
 def look(lake: Lake, messages: int = 0, seconds: float = 1.5, **facts: object) -> Turn:
@@ -54,10 +56,9 @@ def test_a_look_without_messages_tells_where_the_stream_is(shop: Lake) -> None:
     taken(shop, 40, place(5, 50), place(9, 40))
     metrics.add(shop, look(shop))
     assert told("lakehouse_stream_watermark_seconds", TABLE) == 40 * 60, "a stream that starts on a quiet topic"
-    taken(shop, 50, place(5, 50), place(9, 40, idle=1))
+    taken(shop, 50, place(5, 50), place(9, 40))
     metrics.add(shop, look(shop))
     assert told("lakehouse_stream_watermark_seconds", TABLE) == 50 * 60
-    assert [told("lakehouse_stream_idle", each) for each in (FIRST, SECOND)] == [0, 1]
     assert [told("lakehouse_stream_offset", each) for each in (FIRST, SECOND)] == [5, 9]
 
 
@@ -69,3 +70,17 @@ def test_only_batches_with_messages_are_timed(shop: Lake) -> None:
     told = metrics.registry.get_sample_value
     assert told("lakehouse_stream_batch_seconds_count", TABLE) == 1
     assert told("lakehouse_stream_batch_seconds_sum", TABLE) == 1.5
+
+
+def test_partitions_that_fall_quiet_all_at_once_are_told_as_idle(shop: Lake) -> None:
+    """Without it, they would be told as ones that hold back the watermark for as long as nothing comes."""
+    metrics, now = StreamMetrics(), int(time.time() // 60)
+
+    def idle() -> list[float | None]:
+        return [metrics.registry.get_sample_value("lakehouse_stream_idle", each) for each in (FIRST, SECOND)]
+
+    taken(shop, 40, place(5, 50, arrived=now - 3), place(9, 40, arrived=now))
+    metrics.add(shop, look(shop))
+    assert idle() == [1, 0]
+    metrics.add(shop, look(shop, 7, left=3))
+    assert idle() == [0, 0], "one that has more is not quiet, however old what was taken of it is"

@@ -236,5 +236,17 @@ def expected(before: Ends, topic: str, partition: int) -> int | None:
     return place.event if bound is None else min(place.event, bound)
 
 
+def is_idle(place: Place, now: int, idle_after: timedelta, *, taken: bool) -> bool:
+    """Whether a partition is idle by now: of those that fall quiet all at once no batch says so, since none is added.
+
+    Args:
+        place: how far it was taken.
+        now: the moment, in microseconds.
+        idle_after: see `carried_on`.
+        taken: whether it was taken as far as it reaches.
+    """
+    return taken and now - (place.arrived or 0) > idle_after // timedelta(microseconds=1)
+
+
 def _latest(times: Iterable[int | None]) -> int | None:
     return max((each for each in times if each is not None), default=None)

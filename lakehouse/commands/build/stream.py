@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -18,13 +19,14 @@ from tenacity import Retrying
 from lakehouse.build.base import open_base
 from lakehouse.build.followers import followers
 from lakehouse.build.grow import may_grow
-from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.ends import ends_of, is_idle
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
 from lakehouse.contracts import Table, Topic
+from lakehouse.days import micros_of
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
@@ -169,6 +171,7 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
         topic, url = _topic(source), get_settings().source_url(_topic(source).source)
         assert url is not None
         ends, at = ends_of(lake.snapshot(source.id), topic.source), Brokers(url, topic).found()
+        now = micros_of(datetime.now(UTC))
         for name, one in sorted(at.items()):
             for number, part in sorted(one.parts.items()):
                 place = ends.places.get((name, number))
@@ -180,7 +183,7 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
                         "taken up to": place.offset if place else None,
                         "waiting": part.end - (place.offset if place else part.first),
                         "newest event": _time(place.event if place else None),
-                        "idle": bool(place and place.idle),
+                        "idle": bool(place and is_idle(place, now, topic.idle_after, taken=place.offset >= part.end)),
                         "watermark": _time(ends.watermark),
                     }
                 )

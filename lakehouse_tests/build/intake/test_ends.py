@@ -19,6 +19,7 @@ from lakehouse.build.intake.ends import (
     carried_on,
     ends_of,
     expected,
+    is_idle,
     problems,
     spans_after,
 )
@@ -221,3 +222,14 @@ def test_what_the_log_says_of_a_topic_that_is_gone_counts_no_more() -> None:
     read = ends_of(Log(), "shop")  # type: ignore[arg-type]
     assert spans_after(read, anew, None) == [Span("t", 0, 0, 9)]
     assert problems(read, anew) == []
+
+
+@given(offset=st.integers(1, 9), end=st.integers(1, 9), arrived=st.none() | st.integers(0, 9), now=st.integers(0, 9))
+def test_a_partition_is_idle_when_the_next_batch_would_find_it_so(
+    offset: int, end: int, arrived: int | None, now: int
+) -> None:
+    """Without it, people would be told otherwise than the watermark goes."""
+    place = Place(offset, 0, None if arrived is None else arrived * MINUTE, of=ID)
+    before = replace(ends(offset), places={("t", 0): place})
+    after = carried_on(before, found((0, end)), [], {}, now * MINUTE, IDLE)
+    assert is_idle(place, now * MINUTE, IDLE, taken=offset >= end) == bool(after.places["t", 0].idle)
