@@ -1,9 +1,7 @@
 """What a build would do, decided from logs and landed files: no engine, no writes.
 
-Three words, and what the command line calls them. A published day is *stale* where its inputs or the table's code are
-not those it was built from: `--stale` chooses stale days, `--older-code` those of them that older code built, and
-`status` counts them as stale. Rows are *late* that arrive after their day (`lakehouse late`); a table is late where
-its newest day was due. A day is *waiting* where a table it reads has not published its part of it.
+`lakehouse.build.stale` says what *stale*, *waiting* and *late* mean. `--stale` chooses stale days, `--older-code` those
+of them that older code built.
 """
 
 from __future__ import annotations
