@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "freshness": Listed(
         "commands.inspect.freshness",
-        "Judge tables by their data's time: is the newest day that is due complete, and how many were late this month.",
+        "Judge tables by their data's time: is the newest due day complete, and how many days missed it this month.",
     ),
     "reconcile": Listed(
         "commands.inspect.reconcile",

@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
-    """Judge tables by their data's time: is the newest day that is due complete, and how many were late this month.
+    """Judge tables by their data's time: is the newest due day complete, and how many days missed it this month.
 
     Building an old day again makes nothing fresh. Exit code 1 where a day that is due is not complete, or a table has
     used up its error budget.
