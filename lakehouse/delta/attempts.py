@@ -1,6 +1,6 @@
 """One commit among other writers: tried until it is in the log, must not be made any more, or the time is over.
 
-Delta-rs writes a log entry only where none is yet, so of writers that try at once one wins and the others look again.
+A log entry is written only where none is yet, so of writers that try at once one wins and the others look again.
 They wait between tries, each as long as chance says, and no try makes a later one wait longer than `LONGEST_WAIT`: so
 the chance of a writer that came first is never smaller than that of one that has just come. Writers of one machine try
 one after the other, which wastes no try; nothing depends on it, and where files cannot be locked nobody does.
@@ -68,7 +68,7 @@ def committed(
         base: the snapshot that the commit was decided on.
         begin: what to commit on a snapshot, the newest at each try: so whatever is derived from what the table holds is
             derived here. None where the table holds it already; it raises where it must not be committed any more.
-        write: hands the commit on that snapshot to delta-rs, without tries of its own.
+        write: writes the commit's entry after that snapshot, without tries of its own.
         patience: seconds.
 
     Raises:

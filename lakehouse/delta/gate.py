@@ -1,4 +1,4 @@
-"""The gate before each commit: delta-rs validates nothing, so a file that the table must not hold is refused here."""
+"""The gate before each commit: Delta's log takes any file, so one that the table must not hold is refused here."""
 
 from __future__ import annotations
 

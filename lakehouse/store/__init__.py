@@ -3,7 +3,8 @@
 The interface is small, so that object storage can be put behind it: a store has to list, say what a name stands for
 (`stat`), open, put, put if absent, link (there: copy), delete, and wait until what was written is kept (`fsync`).
 Parquet files are read and written through `store.parquet`. Two others write beside this room: the engine its staged
-files, and delta-rs its entries of a log; what they wrote is flushed and read here.
+files, and delta-rs the checkpoints and the entries that create a table, add columns or vacuum; what they wrote is
+flushed and read here.
 
 | when the call returns | a reader sees | after a power cut |
 | --- | --- | --- |
