@@ -19,7 +19,7 @@ from lakehouse.records.history import project_history
 
 @dataclass(frozen=True)
 class Pinned:
-    """A Delta table as the door sees it, at one version."""
+    """A Delta table that will be committed to, at one version."""
 
     target: Target
     snapshot: Snapshot

@@ -189,7 +189,7 @@ class Slices:
         for path in [*(file.path for file in files), *store.listed(self._notes)]:
             found = store.stat(path)
             if found is not None and found.modified < old:
-                with suppress(FileNotFoundError):  # the door refuses it by name
+                with suppress(FileNotFoundError):  # the commit refuses it by name
                     store.touch(path)
 
 

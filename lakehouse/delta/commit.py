@@ -1,4 +1,4 @@
-"""The one door: the only code that makes staged files visible, and what it refuses.
+"""Commits: the only code that makes staged files visible, and what it refuses.
 
 Spark never commits. Each log entry is written with put-if-absent, so no acknowledged commit can be overwritten.
 """

@@ -1,4 +1,4 @@
-"""A table as the door sees it, and what one commit says beside its files."""
+"""A table as a commit needs to know it, and what one commit says beside its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakehouse.lazy import T
 
 @dataclass(frozen=True)
 class Target:
-    """A Delta table as the door sees it."""
+    """A Delta table as a commit needs to know it: where it is, and what its files may hold."""
 
     path: Path
     schema: T.StructType

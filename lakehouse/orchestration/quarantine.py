@@ -151,7 +151,7 @@ def discard_rows(context: OpExecutionContext, config: Discard) -> None:
     _tell(context, table, {what: counted, "who": config.who, "reason": reason, "ledger": ", ".join(entries) or "none"})
 
 
-@op(description="Feed quarantined rows through the door again")
+@op(description="Build the days of quarantined rows again")
 def replay_rows(context: OpExecutionContext, config: Replay) -> None:
     """By `lakehouse quarantine replay`, in a process of its own: its builds are runs that start an engine."""
     table, days = _asked(config)
@@ -223,7 +223,7 @@ def _tell(context: OpExecutionContext, table: Table, told: Mapping[str, Any]) ->
     context.log_event(observed(table, depth, told))
 
 
-@job(description="Feed quarantined rows of a table through the door again, and build what depends on them")
+@job(description="Build the days of a table's quarantined rows again, and what depends on them")
 def quarantine_replay() -> None:
     """See `Replay`."""
     replay_rows()

@@ -1,7 +1,7 @@
 """A person's rows taken out of Delta tables, and what still remembers them taken off the disk.
 
 Days are built again from cleaned landed files where there are any; what is left is written anew from itself, without
-the person, through the door. Then files and log entries that no reader needs are removed, if they name the person.
+the person, and committed. Then files and log entries that no reader needs are removed, if they name the person.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replay of quarantined rows: their days are built again through the door, and what became of each row is told.
+"""Replay of quarantined rows: their days are built and published again, and what became of each row is told.
 
 A rebuilt day is what any build of it gives, so a replay cannot differ from a rebuild. A day whose inputs and code are
 those its rows were judged by would come out the same, so it is left alone and a second replay does nothing. The ledger

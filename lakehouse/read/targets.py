@@ -1,4 +1,4 @@
-"""A contract's table and its quarantine, as the door sees them."""
+"""A contract's table and its quarantine, as a commit needs to know them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quarantine_schema(table: Table) -> T.StructType:
 
 
 def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
-    """A table and, where it has row rules, its quarantine as the door sees them."""
+    """A table and, where it has row rules, its quarantine as a commit needs to know them."""
     target = Target(
         lake.path(table.id),
         table.schema,

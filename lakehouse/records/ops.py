@@ -1,4 +1,4 @@
-"""Tables of the lakehouse about itself, `ops.…`: appended through the door without an engine.
+"""Tables of the lakehouse about itself, `ops.…`: rows are added by commits like those of any table, without an engine.
 
 Each is partitioned by its first column: most by the table that its rows are about.
 """
@@ -35,7 +35,7 @@ FULL = 1 << 20  # bytes of a file that stays as it is: a stream adds rows every 
 
 
 def ops_target(root: Path, name: str, schema: T.StructType, description: str) -> Target:
-    """The table `ops.…` as the door sees it.
+    """The table `ops.…` as a commit needs to know it.
 
     Args:
         root: of the lakehouse.

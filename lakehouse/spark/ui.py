@@ -1,8 +1,8 @@
-"""Spark's own web interface, for the owner of the engine alone: Spark serves it to a key, and a door in front has that.
+"""Spark's own web interface, for the owner of the engine alone: Spark asks for a key, which a proxy in front of it has.
 
 Its pages show plans, and plans hold values: whose rows were looked for, for one. A port of this machine is open to all
 of its users, and Spark cannot tell them apart. So Spark answers only requests that are signed (its `JWSFilter`), which
-no browser does. The door signs those of the owner's own processes, and of nobody else: the system tells which user has
+no browser does. The proxy signs those of the owner's own processes, and of nobody else: the system tells which user has
 opened a connection. So an address holds no secret, and a run's log can link to it.
 """
 
@@ -47,7 +47,7 @@ RETAINED = {
 _SHOWING = {
     "spark.ui.killEnabled": "false",  # to look is all that a page is for
     "spark.ui.filters": _FILTER,
-    "spark.port.maxRetries": "0",  # the port is the one the door knows, or the engine does not start
+    "spark.port.maxRetries": "0",  # the port is the one the proxy knows, or the engine does not start
 }
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OF_THE_WAY = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
@@ -55,7 +55,7 @@ _ADDRESS = "SPARK_LOCAL_IP"  # where Spark's pages listen; without it, on all of
 
 
 def is_guarded() -> bool:
-    """Whether the system tells whose a connection is: without that, there is no door, and so no pages."""
+    """Whether the system tells whose a connection is: without that, there is no proxy, and so no pages."""
     return _CONNECTIONS[0].exists()
 
 
@@ -63,7 +63,7 @@ def is_guarded() -> bool:
 def shown(config: Mapping[str, str]) -> Iterator[tuple[dict[str, str], str]]:
     """Held while a local engine is started in this process: its settings, and where its pages are for its owner.
 
-    The door ends with the process. Where the settings show no pages, they are given as they are, and no address.
+    The proxy ends with the process. Where the settings show no pages, they are given as they are, and no address.
 
     Args:
         config: settings of the engine.
@@ -72,14 +72,14 @@ def shown(config: Mapping[str, str]) -> Iterator[tuple[dict[str, str], str]]:
         yield dict(config), ""
         return
     key, port = secrets.token_bytes(32), free_port()
-    door = Door(port, signed(key))
+    proxy = Proxy(port, signed(key))
     try:
         with _in_secret(key):
-            yield {**RETAINED, **config, **_SHOWING, "spark.ui.port": str(port)}, door.url
+            yield {**RETAINED, **config, **_SHOWING, "spark.ui.port": str(port)}, proxy.url
     except BaseException:
-        door.server_close()
+        proxy.server_close()
         raise
-    threading.Thread(target=door.serve_forever, name="spark-ui", daemon=True).start()
+    threading.Thread(target=proxy.serve_forever, name="spark-ui", daemon=True).start()
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-class Door(ThreadingHTTPServer):
+class Proxy(ThreadingHTTPServer):
     """Lets processes of one user read the pages that another port of this machine shows to a key.
 
     Args:
@@ -138,7 +138,7 @@ class Door(ThreadingHTTPServer):
 
 
 class _Request(BaseHTTPRequestHandler):
-    server: Door
+    server: Proxy
     timeout = _PATIENCE
 
     def do_GET(self) -> None:

@@ -42,7 +42,7 @@ HISTORIES = 3
 
 
 class History:
-    """One table whose log gets whatever a log may get, by the door and by delta-rs."""
+    """One table whose log gets whatever a log may get, by the project and by delta-rs."""
 
     def __init__(self, path: Path, rng: random.Random) -> None:
         self.target = target_of(path, SCHEMA, ("day", "kind"))
@@ -51,7 +51,7 @@ class History:
         ensure_table(self.target)
 
     def publish(self) -> None:
-        """Replace some days through the door."""
+        """Replace some days by a commit of the project."""
         days = self.rng.sample(DAYS, self.rng.randint(1, 2))
         rows = [self._row(self.rng.choice(days)) for _ in range(self.rng.randint(0, 5))]
         marks = {f"day/{day}": self.rng.choice([self.number, WITHDRAWN]) for day in days}
@@ -79,7 +79,7 @@ class History:
         )
 
     def let_go(self) -> None:
-        """Remove some files of the table through the door."""
+        """Remove some files of the table by a commit of the project."""
         base = open_snapshot(self.target.path)
         gone = self.rng.sample(base.files, min(len(base.files), 2))
         exchange_files(self.target, base, (), gone, Commit(), days=None)

@@ -1,4 +1,4 @@
-"""A person's rows leave Delta tables through the door, and files and log entries that remember them leave the disk."""
+"""A person's rows leave Delta tables by commits, and files and log entries that remember them leave the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's pages are for the owner of the engine alone. No engine needed: the door stands before any server."""
+"""Spark's pages are for the owner of the engine alone. No engine needed: the proxy stands before any server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark import ui
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.ports import HERE, free_port
-from lakehouse.spark.ui import Door, shown, user_of
+from lakehouse.spark.ui import Proxy, shown, user_of
 
 
 class _Pages(BaseHTTPRequestHandler):
@@ -43,45 +43,45 @@ def pages() -> Iterator[int]:
         server.shutdown()
 
 
-def asked(door: Door, path: str, **headers: str) -> tuple[int, str]:
-    """What somebody is answered at a door."""
-    threading.Thread(target=door.serve_forever, args=(0.01,), daemon=True).start()
-    connection = http.client.HTTPConnection(HERE, door.server_port)
+def asked(proxy: Proxy, path: str, **headers: str) -> tuple[int, str]:
+    """What somebody is answered at a proxy."""
+    threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+    connection = http.client.HTTPConnection(HERE, proxy.server_port)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
         connection.close()
-        door.shutdown()
+        proxy.shutdown()
 
 
-def test_the_owner_reads_pages_by_the_doors_key_and_nobody_elses(pages: int) -> None:
+def test_the_owner_reads_pages_by_the_proxys_key_and_nobody_elses(pages: int) -> None:
     """Without it, the engine would refuse its owner, or a browser would need a key."""
-    with Door(pages, "the key") as door:
-        status, told = asked(door, "/jobs/?id=1", Authorization="another key")
-        assert (status, json.loads(told)) == (200, ["/jobs/?id=1", "Bearer the key", f"127.0.0.1:{door.server_port}"])
+    with Proxy(pages, "the key") as proxy:
+        status, told = asked(proxy, "/jobs/?id=1", Authorization="another key")
+        assert (status, json.loads(told)) == (200, ["/jobs/?id=1", "Bearer the key", f"127.0.0.1:{proxy.server_port}"])
 
 
 def test_another_user_of_the_machine_reads_nothing(pages: int) -> None:
     """Without it, the values in plans would be everybody's on this machine."""
-    with Door(pages, "the key", owner=os.getuid() + 1) as door:
-        status, told = asked(door, "/jobs/")
+    with Proxy(pages, "the key", owner=os.getuid() + 1) as proxy:
+        status, told = asked(proxy, "/jobs/")
     assert status == 403
     assert "the key" not in told
 
 
 def test_a_page_of_the_internet_reads_nothing(pages: int) -> None:
     """Without it, a name that is made to lead here would let a foreign page read with its reader's rights."""
-    with Door(pages, "the key") as door:
-        assert asked(door, "/jobs/", Host=f"evil.example:{door.server_port}")[0] == 403
+    with Proxy(pages, "the key") as proxy:
+        assert asked(proxy, "/jobs/", Host=f"evil.example:{proxy.server_port}")[0] == 403
 
 
 def test_an_engine_that_is_gone_is_said_to_be(pages: int) -> None:
     """Without it, a link of an old run would look broken."""
     del pages
-    with Door(free_port(), "the key") as door:
-        assert asked(door, "/jobs/")[0] == 502
+    with Proxy(free_port(), "the key") as proxy:
+        assert asked(proxy, "/jobs/")[0] == 502
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -96,7 +96,7 @@ def test_the_system_tells_whose_a_connection_is(family: socket.AddressFamily) ->
 
 
 def test_a_connection_that_is_not_open_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, the administrator's id, which the system shows for what is closing, would open the door."""
+    """Without it, the administrator's id, which the system shows for what is closing, would let somebody else in."""
     line = "   0: 0100007F:C350 0100007F:1F90 {} 00000000:00000000 00:00000000 00000000 {} 0 1 1 0 20 4 30 10 -1\n"
     (tmp_path / "tcp").write_text("  sl  local_address …\n" + line.format("06", "    0") + line.format("01", " 1234"))
     monkeypatch.setattr(ui, "_CONNECTIONS", (tmp_path / "tcp", tmp_path / "none"))
@@ -125,7 +125,7 @@ def test_the_key_is_in_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
-def test_pages_are_shown_where_there_is_a_door_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_shown_where_there_is_a_proxy_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, another system's engine would show its pages to all, or the setting would do nothing."""
 
     def enabled(**given: object) -> str:

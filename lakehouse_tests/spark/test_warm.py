@@ -114,7 +114,7 @@ def written(engines: Engines, *users: subprocess.Popen[str]) -> int:
 
 
 def check_pages(address: str, keeper: int) -> None:
-    """The owner sees what runs, through the door alone, and no process tells the key by its command line."""
+    """The owner sees what runs, through the proxy alone, and no process tells the key by its command line."""
     apps = "/api/v1/applications"
     with urllib.request.urlopen(address + apps) as answer:  # noqa: S310  # of this machine
         [app] = json.load(answer)

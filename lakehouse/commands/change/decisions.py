@@ -80,7 +80,7 @@ def replay(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Feed quarantined rows through the door again: their days are built again, and the stale days downstream.
+    """Build the days of quarantined rows again, and the stale days downstream.
 
     Days that hold none of these rows are left alone. A day whose inputs and code are those its rows were judged by
     would come out the same: it is not built, so that a second replay changes nothing.

@@ -299,7 +299,7 @@ def _warm(settings: Settings) -> str:
 
 
 def _engine(settings: Settings) -> str:
-    """Start the engine, publish one tiny day through the real door, and read it back with Spark."""
+    """Start the engine, publish one tiny day by a real commit, and read it back with Spark."""
     from lakehouse.spark.warm import engines
 
     try:
