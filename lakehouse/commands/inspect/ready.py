@@ -43,7 +43,8 @@ def ready(
 ) -> None:
     """End with 0 where a day is published from the newest of all that it is made from, else with 1.
 
-    It asks the table's own log, in the same commit as the rows, so there is no marker that could be wrong.
+    The answer is in the table's own log: the commit that publishes the rows also says from what. So no marker file is
+    needed, which could be wrong.
     """
     contract, until = get_table(name), time.monotonic() + wait
     while True:
