@@ -1,6 +1,6 @@
 """The audit between stage and publish: table-level checks over a day's figures.
 
-A check of `blocking_checks` keeps its day from being published when it fails with severity ERROR.
+A check that fails keeps its day from being published, unless its outcome only warns (`Outcome.blocking`).
 """
 
 from __future__ import annotations

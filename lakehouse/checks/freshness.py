@@ -1,8 +1,8 @@
 """Freshness by the time the data speaks of: is each day complete by the end of its time, and how often was it.
 
-A table that was built a minute ago can still lack yesterday. Here a day is due once its end and `fresh_within` have
-passed; it is met where its rows were published by then and are as many as its history lets expect. Building an old day
-again makes no other day fresh.
+A table that was built a minute ago can still lack yesterday. Here a day is due `freshness.within` after its end. It is
+met where its rows were published by then and are as many as its history lets expect. Building an old day again makes no
+other day fresh.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
 
     Args:
         root: of the lakehouse.
-        table: with its `fresh_within`, `fresh_budget` and `known_events`.
+        table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
         now: the moment, with a time zone.
         last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
     """
@@ -97,7 +97,7 @@ def judge(
     """The freshness of a table.
 
     Args:
-        table: with its `fresh_within`, `fresh_budget` and `known_events`.
+        table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
         kept: its records, oldest commit first.
         now: the moment, with a time zone.
         last_day: as of `freshness`.

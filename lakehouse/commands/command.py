@@ -37,7 +37,7 @@ _NOT_OURS = {
 
 
 class Command(TyperCommand):
-    """A command whose errors are a sentence on standard error and one of the exit codes above."""
+    """A command whose errors are a sentence on standard error and an exit code of `lakehouse.errors`."""
 
     looks_at_root = True
     """Whether it ends at once where there can be no root; `doctor` tells of it among its other findings."""

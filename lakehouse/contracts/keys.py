@@ -13,7 +13,7 @@ What follows from that sentence:
   a key that comes again every day for a year is published once.
 * It is decided from the inputs alone, before any rule: the repeats of a row that goes to quarantine are duplicates all
   the same. What other days have published does not matter, so days may be built in any order, alone or together.
-* A duplicate counts in its own day: there, rows in = published + quarantined + late + duplicates.
+* A duplicate counts in its own day: there, rows in = published + quarantined + duplicates.
 * A day is stale once a row beside it may come before one of its own. Where `keep_first_by` begins with the arrival day
   of landed tables, which the transform hands on as it is, a row that arrives later than all of a day's own cannot: an
   ordinary new day leaves the day before it alone.

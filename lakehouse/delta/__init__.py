@@ -1,1 +1,1 @@
-"""The Delta log on that store: snapshots, commits, conflicts, maintenance. Knows no contract and no engine."""
+"""The Delta log, on `store`: snapshots, commits, conflicts, maintenance. Knows no contract and no engine."""

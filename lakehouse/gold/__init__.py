@@ -1,1 +1,1 @@
-"""Models and features for readers."""
+"""Tables for readers, computed from silver: figures of days and hours, and features of users."""

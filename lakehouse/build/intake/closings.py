@@ -7,7 +7,7 @@ there with the rows or not at all, checkpoints keep them when the entries of the
 takes them back. There are at most two for each hour of the stream's life, and none is ever changed; so whatever is
 built from rows and log again, and whenever, comes out the same.
 
-What a lake was taken by before this was kept has one such watermark without an arrival: nobody knows when the hours
+A stream that took messages before this was kept has one such watermark without an arrival: nobody knows when the hours
 before it were closed, and they stay as if no stream had closed them.
 """
 
