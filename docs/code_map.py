@@ -80,7 +80,8 @@ def code_map_page() -> str:
     lines = [
         "# Code map",
         "",
-        "The package has these parts. Imports point one way: a part imports only parts below it. A test holds that.",
+        "The package has these parts. Imports point one way, and a test holds that. In the drawing a part imports only",
+        "parts below it. In the list, which begins with the lowest, it imports only parts above it.",
         "The arrows are the direct imports; an arrow that follows from two others is left out.",
         "",
         "![Parts of the package and what they import](../images/code-map.svg)",
