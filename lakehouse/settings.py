@@ -83,11 +83,11 @@ class Settings(BaseSettings):
     )
     alert_secret: SecretStr | None = Field(None, description="Key of the HMAC that signs posted alerts")
     alert_timeout: float = Field(5.0, gt=0, le=15, description="Seconds a webhook has to answer, in three attempts")
-    alert_quiet_hours: float = Field(24.0, ge=0, description="Hours before what goes on failing is told again")
+    alert_quiet_hours: float = Field(24.0, ge=0, description="Hours after which a failure that lasts is told again")
     pii_old_keys: tuple[SecretStr, ...] = Field(
         (), description="Keys before LAKEHOUSE_PII_KEY, as a JSON list, for as long as rows carry their tokens"
     )
-    auto_days: int = Field(31, ge=0, description="Most days that new files make run at once; 0: nothing runs by itself")
+    auto_days: int = Field(31, ge=0, description="Most days built at once for new files; 0: nothing runs by itself")
     undo_days: int = Field(
         7,
         ge=1,
@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     report_url: str = Field(
         "", description="Where the report is served, for links from assets; lakehouse dev serves it beside the UI"
     )
-    redis_url: SecretStr | None = Field(None, description="Redis of features online; empty: the lakehouse's own")
+    redis_url: SecretStr | None = Field(None, description="Redis that serves features; empty: that of `redis start`")
     port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI, on 127.0.0.1")
 
     @classmethod

@@ -11,7 +11,7 @@ from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
 from lakehouse.contracts import Table
 from lakehouse.contracts.extract import EXACT
 
-DEAD = "dead/"  # figures by the reason why messages are no rows
+DEAD = "dead/"  # figures by the reason why messages cannot be read as rows
 MOST_LATE = 0.01  # share of a batch's rows behind the watermark
 
 
@@ -26,7 +26,7 @@ def batch_checks(table: Table) -> dict[str, str]:
     if table.topic:
         return {
             "stream_lag": f"Messages are taken within {table.topic.max_lag} of their arrival (warns only)",
-            "dead_letters": f"At most {table.topic.max_dead} messages an hour are no rows (warns only)",
+            "dead_letters": f"At most {table.topic.max_dead} messages an hour cannot be read as rows (warns only)",
             "late_rows": f"At most {MOST_LATE:.0%} of a batch's rows are behind the watermark (warns only)",
         }
     return {}

@@ -128,7 +128,7 @@ class Quarantine:
         max_rows: rows of the whole quarantine beyond which the check `quarantine_depth` warns; None: any number.
         max_age: age of its oldest row beyond which that check warns; None: any age.
         max_ages: by row rule, the age of the oldest row that broke it beyond which that check warns: of rows that
-            somebody has to look at sooner, such as messages that are no rows.
+            somebody has to look at sooner, such as messages that cannot be read as rows.
     """
 
     max_share: float = 0.1

@@ -38,7 +38,7 @@ class Topic:
         idle_after: a partition without new messages for so long holds back no watermark.
         ahead: how far after its arrival an event may be; what is further moves no watermark.
         max_lag: how long after its arrival a message is to be published; then `stream_lag` warns.
-        max_dead: messages an hour that are no rows; then `dead_letters` warns.
+        max_dead: messages an hour that cannot be read as rows; beyond it `dead_letters` warns.
     """
 
     source: str

@@ -2,7 +2,7 @@
 
 A discard does not touch the rows: they stay in the quarantine as evidence, and a rebuild of their day puts them there
 again. The entry says which rows are meant, so that they are left out of every count from then on. A row is known by
-its key or origin (`failures.identified`), and discarded for the rules it broke: where it breaks another one it counts
+its key or origin (`records.identity`), and discarded for the rules it broke: where it breaks another one it counts
 again, and where a changed contract finds it sound it is published, as any build would.
 """
 

@@ -20,7 +20,7 @@ GAUGES: Mapping[str, tuple[str, str]] = {
     "batch/lateness_p50_seconds": ("lakehouse_stream_lateness_p50_seconds", "From event to arrival, half of a batch"),
     "batch/lateness_p95_seconds": ("lakehouse_stream_lateness_p95_seconds", "From event to arrival, 95 % of a batch"),
     "batch/lateness_p99_seconds": ("lakehouse_stream_lateness_p99_seconds", "From event to arrival, 99 % of a batch"),
-    "batch/dead_last_hour": ("lakehouse_stream_dead_letters_hour", "Messages of the last hour that are no rows"),
+    "batch/dead_last_hour": ("lakehouse_stream_dead_letters_hour", "Messages of the last hour that cannot be read"),
 }
 
 
@@ -31,7 +31,7 @@ class StreamMetrics:
         self.registry = CollectorRegistry()
         at = self.registry
         self._messages = Counter("lakehouse_stream_messages", "Messages taken", ["table"], registry=at)
-        self._dead = Counter("lakehouse_stream_dead_letters", "Messages taken that are no rows", ["table"], registry=at)
+        self._dead = Counter("lakehouse_stream_dead_letters", "Messages taken that cannot be read", ["table"], registry=at)
         self._late = Counter("lakehouse_stream_late_rows", "Rows behind the watermark", ["table"], registry=at)
         self._batch = Histogram(
             "lakehouse_stream_batch_seconds", "From plan to commit of a batch", ["table"], buckets=_SECONDS, registry=at
