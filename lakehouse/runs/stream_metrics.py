@@ -31,7 +31,7 @@ class StreamMetrics:
         self.registry = CollectorRegistry()
         at = self.registry
         self._messages = Counter("lakehouse_stream_messages", "Messages taken", ["table"], registry=at)
-        self._dead = Counter("lakehouse_stream_dead_letters", "Messages taken that cannot be read", ["table"], registry=at)
+        self._dead = Counter("lakehouse_stream_dead_letters", "Messages that cannot be read", ["table"], registry=at)
         self._late = Counter("lakehouse_stream_late_rows", "Rows behind the watermark", ["table"], registry=at)
         self._batch = Histogram(
             "lakehouse_stream_batch_seconds", "From plan to commit of a batch", ["table"], buckets=_SECONDS, registry=at
