@@ -7,10 +7,11 @@ not complete yet is told beside it; it closes by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.contracts import Table, Topic
+from lakehouse.days import end_of
 from lakehouse.read.lake import Lake
 
 
@@ -25,7 +26,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         day: the daily partition.
         now: a time of day decides.
     """
-    ends = datetime.combine(day + timedelta(days=1), time(), UTC)
+    ends = end_of(day)
     if now >= ends + timedelta(days=1):  # most days, for which no log has to be read
         return None
     closes = [ends + topic.max_lag for name, topic in _topics(lake, table) if _is_on(lake, name, topic)]

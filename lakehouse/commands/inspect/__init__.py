@@ -1,1 +1,1 @@
-"""Commands that show, and change nothing."""
+"""Commands that show: they change no table. Some write a file: a report, a training set, the locked columns."""
