@@ -30,7 +30,7 @@ DECIDES_ROWS = (
     # Reading tables back: partition values, columns that were added later.
     "read.lake", "read.promote", "contracts.versions",
     # Settings of the engine.
-    "spark.config", "spark.session", "spark.rows",
+    "spark.config", "spark.session", "spark.fixed_settings",
 )  # fmt: skip
 
 

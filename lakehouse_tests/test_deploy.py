@@ -22,7 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from lakehouse.settings import Settings
-from lakehouse.spark.rows import check_settings
+from lakehouse.spark.fixed_settings import check_settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "docs" / "deploy"

@@ -25,7 +25,7 @@ from lakehouse.errors import (
     UnknownTableError,
     UsageError,
 )
-from lakehouse.orchestration.why import because
+from lakehouse.orchestration.run_tags import because
 from lakehouse.settings import get_settings
 from lakehouse.store.disk import root_problem
 from lakehouse.texts import program

@@ -36,9 +36,7 @@ from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
 from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import claim_run
-from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
-from lakehouse.orchestration.quarantine import is_news, observed
-from lakehouse.orchestration.report import (
+from lakehouse.orchestration.metadata import (
     also_metadata,
     also_text,
     asset_key,
@@ -49,6 +47,8 @@ from lakehouse.orchestration.report import (
     quarantine_metadata,
     refused,
 )
+from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
+from lakehouse.orchestration.quarantine import is_news, observed
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse.orchestration.slices import slicing_of

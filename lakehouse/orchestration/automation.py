@@ -39,6 +39,7 @@ from lakehouse.days import contiguous
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import (
     STARTED_AGAIN,
@@ -48,11 +49,10 @@ from lakehouse.orchestration.instance import (
     partition_tags,
     table_of,
 )
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
-from lakehouse.orchestration.reasons import what_happened
-from lakehouse.orchestration.report import asset_key
-from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text
+from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files

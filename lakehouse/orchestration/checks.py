@@ -31,7 +31,7 @@ from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
-from lakehouse.orchestration.report import asset_key, legible, quarantine_metadata, rule_results
+from lakehouse.orchestration.metadata import asset_key, legible, quarantine_metadata, rule_results
 from lakehouse.records.depth import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100

@@ -23,7 +23,7 @@ from dagster import (
 
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import get_settings
 
 MOST_ORIGINS = 4

@@ -21,7 +21,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.catalog import tables
 from lakehouse.checks.freshness import freshness
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import get_settings
 
 CHECK = "data_fresh"

@@ -23,9 +23,9 @@ from dagster import (
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from lakehouse.days import days_between
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
+from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.orchestration.state import copy_database, opening_lock, prepare_dagster_home
-from lakehouse.orchestration.why import DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.settings import Settings
 
 OWNER_TAG = ".dagster/lakehouse_process"

@@ -13,7 +13,7 @@ from dagster import (
 from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.orchestration.waiting import sleep_while_waiting
+from lakehouse.orchestration.pool_slots import sleep_while_waiting
 
 sleep_while_waiting()  # here, since whatever process executes a run has loaded its job
 

@@ -35,7 +35,7 @@ from lakehouse.online.address import redis_url
 from lakehouse.online.load import Loaded, lake_now, load
 from lakehouse.online.parity import Certificate, verify
 from lakehouse.online.store import opened
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse.settings import get_settings

@@ -76,7 +76,7 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
 def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, Outcomes], bool]:
     """What Dagster's instance says, and whether every run that was to build a day and has not built it is over."""
     from lakehouse.orchestration.ended import End, ends
-    from lakehouse.orchestration.report import asset_key
+    from lakehouse.orchestration.metadata import asset_key
 
     found = {}
     tried = ends(instance, tables)

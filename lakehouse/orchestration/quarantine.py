@@ -26,7 +26,7 @@ from pydantic import Field
 from lakehouse.catalog import get_table, tables
 from lakehouse.contracts import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.report import asset_key, legible
+from lakehouse.orchestration.metadata import asset_key, legible
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.quarantine.replay import discard
 from lakehouse.records.depth import Depth, depth_of

@@ -24,7 +24,7 @@ from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.orchestration.assets import judged
-from lakehouse.orchestration.report import asset_key, day_metadata, open_metadata, refused
+from lakehouse.orchestration.metadata import asset_key, day_metadata, open_metadata, refused
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 

@@ -24,7 +24,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakehouse.catalog import tables
 from lakehouse.orchestration.automation import unfinished_runs
 from lakehouse.orchestration.instance import table_of
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import table_path
 from lakehouse.settings import UPKEEP_CRON, UPKEEP_OFF, get_settings
 from lakehouse.versions.upkeep import Limits, Tidied, Untidy, tidy, untidy

@@ -14,8 +14,8 @@ from lakehouse.days import contiguous
 from lakehouse.errors import DaemonError
 from lakehouse.orchestration.backfills import state_of
 from lakehouse.orchestration.instance import STARTED_AGAIN, opened_instance
+from lakehouse.orchestration.run_tags import why_now
 from lakehouse.orchestration.slices import tags_for
-from lakehouse.orchestration.why import why_now
 from lakehouse.runs.executing import PLAIN, Asked
 from lakehouse.runs.listener import QUIET, Listener
 from lakehouse.runs.reports import Report

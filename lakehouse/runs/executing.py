@@ -24,9 +24,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.snap import snapshot_from_execution_plan
 
 from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, owner_tag, partition_tags
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
+from lakehouse.orchestration.run_tags import DAYS_TAG, span_text, why_now
 from lakehouse.orchestration.slices import tags_for
-from lakehouse.orchestration.why import DAYS_TAG, span_text, why_now
 
 CODE_LOCATION = "lakehouse.definitions"
 

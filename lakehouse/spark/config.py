@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakehouse.settings import Settings
+from lakehouse.spark.fixed_settings import check_settings
 from lakehouse.spark.jars import default_jars_dir, ensure_jars, locked_jar
 from lakehouse.spark.options import java_options
-from lakehouse.spark.rows import check_settings
 from lakehouse.spark.ui import ENABLED, is_guarded
 from lakehouse.store.disk import private_umask
 

@@ -173,7 +173,7 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> tuple[Any, s
     """
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.rows import check_session
+    from lakehouse.spark.fixed_settings import check_session
 
     pools = folder / "pools.xml"
     pools.write_text(_POOLS)

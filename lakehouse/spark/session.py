@@ -18,9 +18,9 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import introduced
 from lakehouse.spark.config import is_here, spark_config
+from lakehouse.spark.fixed_settings import check_session
 from lakehouse.spark.options import REMOTE
 from lakehouse.spark.progress import QUERIES
-from lakehouse.spark.rows import check_session
 from lakehouse.spark.ui import shown
 from lakehouse.spark.warm import is_wanted, join, join_beside, leave
 from lakehouse.spark.warm import pages as pages_of_warm

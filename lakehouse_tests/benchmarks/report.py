@@ -34,7 +34,7 @@ from lakehouse.contracts import Anomalies, Count, Input, Landing, Sum, Table, Vo
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, failures, history

@@ -18,7 +18,7 @@ from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
-from lakehouse.orchestration.report import older_code_metadata
+from lakehouse.orchestration.metadata import older_code_metadata
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
 from lakehouse_tests.conftest import LakeFactory

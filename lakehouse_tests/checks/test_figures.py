@@ -14,7 +14,7 @@ from lakehouse.build.build import build
 from lakehouse.checks.metrics import DayMetrics, figures_of
 from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Numbers, Profile
 from lakehouse.contracts import Count, Input, Sum, Table
-from lakehouse.orchestration.report import day_metadata
+from lakehouse.orchestration.metadata import day_metadata
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import HISTORY, latest_records
 from lakehouse_tests.conftest import LakeFactory

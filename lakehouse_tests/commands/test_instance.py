@@ -28,7 +28,7 @@ from lakehouse.orchestration.instance import (
     prepare_dagster_home,
 )
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.why import because, why_now
+from lakehouse.orchestration.run_tags import because, why_now
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 

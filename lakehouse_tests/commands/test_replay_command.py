@@ -12,7 +12,7 @@ from lakehouse.build.base import open_base
 from lakehouse.catalog import tables
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli

@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, RANGE, Cli, Result, land, run
 

@@ -19,7 +19,7 @@ from lakehouse.build.stale import stale_days
 from lakehouse.catalog import declared
 from lakehouse.contracts import Table
 from lakehouse.gold.event_windows import ALLOWED_LATENESS
-from lakehouse.orchestration.reasons import what_happened
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse_tests.conftest import LakeFactory

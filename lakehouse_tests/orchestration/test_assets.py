@@ -31,14 +31,14 @@ from lakehouse.orchestration.assets import _retried, build_asset
 from lakehouse.orchestration.checks import evaluations
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
-from lakehouse.orchestration.quarantine import observed
-from lakehouse.orchestration.report import (
+from lakehouse.orchestration.metadata import (
     LONGEST_KEY,
     asset_key,
     clock_metadata,
     day_metadata,
     quarantine_metadata,
 )
+from lakehouse.orchestration.quarantine import observed
 from lakehouse.read.lake import LakeOfNow
 from lakehouse.records.depth import DEPTH_CHECK, Depth
 from lakehouse.runs.executing import lake_job

@@ -24,10 +24,10 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.instance import checks_of
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
-from lakehouse.orchestration.reasons import what_happened
-from lakehouse.orchestration.report import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.history import project_history
 from lakehouse.runs.executing import asset_graph, create_run

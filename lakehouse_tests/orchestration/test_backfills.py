@@ -31,7 +31,7 @@ from lakehouse.orchestration.backfills import (
     target_of,
 )
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, STARTED_AGAIN, opened_instance
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.records.depth import Depth
 from lakehouse.runs import daemon
 from lakehouse.runs.executing import asset_graph, create_run, execute

@@ -13,7 +13,7 @@ from dagster._core.execution.plan.state import KnownExecutionState  # what "Retr
 from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.orchestration.ended import unfinished_days
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings

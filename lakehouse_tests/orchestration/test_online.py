@@ -21,8 +21,8 @@ from lakehouse.catalog import tables
 from lakehouse.online.load import lake_now
 from lakehouse.online.sets import FeatureSet
 from lakehouse.orchestration import online
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.partitions import daily_partitions
-from lakehouse.orchestration.report import asset_key
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings

@@ -20,8 +20,8 @@ from lakehouse.days import days_between
 from lakehouse.orchestration import instance as module
 from lakehouse.orchestration.ended import ended_days, unfinished_days
 from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.outcomes import Outcomes, asked, outcomes
-from lakehouse.orchestration.report import asset_key
 from lakehouse.settings import Settings
 
 TABLES = ["bronze.events", "silver.transactions"]

@@ -20,8 +20,8 @@ from lakehouse.definitions import defs
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
 from lakehouse.orchestration import quarantine as module
+from lakehouse.orchestration.metadata import legible, rule_results
 from lakehouse.orchestration.quarantine import observed, quarantine_discard, quarantine_key, quarantine_replay
-from lakehouse.orchestration.report import legible, rule_results
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.depth import Depth, depth_of

@@ -8,7 +8,7 @@ import pytest
 from dagster import DagsterEventType, DagsterInstance
 
 from lakehouse.orchestration.ended import unfinished_days
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.runs.executing import create_run, execute
 
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(3)]

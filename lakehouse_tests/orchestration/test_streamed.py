@@ -17,7 +17,7 @@ from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.streamed import Telling, Untold, missed
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets

@@ -25,7 +25,7 @@ from lakehouse.orchestration.alerts.message import RECOVERED
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
-from lakehouse.orchestration.report import asset_key
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import LakeOfNow
 from lakehouse.report.states import table_states
 from lakehouse.runs.executing import Asked, create_run, execute

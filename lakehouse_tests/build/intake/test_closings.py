@@ -29,7 +29,7 @@ from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import ContractError
-from lakehouse.orchestration.reasons import what_happened
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.read.lake import Lake
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import engine_settings

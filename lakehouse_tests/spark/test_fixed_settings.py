@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings
 from lakehouse.spark.config import RUNTIME_CONFIG, spark_config
-from lakehouse.spark.rows import FIXED, check_session, refused
+from lakehouse.spark.fixed_settings import FIXED, check_session, refused
 from lakehouse_tests.conftest import TINY, USUAL
 
 

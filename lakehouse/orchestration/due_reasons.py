@@ -10,7 +10,7 @@ from lakehouse.contracts import Input
 from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import HistoryGoneError
-from lakehouse.orchestration.why import LONGEST
+from lakehouse.orchestration.run_tags import LONGEST
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 
