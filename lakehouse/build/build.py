@@ -24,8 +24,8 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
 from lakehouse.records.erasures import keep_forgotten
-from lakehouse.records.failures import project_failures
 from lakehouse.records.history import latest_records
+from lakehouse.records.quarantined import project_quarantine
 
 
 def build(
@@ -140,7 +140,7 @@ def _looked_at(lake: Lake, result: BuildResult, asked: Sequence[date]) -> BuildR
     """The result with how the quarantine and the clocks of producers stand afterwards."""
     table = result.table
     # Also where nothing was built: a killed run may have committed to the quarantine and come no further.
-    project_failures(lake.settings.root, table)
+    project_quarantine(lake.settings.root, table)
     depth = depth_now(lake.settings.root, table, datetime.now(UTC))
     if not table.clock:
         return replace(result, quarantine=depth)

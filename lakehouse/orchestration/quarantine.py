@@ -30,8 +30,8 @@ from lakehouse.orchestration.metadata import asset_key, legible
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.quarantine.replay import discard
 from lakehouse.records.depth import Depth, depth_of
-from lakehouse.records.failures import failures
 from lakehouse.records.ledger import Wanted
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse.settings import get_settings
 
 GROUP = "quarantine"
@@ -207,7 +207,7 @@ def _asked(config: Chosen) -> tuple[Table, Sequence[date | None]]:
 def _check_rule(table: Table, rule: str) -> None:
     names = [each.name for each in table.rules]
     # Rows may wait that a rule set aside which the contract has dropped since: they are chosen by its name as well.
-    if rule not in names and not any(rule in each.rules for each in failures(get_settings().root, table)):
+    if rule not in names and not any(rule in each.rules for each in quarantined_rows(get_settings().root, table)):
         raise Failure(f"{table.id} has no rule {rule!r}. Rules: {', '.join(names)}.", allow_retries=False)
 
 
@@ -219,7 +219,7 @@ def _day(text: str) -> date:
 
 
 def _tell(context: OpExecutionContext, table: Table, told: Mapping[str, Any]) -> None:
-    depth = depth_of(failures(get_settings().root, table), datetime.now(UTC))
+    depth = depth_of(quarantined_rows(get_settings().root, table), datetime.now(UTC))
     context.log_event(observed(table, depth, told))
 
 

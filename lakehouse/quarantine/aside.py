@@ -13,9 +13,9 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.read.lake import table_path
 from lakehouse.read.promote import RESCUED
-from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.identity import identified
 from lakehouse.records.ledger import Wanted
+from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 from lakehouse.store import cells
 
 HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
@@ -55,7 +55,7 @@ def shown_rows(
     columns = [FAILED_RULES, *[f.name for f in snapshot.schema.fields if f.name not in hidden]]
     known = {
         (each.day, each.row): each
-        for each in failures(root, contract, days)
+        for each in quarantined_rows(root, contract, days)
         if each.fits(Wanted(rule, code_version=code)) and each.discarded == gone
     }
     rows: list[dict[str, Any]] = []

@@ -19,7 +19,6 @@ from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.identity import identified
 from lakehouse.records.ledger import (
     DISCARD,
@@ -33,6 +32,7 @@ from lakehouse.records.ledger import (
     open_replays,
     write,
 )
+from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 
 PUBLISHED, QUARANTINED, GONE, HELD_BACK = "published", "quarantined", "gone", "held back"
 
@@ -74,7 +74,7 @@ def plan_replay(lake: Lake, table: Table, wanted: Wanted, *, force: bool = False
     """
     root = lake.settings.root
     unfinished = open_replays(root, table.id)
-    chosen = [each for each in failures(root, table) if each.fits(wanted) and not each.discarded]
+    chosen = [each for each in quarantined_rows(root, table) if each.fits(wanted) and not each.discarded]
     days = sorted({each.day for each in chosen}.union(*(each.chosen for each in unfinished)))
     landed = make_plan(lake, table, days).landed if days and table.landing else {}
     gone = [day for day in days if table.landing and not landed[day]]
@@ -140,7 +140,7 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
         table: the contract.
         chosen: the rows that were replayed, by day.
     """
-    quarantined = {each.row: each.rules for each in failures(lake.settings.root, table)}
+    quarantined = {each.row: each.rules for each in quarantined_rows(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)
     by_day = snapshot.by_day(table.day_column)
     found: Counter[str] = Counter()
@@ -174,7 +174,7 @@ def discard(
         reason: why, for those who read the ledger later.
         undo: let rows that were discarded count again.
     """
-    chosen = [each for each in failures(root, table) if each.fits(wanted) and each.discarded == undo]
+    chosen = [each for each in quarantined_rows(root, table) if each.fits(wanted) and each.discarded == undo]
     if not chosen:
         return None
     return write(root, LedgerEntry(table.id, KEEP if undo else DISCARD, who, at, by_rules(chosen), wanted, reason))

@@ -1,1 +1,1 @@
-"""What the lakehouse knows about itself: history, failures, decisions, erasures."""
+"""What the lakehouse knows about itself: history, quarantined rows, decisions, erasures."""

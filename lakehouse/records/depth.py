@@ -19,14 +19,14 @@ from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import (
+from lakehouse.records.ledger import LEDGER
+from lakehouse.records.quarantined import (
     FAILURES,
     QuarantinedRow,
     QuarantineRecord,
     records_of,
     rows_left,
 )
-from lakehouse.records.ledger import LEDGER
 
 DEPTH_CHECK = "quarantine_depth"
 _FORM = "what was only added"  # what is kept of a day: a file of another form is made anew

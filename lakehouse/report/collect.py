@@ -15,8 +15,8 @@ from lakehouse.days import is_between, newest_day
 from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.failures import QuarantinedRow, failures
 from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, all_records, judged_by
+from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 from lakehouse.report.figures import (
     Cell,
     ColumnOrigin,
@@ -82,7 +82,7 @@ def _table(
     judged = _judged(lake, table, everything, now)
     fresh, late = of_the_month(judged), set(judged.missed)
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
-    aside = [each for each in (failures(lake.settings.root, table) if table.rules else []) if within(each.day)]
+    aside = [each for each in (quarantined_rows(lake.settings.root, table) if table.rules else []) if within(each.day)]
     return TableReport(
         name=table.id,
         owner=table.owner,

@@ -25,9 +25,9 @@ from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.errors import LakehouseError
 from lakehouse.read.lake import table_path
 from lakehouse.read.targets import quarantine_schema
-from lakehouse.records.failures import project_failures
 from lakehouse.records.history import project_history
 from lakehouse.records.ops import ops_tables
+from lakehouse.records.quarantined import project_quarantine
 from lakehouse.store import parquet
 
 SMALL_BYTES = FULL_BYTES // 2
@@ -254,7 +254,7 @@ def _sum_up(root: Path, path: Path, contract: Table | None, name: str, most_entr
         if name == contract.id:
             project_history(root, snapshot, name)
         else:
-            project_failures(root, contract)
+            project_quarantine(root, contract)
 
 
 def _kept_from(path: Path, undo_days: int) -> datetime:

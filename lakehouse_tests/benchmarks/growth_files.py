@@ -36,10 +36,10 @@ from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
-from lakehouse.records import day_record, failures
-from lakehouse.records.failures import FAILURES
+from lakehouse.records import day_record, quarantined
 from lakehouse.records.history import HISTORY, older_code
 from lakehouse.records.ops import add_rows, ops_target
+from lakehouse.records.quarantined import FAILURES
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
 from lakehouse_tests.benchmarks import PeakMemory, usage
@@ -139,11 +139,13 @@ def _history(lake: Lake, lines: Table, sales: Table, files: int) -> None:
     root, now = lake.settings.root, datetime.now(UTC)
     rules = ("amount_at_least_minimum",)
     set_aside = [
-        failures.QuarantineRecord(day, 1, now, "r", "v1", True, {rules: range(n * 1000, n * 1000 + QUARANTINED_A_DAY)})
+        quarantined.QuarantineRecord(
+            day, 1, now, "r", "v1", True, {rules: range(n * 1000, n * 1000 + QUARANTINED_A_DAY)}
+        )
         for n, day in enumerate(days)
     ]
-    rows = [failures._row(each) for each in set_aside]
-    add_rows(ops_target(root, FAILURES, failures.schema(), ""), sales.id, rows, {sales.id: 1})
+    rows = [quarantined._row(each) for each in set_aside]
+    add_rows(ops_target(root, FAILURES, quarantined.schema(), ""), sales.id, rows, {sales.id: 1})
     kept = [day_record.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
     rows = [day_record.row_of(each) for each in kept]
     add_rows(ops_target(root, HISTORY, day_record.schema(), ""), sales.id, rows, {sales.id: 1})

@@ -37,7 +37,7 @@ from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
-from lakehouse.records import day_record, failures, history
+from lakehouse.records import day_record, history, quarantined
 from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.settings import Settings
 from lakehouse_tests.benchmarks import PeakMemory, usage
@@ -241,10 +241,10 @@ def _records(root: Path, made: Table, rows: Mapping[date, int], broken: set[date
         )  # fmt: skip
         if made.rules and chance.random() < 0.25:
             ids = [chance.getrandbits(62) for _ in range(chance.randint(1, 20))]
-            aside.append(failures.QuarantineRecord(day, 1, at, "r", made.code_version, True, {(RULE,): ids}))
+            aside.append(quarantined.QuarantineRecord(day, 1, at, "r", made.code_version, True, {(RULE,): ids}))
     for schema, name, found in (
         (day_record.schema(), history.HISTORY, [day_record.row_of(each) for each in kept]),
-        (failures.schema(), failures.FAILURES, [failures._row(each) for each in aside]),
+        (quarantined.schema(), quarantined.FAILURES, [quarantined._row(each) for each in aside]),
     ):
         target = ops_target(root, name, schema, "")
         for n, some in enumerate(_parts(found, DAYS_A_COMMIT)):

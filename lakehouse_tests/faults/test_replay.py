@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from lakehouse.delta.failpoints import REPLAY_POINTS
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import failures
 from lakehouse.records.ledger import entries, open_replays
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse_tests.faults.crashing import COLUMNS, DAYS, land
 from lakehouse_tests.faults.laboratory import EngineProcess, Laboratory
 from lakehouse_tests.faults.replaying import REPLAYED, tables
@@ -129,6 +129,6 @@ def test_rows_that_are_gone_or_fail_again_are_told(process: Laboratory, strict: 
         "outcome": {"gone": 1, "quarantined": 2},
         "still": {"value_at_least_minimum": 2},
     }
-    found = failures(root, tables(loose=False)[REPLAYED])
+    found = quarantined_rows(root, tables(loose=False)[REPLAYED])
     # The day beside was built again too: some of its rows might have been repeats of the corrected ones.
     assert sorted((each.day, each.times) for each in found) == [(DAYS[1], 2), (DAYS[2], 2)]

@@ -25,8 +25,8 @@ from lakehouse.orchestration.quarantine import observed, quarantine_discard, qua
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.depth import Depth, depth_of
-from lakehouse.records.failures import failures
 from lakehouse.records.ledger import entries
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.orchestration.running import GOOD, SAME, Foretold, result
@@ -115,7 +115,7 @@ def test_a_build_observes_its_quarantine_once(
 
     def built(table: Table, days: list[date], **_: Any) -> Any:
         made = result(table, dict.fromkeys(days, fate))
-        return replace(made, quarantine=depth_of(failures(settings.root, table), datetime.now(UTC)))
+        return replace(made, quarantine=depth_of(quarantined_rows(settings.root, table), datetime.now(UTC)))
 
     fate = GOOD
     runs.run_with(built, DAYS, TABLE)
@@ -168,7 +168,7 @@ def test_a_discard_is_in_the_ledger_and_on_the_asset(
     back = decide(quarantine_discard, "discard_rows", instance, reason="was wrong", undo=True)
     assert back.success
     assert told(instance)["counted_again"] == 2
-    assert all(not each.discarded for each in failures(settings.root, aside))
+    assert all(not each.discarded for each in quarantined_rows(settings.root, aside))
 
 
 @pytest.mark.parametrize(

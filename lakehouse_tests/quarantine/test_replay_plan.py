@@ -21,8 +21,8 @@ from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, discard, outcomes, plan_replay, run_replay
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import FAILURES
 from lakehouse.records.ledger import REPLAY, Wanted, entries, open_replays, write
+from lakehouse.records.quarantined import FAILURES
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 

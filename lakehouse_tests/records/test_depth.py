@@ -17,11 +17,11 @@ from lakehouse.quarantine.replay import by_rules
 from lakehouse.read.lake import Lake
 from lakehouse.records import depth
 from lakehouse.records.depth import depth_now, depth_of, judge_depth
-from lakehouse.records.failures import QuarantinedRow, failures, project_failures
 from lakehouse.records.ledger import DISCARD, LedgerEntry, write
+from lakehouse.records.quarantined import QuarantinedRow, project_quarantine, quarantined_rows
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import stage_rows
-from lakehouse_tests.records.test_failures import MONDAY, NOW, TUESDAY, SetAside, add, bad, sales, set_aside, store
+from lakehouse_tests.records.test_quarantined import MONDAY, NOW, TUESDAY, SetAside, add, bad, sales, set_aside, store
 
 __all__ = ["set_aside", "store"]
 
@@ -35,7 +35,7 @@ def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_p
     made = open_base(store, strict).stores[1].target
     files = stage_rows(made, [{"day": MONDAY, **bad("a")}, {"day": MONDAY, **bad("b")}], "quarantined")
     replace_days(made, ensure_table(made), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
-    found = failures(tmp_path / "root", strict)
+    found = quarantined_rows(tmp_path / "root", strict)
     first = found[0].first
     assert judge_depth(strict, depth_of(found[:1], first + timedelta(days=2)))[0]
     for rows, age in ((found, 2), (found[:1], 4)):
@@ -67,7 +67,7 @@ def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetA
 
     def same() -> tuple[int, int]:
         kept = depth_now(root, made, NOW)
-        assert kept == depth_of(failures(root, made), NOW)
+        assert kept == depth_of(quarantined_rows(root, made), NOW)
         return kept.rows, kept.discarded
 
     assert same() == (0, 0)
@@ -75,13 +75,13 @@ def test_the_depth_that_is_kept_is_that_of_all_rows(store: Lake, set_aside: SetA
     assert same() == (3, 0)  # not projected yet
     for day, rows, wanted in [(MONDAY, "ab", 2), (TUESDAY, "c", 3), (MONDAY, "b", 2)]:
         set_aside(day, [bad(each) for each in rows])
-        project_failures(root, made)
+        project_quarantine(root, made)
         assert same() == (wanted, 0)
-    chosen = {MONDAY: {each.rules: [each.row] for each in failures(root, made) if each.day == MONDAY}}
+    chosen = {MONDAY: {each.rules: [each.row] for each in quarantined_rows(root, made) if each.day == MONDAY}}
     write(root, LedgerEntry(made.id, DISCARD, "somebody", NOW, chosen))
     assert same() == (1, 1)
     set_aside(TUESDAY, [])
-    project_failures(root, made)
+    project_quarantine(root, made)
     assert same() == (0, 1)
 
 
@@ -91,7 +91,7 @@ def test_only_changed_days_are_looked_at_for_the_depth(
     """Without it, what a day costs would grow with every row that was ever set aside."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a"), bad("b")])
-    project_failures(root, made)
+    project_quarantine(root, made)
     depth_now(root, made, NOW)
     looked_at: list[list[date]] = []
     real = depth.rows_left
@@ -99,7 +99,7 @@ def test_only_changed_days_are_looked_at_for_the_depth(
         depth, "rows_left", lambda *args: looked_at.append(sorted(each.day for each in args[2])) or real(*args)
     )
     set_aside(TUESDAY, [bad("c")])
-    project_failures(root, made)
+    project_quarantine(root, made)
     for _ in range(2):
         assert depth_now(root, made, NOW).rows == 3
     assert looked_at == [[TUESDAY]]
@@ -115,20 +115,20 @@ def test_what_is_projected_meanwhile_is_counted_once(
     root, made = store.settings.root, store.table("silver.sales")
     side = open_base(store, made).stores[1].target
     set_aside(MONDAY, [bad("a")])
-    project_failures(root, made)
+    project_quarantine(root, made)
     assert depth_now(root, made, NOW).rows == 1
     add(side, MONDAY, ["b"])
-    project_failures(root, made)
+    project_quarantine(root, made)
     real, raced = depth.records_of, list[bool]()
 
     def later(*args: Any, **kwargs: Any) -> Any:
         if not raced:
             raced.append(True)
             add(side, MONDAY, ["c"])
-            project_failures(root, made)
+            project_quarantine(root, made)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(depth, "records_of", later)
     assert depth_now(root, made, NOW).rows in (2, 3)
     assert raced
-    assert depth_now(root, made, NOW).rows == len(failures(root, made)) == 3
+    assert depth_now(root, made, NOW).rows == len(quarantined_rows(root, made)) == 3

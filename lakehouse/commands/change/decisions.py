@@ -28,8 +28,8 @@ from lakehouse.orchestration.pieces import bridged, pieces_of
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, plan_replay, run_replay
 from lakehouse.quarantine.replay import discard as discard_rows
 from lakehouse.read.lake import Lake
-from lakehouse.records.failures import failures
 from lakehouse.records.ledger import DISCARD, KEEP, REPLAY, REPLAYED, LedgerEntry, entries
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse.runs.reports import Report
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text, program
@@ -149,7 +149,9 @@ def discard(
     now, why = datetime.now(UTC), " ".join(reason.split())
     entry: LedgerEntry | None
     if dry_run:
-        rows = [each for each in failures(settings.root, contract) if each.fits(wanted) and each.discarded == undo]
+        rows = [
+            each for each in quarantined_rows(settings.root, contract) if each.fits(wanted) and each.discarded == undo
+        ]
         entry = LedgerEntry(contract.id, KEEP if undo else DISCARD, operator(), now, by_rules(rows), wanted, reason)
     elif why:
         entry = discard_rows(settings.root, contract, wanted, who=operator(), at=now, reason=why, undo=undo)

@@ -19,7 +19,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.quarantine.aside import shown_rows
 from lakehouse.read.lake import table_path
-from lakehouse.records.failures import QuarantinedRow, failures
+from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import age_text, counted, program
 
@@ -69,7 +69,7 @@ def list_(
     total = 0
     for each in chosen:
         wanted = wanted_rows(each if name else None, rule, day, code)
-        rows = [row for row in failures(settings.root, each) if row.fits(wanted) and row.discarded == gone]
+        rows = [row for row in quarantined_rows(settings.root, each) if row.fits(wanted) and row.discarded == gone]
         total += len(rows)
         found += _groups(each, rows)
     if as_json:
@@ -167,7 +167,7 @@ def depth(settings: Settings, contract: Table, days: Sequence[date] | None = Non
         contract: the table's.
         days: only these; None: all.
     """
-    found = [each for each in failures(settings.root, contract, days) if not each.discarded]
+    found = [each for each in quarantined_rows(settings.root, contract, days) if not each.discarded]
     return Counter((each.day, rule) for each in found for rule in each.rules)
 
 

@@ -11,8 +11,8 @@ from lakehouse.catalog import get_table, tables
 from lakehouse.commands.console import parse_day
 from lakehouse.contracts import Table
 from lakehouse.errors import UsageError
-from lakehouse.records.failures import failures
 from lakehouse.records.ledger import Wanted
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse.settings import get_settings
 from lakehouse.texts import near
 
@@ -58,7 +58,9 @@ def wanted_rows(contract: Table | None, rule: str | None, day: date | None, code
         looked_at = [contract] if contract else list(tables().values())
         known = {each.name: None for table in looked_at for each in table.rules}
         root = get_settings().root
-        if rule not in known and not any(rule in each.rules for table in looked_at for each in failures(root, table)):
+        if rule not in known and not any(
+            rule in each.rules for table in looked_at for each in quarantined_rows(root, table)
+        ):
             text = f"{contract.id} has no rule {rule!r}" if contract else f"No table has a rule {rule!r}"
             raise UsageError(f"{text}.{near(rule, known)} Rules: {', '.join(known)}.")
     return Wanted(rule, day, code)

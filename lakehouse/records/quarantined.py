@@ -106,7 +106,7 @@ class QuarantinedRow:
         )
 
 
-def failures(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantinedRow]:
+def quarantined_rows(root: Path, table: Table, days: Collection[date] | None = None) -> list[QuarantinedRow]:
     """The rows in a table's quarantine, discarded ones included and marked, by day.
 
     Args:
@@ -120,7 +120,7 @@ def failures(root: Path, table: Table, days: Collection[date] | None = None) -> 
 
 
 def rows_left(root: Path, table: Table, records: Iterable[QuarantineRecord]) -> list[QuarantinedRow]:
-    """As `failures`, from all records of the days that are meant."""
+    """As `quarantined_rows`, from all records of the days that are meant."""
     by_day: dict[date, list[QuarantineRecord]] = {}
     for record in records:
         by_day.setdefault(record.day, []).append(record)
@@ -155,7 +155,7 @@ def _add_past(by_row: Mapping[int, Sequence[QuarantinedRow]], record: Quarantine
                 each.times += 1
 
 
-def project_failures(root: Path, table: Table, *, most_behind: int = MOST_BEHIND) -> int:
+def project_quarantine(root: Path, table: Table, *, most_behind: int = MOST_BEHIND) -> int:
     """Append what the quarantine's log says beyond the last projection; returns how many records that were.
 
     Safe at any time and from any process: the same versions are never projected twice.

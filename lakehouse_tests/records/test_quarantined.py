@@ -24,10 +24,10 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.quarantine.replay import discard
 from lakehouse.read.lake import Lake, table_path
-from lakehouse.records import failures as module
+from lakehouse.records import quarantined as module
 from lakehouse.records.depth import depth_now, depth_of
-from lakehouse.records.failures import FAILURES, failures, project_failures
 from lakehouse.records.ledger import LEDGER, LedgerEntry, Wanted, entries, write
+from lakehouse.records.quarantined import FAILURES, project_quarantine, quarantined_rows
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
 
@@ -81,7 +81,7 @@ def by_key(store: Lake, set_aside: SetAside, keys: Sequence[str]) -> dict[int, s
     for position, key in enumerate(keys):
         day = date(2020, 1, 1) + timedelta(days=position)
         set_aside(day, [bad(key)])
-        (found,) = failures(store.settings.root, store.table("silver.sales"), [day])
+        (found,) = quarantined_rows(store.settings.root, store.table("silver.sales"), [day])
         names[found.row] = key
         set_aside(day, [])
     return names
@@ -92,11 +92,11 @@ def test_a_row_keeps_its_first_failure_and_counts_its_retries(store: Lake, set_a
     root, made = store.settings.root, store.table("silver.sales")
     names = by_key(store, set_aside, ["a", "b", "c"])
     set_aside(MONDAY, [bad("a"), bad("c")])
-    project_failures(root, made)
+    project_quarantine(root, made)
     set_aside(TUESDAY, [bad("a")])
     set_aside(MONDAY, [bad("a"), bad("b")], "v2")
     set_aside(MONDAY, [bad("a"), bad("b", "amount_at_least_minimum", "id_present")], "v3")
-    found = {names[each.row]: each for each in failures(root, made, [MONDAY])}
+    found = {names[each.row]: each for each in quarantined_rows(root, made, [MONDAY])}
     assert found.keys() == {"a", "b"}
     assert (found["a"].times, found["b"].times) == (3, 2)
     assert found["a"].first < found["b"].first < found["b"].last == found["a"].last
@@ -109,17 +109,17 @@ def test_projecting_changes_nothing_and_outlives_the_files(store: Lake, set_asid
     root, made = store.settings.root, store.table("silver.sales")
     for code in ("v1", "v2"):
         set_aside(MONDAY, [bad("a"), bad(None, _source_file="f", _source_row=3, _raw="{}")], code)
-    before = failures(root, made)
+    before = quarantined_rows(root, made)
     assert [each.times for each in before] == [2, 2]
-    assert project_failures(root, made) == 2
-    assert project_failures(root, made) == 0
-    assert failures(root, made) == before
+    assert project_quarantine(root, made) == 2
+    assert project_quarantine(root, made) == 0
+    assert quarantined_rows(root, made) == before
     DeltaTable(str(table_path(root, made.quarantine_id))).vacuum(
         0, dry_run=False, enforce_retention_duration=False, full=True
     )
-    assert failures(root, made) == before
+    assert quarantined_rows(root, made) == before
     set_aside(MONDAY, [bad("a")], "v3")
-    assert [each.times for each in failures(root, made)] == [3]
+    assert [each.times for each in quarantined_rows(root, made)] == [3]
 
 
 def test_two_processes_that_project_at_once_write_a_version_once(
@@ -141,13 +141,13 @@ def test_two_processes_that_project_at_once_write_a_version_once(
             raced.append(True)
             with monkeypatch.context() as patch:  # the other one has not seen the second version yet
                 patch.setattr(module, "open_snapshot", earlier)
-                assert project_failures(root, made) == 1
+                assert project_quarantine(root, made) == 1
         real(*args, **kwargs)
 
     monkeypatch.setattr(module, "add_rows", slow)
-    assert project_failures(root, made) == 1
+    assert project_quarantine(root, made) == 1
     assert sorted(row["version"] for row in rows_of(table_path(root, FAILURES))) == [1, 2]
-    assert [each.times for each in failures(root, made)] == [2]
+    assert [each.times for each in quarantined_rows(root, made)] == [2]
 
 
 def test_old_files_that_are_gone_before_they_were_projected_are_no_error(store: Lake, set_aside: SetAside) -> None:
@@ -158,7 +158,7 @@ def test_old_files_that_are_gone_before_they_were_projected_are_no_error(store: 
     DeltaTable(str(table_path(root, made.quarantine_id))).vacuum(
         0, dry_run=False, enforce_retention_duration=False, full=True
     )
-    assert [(each.times, each.code_version) for each in failures(root, made)] == [(1, "v2")]
+    assert [(each.times, each.code_version) for each in quarantined_rows(root, made)] == [(1, "v2")]
 
 
 def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) -> None:
@@ -170,8 +170,8 @@ def test_a_log_that_was_cut_off_is_no_error(store: Lake, set_aside: SetAside) ->
     DeltaTable(str(path)).create_checkpoint()
     for version in range(3):
         (path / "_delta_log" / f"{version:020}.json").unlink()
-    assert [(each.times, each.code_version) for each in failures(root, made)] == [(1, "v3")]
-    assert project_failures(root, made) == 1
+    assert [(each.times, each.code_version) for each in quarantined_rows(root, made)] == [(1, "v3")]
+    assert project_quarantine(root, made) == 1
 
 
 def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
@@ -181,9 +181,9 @@ def test_a_compaction_is_no_failure(store: Lake, set_aside: SetAside) -> None:
     side = open_base(store, made).stores[1].target
     files = [*stage_rows(side, [{"day": MONDAY, **bad("a")}]), *stage_rows(side, [{"day": MONDAY, **bad("b")}])]
     replace_days(side, ensure_table(side), files, [MONDAY], Commit({}, {"lakehouse.run_id": "r"}))
-    before = failures(root, made)
+    before = quarantined_rows(root, made)
     assert compact(Compactable(side.path, side.schema)).files_before == 2
-    assert sorted(failures(root, made), key=lambda each: each.row) == sorted(before, key=lambda each: each.row)
+    assert sorted(quarantined_rows(root, made), key=lambda each: each.row) == sorted(before, key=lambda each: each.row)
 
 
 def test_rows_without_key_or_origin_are_told_apart_by_their_columns(store: Lake, set_aside: SetAside) -> None:
@@ -191,10 +191,10 @@ def test_rows_without_key_or_origin_are_told_apart_by_their_columns(store: Lake,
     root, made = store.settings.root, store.table("silver.sales")
     rows = [bad(None, amount=1, email_token="x"), bad(None, amount=2), bad(None, _source_file="f", _source_row=1)]
     set_aside(MONDAY, [*rows, bad(None, _source_file="f", _source_row=2)])
-    ids = {each.row for each in failures(root, made)}
+    ids = {each.row for each in quarantined_rows(root, made)}
     assert len(ids) == 4
     set_aside(MONDAY, [bad(None, amount=1, email_token="y"), *rows[1:]])
-    assert {each.row for each in failures(root, made)} < ids
+    assert {each.row for each in quarantined_rows(root, made)} < ids
 
 
 def decide(store: Lake, wanted: Wanted, *, undo: bool = False) -> LedgerEntry | None:
@@ -214,11 +214,11 @@ def test_a_discard_survives_rebuilds_but_not_a_new_defect(store: Lake, set_aside
     assert decide(store, Wanted("amount_at_least_minimum", MONDAY)) is None
     for code in ("v1", "v2"):
         set_aside(MONDAY, [bad("a"), bad("b", "id_present")], code)
-        project_failures(root, made)
-        depth = depth_of(failures(root, made), NOW)
+        project_quarantine(root, made)
+        depth = depth_of(quarantined_rows(root, made), NOW)
         assert (depth.rows, depth.discarded, depth.by_rule) == (2, 1, {"id_present": 1, "amount_at_least_minimum": 1})
     set_aside(MONDAY, [bad("a", "amount_at_least_minimum", "id_present")])
-    assert depth_of(failures(root, made), NOW).discarded == 0
+    assert depth_of(quarantined_rows(root, made), NOW).discarded == 0
 
 
 def test_a_discard_can_be_taken_back_and_made_again(store: Lake, set_aside: SetAside) -> None:
@@ -228,7 +228,7 @@ def test_a_discard_can_be_taken_back_and_made_again(store: Lake, set_aside: SetA
     assert decide(store, Wanted(), undo=True) is None
     for undo, left in ((False, 0), (True, 1), (False, 0)):
         assert decide(store, Wanted(), undo=undo) is not None
-        assert depth_of(failures(root, made), NOW).rows == left
+        assert depth_of(quarantined_rows(root, made), NOW).rows == left
     kept = entries(root, made.id)
     assert [each.action for each in kept] == ["discard", "keep", "discard"]
     assert [(each.who, each.at, each.reason) for each in kept] == [("ann", NOW, "no sale")] * 3
@@ -250,7 +250,7 @@ def test_no_personal_data_is_kept_about_rows(store: Lake, set_aside: SetAside) -
     """Without it, a token could be read from the records of rows long after it was erased everywhere else."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a", email_token="secret-token", _raw="secret-raw"), bad(None, email_token="secret-token")])
-    project_failures(root, made)
+    project_quarantine(root, made)
     decide(store, Wanted())
     for name in (FAILURES, LEDGER):
         files = [path for path in table_path(root, name).rglob("*") if path.is_file()]
@@ -264,20 +264,20 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     """Without it, each build would open every version since the last bad row: more with every day that is sound."""
     root, made = store.settings.root, store.table("silver.sales")
     set_aside(MONDAY, [bad("a")])
-    assert project_failures(root, made) == 1
+    assert project_quarantine(root, made) == 1
     opened: list[tuple[int, ...]] = []
     real = module.open_snapshot
     monkeypatch.setattr(module, "open_snapshot", lambda path, *at: opened.append(at) or real(path, *at))
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
-        assert project_failures(root, made, most_behind=5) == 0
+        assert project_quarantine(root, made, most_behind=5) == 0
         done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
         assert done is not None
         assert version - done < 5
     assert set(opened) == {()}, "an older version was opened"
     set_aside(TUESDAY, [bad("b")])
-    assert project_failures(root, made) == 1
-    assert [each.day for each in failures(root, made)] == [MONDAY, TUESDAY]
+    assert project_quarantine(root, made) == 1
+    assert [each.day for each in quarantined_rows(root, made)] == [MONDAY, TUESDAY]
 
 
 def add(side: Target, day: date, keys: Sequence[str]) -> None:
@@ -310,13 +310,13 @@ def test_rows_that_are_added_are_named_once(store: Lake, set_aside: SetAside, se
         for key in wanted[day]:
             named[key] = named.get(key, 0) + 1
         if chance.random() < 0.7:
-            project_failures(root, made)
-        found = failures(root, made)
+            project_quarantine(root, made)
+        found = quarantined_rows(root, made)
         for each, keys in wanted.items():
             mine = sorted(row.times for row in found if row.day == each)
             assert mine == sorted(keys.values()), kind
         assert depth_now(root, made, NOW) == depth_of(found, NOW)
-    project_failures(root, made)
+    project_quarantine(root, made)
     told = sum(len(ids) for row in rows_of(table_path(root, FAILURES)) for _, ids in pairs(row["rows"]))
     assert sum(map(len, wanted.values())) < told < sum(named.values()) / 2
 
@@ -336,14 +336,14 @@ def test_added_rows_whose_files_are_gone_before_they_were_projected_are_still_th
     side = open_base(store, made).stores[1].target
     set_aside(MONDAY, [bad("a")])
     if is_projected:
-        project_failures(root, made)
+        project_quarantine(root, made)
     for number, key in enumerate("bc", 1):
         add(side, MONDAY, [key])
         if number == merged_after:
             compact(Compactable(side.path, side.schema))
     DeltaTable(str(side.path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert len(failures(root, made)) == 3
-    project_failures(root, made)
-    assert len(failures(root, made)) == depth_now(root, made, NOW).rows == 3
+    assert len(quarantined_rows(root, made)) == 3
+    project_quarantine(root, made)
+    assert len(quarantined_rows(root, made)) == depth_now(root, made, NOW).rows == 3
     add(side, MONDAY, ["d"])
-    assert len(failures(root, made)) == depth_now(root, made, NOW).rows == 4
+    assert len(quarantined_rows(root, made)) == depth_now(root, made, NOW).rows == 4
