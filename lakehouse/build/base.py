@@ -79,6 +79,6 @@ def open_base(lake: Lake, table: Table) -> Base:
     return Base(lake, table, main, Pinned(side, ensure_table(side)))
 
 
-def keep_history(base: Base) -> None:
+def project_commits(base: Base) -> None:
     """Bring the history up to the log of the base's table."""
     project_history(base.lake.settings.root, open_snapshot(base.main.target.path), base.table.id)

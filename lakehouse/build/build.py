@@ -23,7 +23,7 @@ from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now
-from lakehouse.records.erasures import keep_forgotten
+from lakehouse.records.erasures import take_out_forgotten
 from lakehouse.records.history import latest_records
 from lakehouse.records.quarantined import project_quarantine
 
@@ -86,7 +86,7 @@ def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResu
     plan = make_plan(lake, table, asked)
     # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
     todo = [day for day in asked if run.force or not base.is_current(day, plan.fingerprints[day])]
-    if table.landing and keep_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
+    if table.landing and take_out_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
         plan = make_plan(lake, table, asked)  # the files are not what they were a moment ago
     # Days that are left alone are told as well: a run's report has every day that was asked for.
     unchanged = _unchanged(base, set(asked) - set(todo))

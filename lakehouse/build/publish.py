@@ -19,7 +19,7 @@ from datetime import date
 from typing import Any
 
 from lakehouse.build.audit import Audited
-from lakehouse.build.base import Base, Pinned, keep_history
+from lakehouse.build.base import Base, Pinned, project_commits
 from lakehouse.build.laps import Laps
 from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
@@ -179,7 +179,7 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     version = replace_days(main.target, main.snapshot, valid, days, commit, added=added, read_whole=table.upsert)
     failpoint(table.id, "after-commit")
     if base.is_live:
-        keep_history(base)
+        project_commits(base)
     return version
 
 
@@ -190,7 +190,7 @@ def _refuse(base: Base, facts: Facts) -> int:
     """
     told = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
     version = exchange_files(base.main.target, base.main.snapshot, (), (), told, days=[])
-    keep_history(base)
+    project_commits(base)
     return version
 
 

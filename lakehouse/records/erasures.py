@@ -112,7 +112,7 @@ def forgotten_in(settings: Settings, table: Table, files: Iterable[Path]) -> dic
     return found
 
 
-def keep_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile]) -> int:
+def take_out_forgotten(settings: Settings, table: Table, files: Iterable[LandingFile]) -> int:
     """Take forgotten people out of landed files before they are read; returns how many files that changed.
 
     Files may be put into the landing zone by anything, so this is where they are read, not where they are landed.

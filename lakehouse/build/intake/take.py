@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from lakehouse import store
 from lakehouse.build.audit import Judged
-from lakehouse.build.base import Base, keep_history, open_base
+from lakehouse.build.base import Base, open_base, project_commits
 from lakehouse.build.intake.batch import Batch, Taken
 from lakehouse.build.intake.ends import Reach
 from lakehouse.build.intake.from_database import plan_rows
@@ -268,7 +268,7 @@ def _append(audited: AuditedBatch) -> int:
     commit = Commit(dict(audited.taken.transactions) | rows, facts)
     version = append_batch(base.main.target, base.main.snapshot, files, commit)
     failpoint(table.id, "after-commit")
-    keep_history(base)
+    project_commits(base)
     return version
 
 
@@ -290,7 +290,7 @@ def _judge(audited: AuditedBatch) -> None:
         JUDGED: {batch.day.isoformat(): {"checks": checks}},
     }
     exchange_files(base.main.target, base.main.snapshot, (), (), Commit(metadata=facts), days=[])
-    keep_history(base)
+    project_commits(base)
 
 
 def _blocking(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
