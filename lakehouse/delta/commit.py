@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 
 from lakehouse import store
 from lakehouse.delta.attempts import PATIENCE, committed
-from lakehouse.delta.conflicts import conflict, passed, paths_of, transactions_at, transactions_hold
+from lakehouse.delta.conflicts import already_committed, conflict, paths_of, transactions_at, transactions_hold
 from lakehouse.delta.evolve import evolve, same_columns
 from lakehouse.delta.gate import add_action, as_action, check_on_disk
 from lakehouse.delta.layout import entry_path
@@ -94,7 +94,7 @@ def replace_days(
     store.fsync([file.path for file in files], target.path)
     # Commits of other days may come in between: the entry is then written onto their version.
     watched = None if read_whole else days
-    return _land(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
+    return _commit_if_unchanged(target, base, watched, texts, commit, write, same_rows=True, patience=patience)
 
 
 def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], commit: Commit) -> int:
@@ -120,7 +120,7 @@ def append_batch(target: Target, base: Snapshot, files: Sequence[StagedFile], co
     texts = sorted({str(file.partition[target.day_column]) for file in files})
     store.fsync([file.path for file in files], target.path)
     # No day is watched, since batches add to days; the transactions that number the batch are what must not have moved.
-    return _land(target, base, [], texts, commit, write)
+    return _commit_if_unchanged(target, base, [], texts, commit, write)
 
 
 def exchange_files(
@@ -152,7 +152,7 @@ def exchange_files(
         StagedFileError: where a file is not there any more.
     """
     check_on_disk(added)
-    actions = _passed(target, added)
+    actions = _checked_actions(target, added)
     position = base.partition_by.index(target.day_column)
     # For the message of a conflict: the days that somebody will look at.
     touched = {file.partition[position] for file in removed} | {file.partition[target.day_column] for file in added}
@@ -162,10 +162,10 @@ def exchange_files(
         _write(target, current, added, actions, removed, named, schema, strict=False)
 
     store.fsync([file.path for file in added], target.path)
-    return _land(target, base, days, texts, commit, write)
+    return _commit_if_unchanged(target, base, days, texts, commit, write)
 
 
-def _passed(target: Target, files: Sequence[StagedFile], *, data_change: bool = True) -> list[AddAction]:
+def _checked_actions(target: Target, files: Sequence[StagedFile], *, data_change: bool = True) -> list[AddAction]:
     """The log entries of files whose rows have been through the gate before: of an older version, or merged ones."""
     names, pii = [f.name for f in target.schema.fields], tuple(target.pii)
     return [
@@ -209,7 +209,7 @@ def merge_files(
 
     def write(current: Snapshot, named: Commit) -> None:
         files, old = [file for file, _ in left], [each for _, old in left for each in old]
-        added = _passed(target, files, data_change=False)
+        added = _checked_actions(target, files, data_change=False)
         _write(target, current, files, added, old, named, strict=False, data_change=False)
 
     return committed(target.path, base, begin, write), [old for _, old in left]
@@ -245,7 +245,7 @@ def append(
         if not made.transactions:
             raise ValueError(f"{target.path.name}: an append needs a transaction, or a repeat would double its rows.")
         # The batch is in the log already: by an attempt whose answer was lost, or by another process.
-        if passed(current, made.transactions):
+        if already_committed(current, made.transactions):
             return None
         if files and not actions:  # a repeat may come after its files were cleared away
             check_on_disk(files)
@@ -259,7 +259,7 @@ def append(
     return committed(target.path, base, begin, write, patience=patience)
 
 
-def _land(
+def _commit_if_unchanged(
     target: Target,
     base: Snapshot,
     watched: Sequence[date] | None,

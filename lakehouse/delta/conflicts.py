@@ -94,6 +94,6 @@ def transactions_hold(current: Snapshot, transactions: Mapping[str, int]) -> boo
     return bool(transactions) and all(current.transaction(k) == v for k, v in transactions.items())
 
 
-def passed(current: Snapshot, transactions: Mapping[str, int]) -> bool:
+def already_committed(current: Snapshot, transactions: Mapping[str, int]) -> bool:
     """Whether the table holds these transactions, or later ones of each application."""
     return all((current.transaction(k) or 0) >= v for k, v in transactions.items())
