@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lakehouse
-from lakehouse.contracts.engine import ENGINE_VERSION
+from lakehouse.contracts.machinery import ENGINE_VERSION
 from lakehouse.contracts.syntax import meaning
 
 PACKAGE = Path(lakehouse.__file__).parent

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from lakehouse.contracts.code import POLICY
-from lakehouse.contracts.engine import ENGINE_VERSION, MACHINERY
+from lakehouse.contracts.machinery import ENGINE_VERSION, MACHINERY
 from lakehouse.contracts.syntax import meaning
 from lakehouse.contracts.table import Table
 from lakehouse.settings import LAYERS
@@ -22,9 +22,9 @@ def test_a_change_of_the_machinery_is_thought_about() -> None:
     changed = [name for name in names if old["modules"].get(name) != new["modules"].get(name)]
     if changed and old["version"] == ENGINE_VERSION:
         pytest.fail(
-            f"Changed: {', '.join(changed)}. Raise ENGINE_VERSION in lakehouse/contracts/engine.py if rows can differ now "
-            f"(every day is then of older code, and `lakehouse backfill --older-code` builds it); then renew this record "
-            f"with `{COMMAND}`.",
+            f"Changed: {', '.join(changed)}. Raise ENGINE_VERSION in lakehouse/contracts/machinery.py if rows can "
+            "differ now (every day is then of older code, and `lakehouse backfill --older-code` builds it); then renew "
+            f"this record with `{COMMAND}`.",
             pytrace=False,
         )
     assert old == new, f"Renew the record with `{COMMAND}`."

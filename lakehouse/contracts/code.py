@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lakehouse.contracts.engine import ENGINE_VERSION, MACHINERY
+from lakehouse.contracts.machinery import ENGINE_VERSION, MACHINERY
 from lakehouse.contracts.mistakes import Mistake
 from lakehouse.contracts.syntax import meaning
 from lakehouse.errors import ContractError
@@ -95,7 +95,8 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
     found: set[str] = set()
     looked_for = {str(_file(home).parent / name): True for name in reads}
     # From the table file and its contract's bases along the imports, each module once, whatever circles they make.
-    queue = [home, *(each for each in bases if _kind(each, home.partition(".")[0]) == "project" or _is_own(each))]
+    own = home.partition(".")[0]
+    queue = [home, *(each for each in bases if _kind(each, own) == "project" or _in_this_package(each))]
     while queue:
         name = queue.pop()
         path = _file(name)
@@ -111,7 +112,7 @@ def read_code(transform: Callable[..., Any], model: type, reads: Collection[str]
         looked_for |= {str(file): there for file, there in named.items()}
         parts |= {f"file {file.parent.name}/{file.name}": _digest(file) for file, there in named.items() if there}
         for each in _resolved(imports, name, path):
-            kind = _kind(each, home.partition(".")[0])
+            kind = _kind(each, own)
             if kind == "library":
                 library = each.partition(".")[0]
                 # A library by its minor version: a patch is taken to decide no row, or every update would make all days
@@ -176,7 +177,7 @@ def _spread(word: ast.keyword) -> list[ast.keyword]:
     ]
 
 
-def _is_own(module: str) -> bool:
+def _in_this_package(module: str) -> bool:
     return module.partition(".")[0] == _OWN
 
 
@@ -233,7 +234,7 @@ def _resolved(imports: Collection[str], module: str, path: Path) -> Iterator[str
         yield importlib.util.resolve_name(name, package).rstrip(".") if name.startswith(".") else name
 
 
-def is_own(module: str, home: str) -> bool:
+def counts_as_own(module: str, home: str) -> bool:
     """Whether a module is of the project of a package of tables, or of this one: what its version does not tell."""
     return _kind(module, home.partition(".")[0]) in ("project", "machinery")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import store
-from lakehouse.contracts.code import is_own
+from lakehouse.contracts.code import counts_as_own
 from lakehouse.contracts.kept import packed, unpacked
 from lakehouse.contracts.table import Table
 from lakehouse.errors import ContractError
@@ -63,7 +63,7 @@ def keep_tables(
         tables: all of them, upstream first.
         reads: further files that they were checked against.
     """
-    own = {path for name, path in _loaded().items() if is_own(name, home)}
+    own = {path for name, path in _loaded().items() if counts_as_own(name, home)}
     looked_for = {path for table in tables for path in table.code.looked_for}
     files = sorted({*own, *looked_for, *map(str, reads)})
     digests = {path: _of_file(path) for path in files}

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.query.checked_query import check_query
-from lakehouse.query.engine import run_query, walls
+from lakehouse.query.on_spark import run_query, walls
 from lakehouse.query.sql_allowed import FUNCTIONS
 from lakehouse_tests.query.queries import HONEST
 

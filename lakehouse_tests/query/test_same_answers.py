@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.query.checked_query import CheckedQuery, check_query
 from lakehouse.query.embedded import answer
-from lakehouse.query.engine import run_query, walls
+from lakehouse.query.on_spark import run_query, walls
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.settings import Settings
 from lakehouse_tests.query.awkward import AGGREGATES, ANSWERED, COLUMNS, FORMS, KNOWN, PLAIN, WINDOWS

@@ -57,7 +57,7 @@ def ask(
                 raise UsageError(f"Only Spark answers this query: {why}. Leave out --engine embedded.") from None
             say(f"Spark answers this query, which takes longer: {why}.")
     with engine_output_aside(settings):
-        from lakehouse.query.engine import query_rows
+        from lakehouse.query.on_spark import query_rows
 
         return query_rows(settings, query, read, limit)
 
