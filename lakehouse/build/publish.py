@@ -32,7 +32,7 @@ from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, moved
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.content import contents
-from lakehouse.records.history import JUDGE, JUDGED
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS
 
 Facts = Mapping[str, Any]
 """What a commit says beside its files, for the history."""
@@ -70,11 +70,11 @@ def publish(audited: Audited) -> Published:
         facts = {**facts, QUARANTINE_VERSION: str(_set_aside(audited, side, facts))}
     # A candidate's failures are nobody's: readers do not know it, and its days would be told as failed.
     if base.is_live and (judged := judged_days(audited.refused, work.plan.fingerprints)):
-        facts = {**facts, JUDGED: judged}
+        facts = {**facts, UNPUBLISHED_CHECKS: judged}
     if audited.good:
         version = _replace(audited, base, facts)
     else:
-        version = _refuse(base, facts) if JUDGED in facts else base.main.snapshot.version
+        version = _refuse(base, facts) if UNPUBLISHED_CHECKS in facts else base.main.snapshot.version
     also = {day: audited.metrics[day].rows for day in work.also} if audited.good else {}
     return Published(audited, version, also, audited.laps.lap("commit"))
 
@@ -188,7 +188,7 @@ def _refuse(base: Base, facts: Facts) -> int:
 
     It changes no row and takes no fingerprint. Where it is killed before or after, the last good rows stand.
     """
-    told = Commit(metadata={**facts, "lakehouse.operation": JUDGE})
+    told = Commit(metadata={**facts, "lakehouse.operation": CHECKS_ONLY})
     version = exchange_files(base.main.target, base.main.snapshot, (), (), told, days=[])
     project_commits(base)
     return version

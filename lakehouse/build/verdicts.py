@@ -20,7 +20,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.depth import DEPTH_CHECK, Depth, depth_now, judge_depth
-from lakehouse.records.history import JUDGE, judgements, latest_records
+from lakehouse.records.history import CHECKS_ONLY, judgements, latest_records
 
 NAMED = 3  # days in a sentence
 INPUTS_FRESH = "inputs_fresh"
@@ -66,7 +66,7 @@ def verdicts(
     if table.taken is not None and kept:  # a batch is judged, whatever its day, and the newest one stands
         newest = max(kept.values(), key=lambda each: each.version)
         kept = {newest.day: newest}
-    refused = {day: each for day, each in kept.items() if each.operation == JUDGE and table.taken is None}
+    refused = {day: each for day, each in kept.items() if each.operation == CHECKS_ONLY and table.taken is None}
     over = _over(lake, table, {day: each for day, each in refused.items() if each.figures.get("checks")})
     seen = latest_records(lake.settings.root, table.id, refused, ("checks",)) if refused else {}
     known = check_names(table)  # what the contract has dropped since fails no more

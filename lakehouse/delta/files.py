@@ -25,17 +25,18 @@ AGAIN = "/again/"  # in a path: what follows is the file's first name
 
 
 class DataFile(NamedTuple):
-    """One live file: its path, its partition values as text, rows and bytes; `logged`, where the log escapes the path.
+    """One live file: its path, its partition values as text, rows and bytes.
 
-    A commit that removes the file must name it by the same letters as the one that added it. `said` are the rows by the
-    log, which need not say; `folder` is the table's.
+    `logged_rows` are the rows by the log, which need not say. `logged_path` is the path as the log has it, where that
+    is escaped: a commit that removes the file must name it by the same letters as the one that added it. `folder` is
+    the table's.
     """
 
     path: str
     partition: Partition
-    said: int | None
+    logged_rows: int | None
     size: int
-    logged: str | None = None
+    logged_path: str | None = None
     folder: str = ""
 
     @property
@@ -45,7 +46,7 @@ class DataFile(NamedTuple):
         Raises:
             HistoryGoneError: where the log does not say, and the file cannot.
         """
-        return rows_in(Path(self.folder, self.path)) if self.said is None else self.said
+        return rows_in(Path(self.folder, self.path)) if self.logged_rows is None else self.logged_rows
 
     @property
     def first_name(self) -> str:
@@ -79,21 +80,21 @@ class _Days(NamedTuple):
 class LiveFiles:
     """The live files at one version. It never changes: `changed` gives another, which shares what is the same."""
 
-    __slots__ = ("_days", "_parts", "_said", "number", "size")
+    __slots__ = ("_days", "_logged_rows", "_parts", "number", "size")
 
     def __init__(
-        self, parts: Mapping[Partition, tuple[DataFile, ...]], number: int, said: int | None, size: int
+        self, parts: Mapping[Partition, tuple[DataFile, ...]], number: int, logged_rows: int | None, size: int
     ) -> None:
         self._parts = parts
         self._days: dict[int, _Days] = {}
-        self._said = said
+        self._logged_rows = logged_rows
         self.number = number
         self.size = size
 
     @property
     def rows(self) -> int:
         """All rows; where the log does not say those of a file, its footer does."""
-        return sum(file.rows for file in self) if self._said is None else self._said
+        return sum(file.rows for file in self) if self._logged_rows is None else self._logged_rows
 
     @classmethod
     def of(cls, files: Iterable[DataFile]) -> LiveFiles:
@@ -105,7 +106,7 @@ class LiveFiles:
             number, size = number + 1, size + file.size
         by_path = attrgetter("path")
         sorted_parts = {values: tuple(sorted(each, key=by_path)) for values, each in parts.items()}
-        return cls(sorted_parts, number, _said(chain.from_iterable(sorted_parts.values())), size)
+        return cls(sorted_parts, number, _logged_rows(chain.from_iterable(sorted_parts.values())), size)
 
     def __iter__(self) -> Iterator[DataFile]:
         return chain.from_iterable(self._parts.values())
@@ -123,7 +124,7 @@ class LiveFiles:
         for file in added:
             by_partition[file.partition].append(file)
         parts = dict(self._parts)
-        number, said, size = self.number, self._said, self.size
+        number, logged_rows, size = self.number, self._logged_rows, self.size
         for values, files in by_partition.items():
             # Only partitions that the entry names are touched, however many the table has.
             before = parts.pop(values, ())
@@ -132,9 +133,9 @@ class LiveFiles:
             if after := tuple(sorted([*kept, *files], key=attrgetter("path"))):
                 parts[values] = after
             number += len(after) - len(before)
-            said = _carried_on(said, _said(before), _said(after))
+            logged_rows = _carried_on(logged_rows, _logged_rows(before), _logged_rows(after))
             size += sum(file.size for file in after) - sum(file.size for file in before)
-        made = LiveFiles(parts, number, said, size)
+        made = LiveFiles(parts, number, logged_rows, size)
         # Groupings that somebody has asked for are carried on too, or the next look would group all files again.
         for position, days in self._days.items():
             made._days[position] = _carried(days, parts, position, by_partition, gone | new)
@@ -154,18 +155,18 @@ class LiveFiles:
                     found.setdefault(day, []).extend(files)
             self._days[position] = _Days(
                 {day: tuple(sorted(files, key=attrgetter("path"))) for day, files in found.items()},
-                {day: _said(files) for day, files in found.items()},
+                {day: _logged_rows(files) for day, files in found.items()},
             )
         return self._days[position]
 
 
-def _said(files: Iterable[DataFile]) -> int | None:
+def _logged_rows(files: Iterable[DataFile]) -> int | None:
     """Their rows as far as the log says; None where it does not say those of some."""
     total = 0
     for file in files:
-        if file.said is None:
+        if file.logged_rows is None:
             return None
-        total += file.said
+        total += file.logged_rows
     return total
 
 
@@ -192,7 +193,7 @@ def _carried(
         new = [file for values in partitions for file in parts.get(values, ()) if file.path not in there]
         if kept or new:
             files[day] = tuple(sorted([*kept, *new], key=attrgetter("path")))
-            rows[day] = _said(files[day])
+            rows[day] = _logged_rows(files[day])
         else:
             files.pop(day, None)
             rows.pop(day, None)
@@ -210,10 +211,10 @@ def file_of(action: Mapping[str, Any], partition_by: Iterable[str], folder: str)
     values = action.get("partitionValues") or {}
     rows = json.loads(action.get("stats") or "{}").get("numRecords")
     path = unquote(action["path"])
-    logged = action["path"] if path != action["path"] else None
+    logged_path = action["path"] if path != action["path"] else None
     # An empty text and null are one and the same partition value.
     partition = tuple(values.get(name) or None for name in partition_by)
-    return DataFile(path, partition, rows, action.get("size") or 0, logged, folder)
+    return DataFile(path, partition, rows, action.get("size") or 0, logged_path, folder)
 
 
 @lru_cache(maxsize=100_000)  # the same few thousand days are read of every table, several times a run

@@ -117,7 +117,7 @@ def _add(action: AddAction) -> dict[str, Any]:
 
 def _remove(file: DataFile, partition_by: Sequence[str], now: int, *, data_change: bool) -> dict[str, Any]:
     return {
-        "path": file.logged or file.path,
+        "path": file.logged_path or file.path,
         "dataChange": data_change,
         "deletionTimestamp": now,
         "extendedFileMetadata": True,

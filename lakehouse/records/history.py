@@ -24,10 +24,10 @@ from lakehouse.records.day_record import DayRecord, record_of, row_of, schema
 from lakehouse.records.ops import MOST_FILES, MOST_TRIES, add_rows, newest_about, ops_target, rows_about
 
 HISTORY = "ops.partition_metrics"
-JUDGED = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
+UNPUBLISHED_CHECKS = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
 
 OF_JUDGEMENTS = ("checks", "tried")  # figures that say how checks stand
-JUDGE = "judge"
+CHECKS_ONLY = "judge"
 """Operation of a record that says what the checks found on a day which was not published."""
 _SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
 _FACTS = ("day", "version", "published_at", "run_id", "code_version", "operation")
@@ -44,13 +44,13 @@ def records(
         days: only these; None: all.
         figures: what is needed of the figures; None: all, which is most of what there is to read.
     """
-    return [each for each in all_records(root, table, days, figures) if each.operation != JUDGE]
+    return [each for each in all_records(root, table, days, figures) if each.operation != CHECKS_ONLY]
 
 
 def all_records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
 ) -> list[DayRecord]:
-    """As `records`, with those of builds that published nothing (`JUDGE`), which `judged_by` asks for."""
+    """As `records`, with those of builds that published nothing (`CHECKS_ONLY`), which `judged_by` asks for."""
     projected, newer = _all(root, table, days, None if figures is None else (*_FACTS, *figures))
     return sorted([*(record_of(table, row) for row in projected), *newer], key=lambda each: (each.version, each.day))
 
@@ -75,7 +75,7 @@ def judged_by(everything: Iterable[DayRecord]) -> dict[date, DayRecord]:
     for each in everything:
         before = found.get(each.day)
         # A restore brings rows back and judges none: what the newest build found of the day's input goes on being true.
-        if each.operation not in _SAME_ROWS or before is None or before.operation != JUDGE:
+        if each.operation not in _SAME_ROWS or before is None or before.operation != CHECKS_ONLY:
             found[each.day] = each
     return found
 
@@ -97,8 +97,8 @@ def latest_records(
         up_to: the version; None: the newest.
     """
     projected, newer = _newest(root, table, days, None if figures is None else (*_FACTS, *figures), up_to)
-    known = [record_of(table, row) for row in projected if row["operation"] != JUDGE]
-    known += [each for each in newer if each.operation != JUDGE]
+    known = [record_of(table, row) for row in projected if row["operation"] != CHECKS_ONLY]
+    known += [each for each in newer if each.operation != CHECKS_ONLY]
     return {each.day: each for each in sorted(known, key=lambda each: each.version)}
 
 
@@ -114,9 +114,11 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
     # Without the figures, which would be most of what there is to read.
     projected, newer = _newest(root, table, days, ("day", "version", "code_version", "operation"))
     built = [
-        (int(row["version"]), row["day"], str(row["code_version"])) for row in projected if row["operation"] != JUDGE
+        (int(row["version"]), row["day"], str(row["code_version"]))
+        for row in projected
+        if row["operation"] != CHECKS_ONLY
     ]
-    built += [(each.version, each.day, each.code_version) for each in newer if each.operation != JUDGE]
+    built += [(each.version, each.day, each.code_version) for each in newer if each.operation != CHECKS_ONLY]
     # Sorted by version, so that of each day the last one stays.
     newest = {day: (version, code) for version, day, code in sorted(built)}
     found: dict[str, list[date]] = {}
@@ -130,7 +132,7 @@ def _newest(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None, up_to: int | None = None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     """As `_all`, but of what is projected hardly more than the newest of each day and operation (`newest_about`)."""
-    projected, newer = _both(root, table, days)
+    projected, newer = _projection_and_newer(root, table, days)
     known = [each for each in newer if up_to is None or each.version <= up_to]
     return newest_about(projected, table, days, columns, up_to), known
 
@@ -139,15 +141,15 @@ def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     """What a table's builds said: projected rows, with some columns or all, and records that only its log has yet."""
-    projected, newer = _both(root, table, days)
+    projected, newer = _projection_and_newer(root, table, days)
     return rows_about(projected, table, days, columns), newer
 
 
-def _both(root: Path, table: str, days: Collection[date] | None) -> tuple[Snapshot, list[DayRecord]]:
+def _projection_and_newer(root: Path, table: str, days: Collection[date] | None) -> tuple[Snapshot, list[DayRecord]]:
     projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
     # What a killed run has committed and not projected is read from the table's own log, so nothing is missing
     # meanwhile.
-    newer = _newer(open_snapshot(table_path(root, table)), table, projected.transaction(table))
+    newer = _records_after(open_snapshot(table_path(root, table)), table, projected.transaction(table))
     return projected, [each for each in newer if wanted is None or each.day in wanted]
 
 
@@ -165,7 +167,7 @@ def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: i
     target = _target(root)
     for _ in range(MOST_TRIES):
         base = ensure_table(target)
-        newer = _newer(snapshot, table, base.transaction(table))
+        newer = _records_after(snapshot, table, base.transaction(table))
         if not newer:
             return 0
         try:
@@ -182,7 +184,7 @@ def _target(root: Path) -> Target:
     return ops_target(root, HISTORY, schema(), "What each commit published, by day")
 
 
-def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
+def _records_after(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
     """Records of the log's versions after `done`, up to the snapshot's."""
     wanted, path = (done or 0) + 1, Path(snapshot.uri)
     if wanted > snapshot.version:
@@ -197,7 +199,7 @@ def _newer(snapshot: Snapshot, table: str, done: int | None) -> list[DayRecord]:
 def _of_commit(table: str, entry: LogEntry) -> Iterable[DayRecord]:
     operation = str(entry.facts.get("lakehouse.operation", "publish"))
     told = [(day, operation, figures) for day, figures in entry.figures.items()]
-    told += [(day, JUDGE, figures) for day, figures in _loaded(entry.facts.get(JUDGED)).items()]
+    told += [(day, CHECKS_ONLY, figures) for day, figures in _loaded(entry.facts.get(UNPUBLISHED_CHECKS)).items()]
     for day, kind, figures in told:
         yield DayRecord(
             table,

@@ -15,7 +15,7 @@ from lakehouse.days import is_between, newest_day
 from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import JUDGE, OF_JUDGEMENTS, all_records, judged_by
+from lakehouse.records.history import CHECKS_ONLY, OF_JUDGEMENTS, all_records, judged_by
 from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 from lakehouse.report.figures import (
     Cell,
@@ -70,7 +70,7 @@ def _table(
         return is_between(day, *between)
 
     told = all_records(lake.settings.root, table.id, figures=(*FIGURES, *OF_JUDGEMENTS))
-    everything = [each for each in told if each.operation != JUDGE]
+    everything = [each for each in told if each.operation != CHECKS_ONLY]
     newest = {each.day: each for each in everything}
     kept = {day: record for day, record in newest.items() if within(day)}
     failing = verdicts(lake, table, kept=judged_by(told))

@@ -19,7 +19,7 @@ from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.orchestration.outcomes import Outcomes, outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now, depth_of
-from lakehouse.records.history import JUDGE, older_code
+from lakehouse.records.history import CHECKS_ONLY, older_code
 from lakehouse.settings import Settings
 
 
@@ -186,6 +186,6 @@ def _published_at(snapshot: Snapshot) -> datetime | None:
     last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
     for version in range(snapshot.version, last, -1):
         entry = read_entry(path, version, ())
-        if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != JUDGE:
+        if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != CHECKS_ONLY:
             return entry.time
     return None

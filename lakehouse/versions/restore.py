@@ -257,7 +257,7 @@ def named_again(change: Exchange) -> Exchange:
             store.link(Path(change.wanted.uri) / file.path, change.target.path / path)
         except FileNotFoundError:
             raise _gone(change, [file]) from None
-        added.append(file._replace(path=path, logged=None, folder=str(change.target.path)))
+        added.append(file._replace(path=path, logged_path=None, folder=str(change.target.path)))
     if added:
         failpoint(name, "after-names")
     return replace(change, added=added)

@@ -237,7 +237,7 @@ def _records(root: Path, made: Table, rows: Mapping[date, int], broken: set[date
             told = _figures(made, number, chance)
         kept.append(
             day_record.DayRecord(made.id, day, 1, at, uuid.uuid4().hex, made.code_version,
-                              history.JUDGE if day in broken else "publish", {}, told)
+                              history.CHECKS_ONLY if day in broken else "publish", {}, told)
         )  # fmt: skip
         if made.rules and chance.random() < 0.25:
             ids = [chance.getrandbits(62) for _ in range(chance.randint(1, 20))]

@@ -146,7 +146,7 @@ def of_delta(path: Path) -> tuple[Any, ...]:
 def told(snapshot: Snapshot) -> tuple[Any, ...]:
     """The same of a snapshot."""
     return snapshot.version, sorted(
-        ((each.path, each.partition, each.said, each.size) for each in snapshot.files), key=str
+        ((each.path, each.partition, each.logged_rows, each.size) for each in snapshot.files), key=str
     )
 
 

@@ -25,7 +25,7 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import PublishConflictError, SchemaMismatchError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import JUDGE, JUDGED
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.doors import MONDAY, TUESDAY, WEDNESDAY
@@ -102,7 +102,8 @@ class Bench:
 
             return lambda: append(self.target, [], accepting)
         if name == "judge":  # a build that publishes none of its days says why
-            told = Commit(metadata={"lakehouse.operation": JUDGE, JUDGED: {str(MONDAY): {"checks": {}}}})
+            refused = {str(MONDAY): {"checks": {}}}
+            told = Commit(metadata={"lakehouse.operation": CHECKS_ONLY, UNPUBLISHED_CHECKS: refused})
             return lambda: exchange_files(self.target, base, (), (), told, days=[])
         if name == "append":
             files = self._files({MONDAY: [who]})

@@ -21,7 +21,7 @@ from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
-from lakehouse.records.history import JUDGE, JUDGED, project_history
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, project_history
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.settings import get_settings
 
@@ -53,12 +53,12 @@ def committed(made: BuildResult, run_id: str, *, force: bool = False) -> BuildRe
             prints[name], figures[str(day)] = marks[day], each.metrics.as_json()
     facts = {"lakehouse.run_id": run_id, "lakehouse.code_version": table.code_version}
     if judged := judged_days([made.days[day].metrics for day in made.with_status(FAILED)], marks):
-        facts[JUDGED] = judged  # type: ignore[assignment]
+        facts[UNPUBLISHED_CHECKS] = judged  # type: ignore[assignment]
     if figures:
         facts["lakehouse.metrics"] = figures  # type: ignore[assignment]
         replace_days(target, base, [], sorted(map(date.fromisoformat, figures)), Commit(prints, facts))
     elif judged:
-        exchange_files(target, base, (), (), Commit({}, {**facts, "lakehouse.operation": JUDGE}), days=[])
+        exchange_files(target, base, (), (), Commit({}, {**facts, "lakehouse.operation": CHECKS_ONLY}), days=[])
     project_history(lake.settings.root, open_snapshot(target.path), table.id)
     return made
 

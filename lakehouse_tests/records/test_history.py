@@ -21,9 +21,9 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import day_record, ops
 from lakehouse.records import history as module
 from lakehouse.records.history import (
+    CHECKS_ONLY,
     HISTORY,
-    JUDGE,
-    JUDGED,
+    UNPUBLISHED_CHECKS,
     all_records,
     judged_by,
     judgements,
@@ -72,7 +72,7 @@ def commit(lake: Lake, day: date, rows: int, kind: str = "publish") -> Target:
     facts = {"lakehouse.run_id": "r", "lakehouse.code_version": "v1", "lakehouse.inputs": {"bronze.raw": 3}}
     facts |= {} if kind == "publish" else {"lakehouse.operation": kind}
     figures = {day.isoformat(): {"rows": rows, "nulls": {"id": 1}}}
-    facts[JUDGED if kind == JUDGE else "lakehouse.metrics"] = figures
+    facts[UNPUBLISHED_CHECKS if kind == CHECKS_ONLY else "lakehouse.metrics"] = figures
     replace_days(target, ensure_table(target), files, [day], Commit({}, facts))
     return target
 
@@ -173,7 +173,7 @@ def test_the_newest_records_are_those_of_all(lake: LakeFactory, seed: int, monke
     shop, chance = lake(sales()), random.Random(seed)
     root, name = shop.settings.root, "silver.sales"
     for _ in range(40):
-        kind, day = chance.choice(["publish", "publish", "restore", JUDGE]), chance.choice(DAYS[:4])
+        kind, day = chance.choice(["publish", "publish", "restore", CHECKS_ONLY]), chance.choice(DAYS[:4])
         target = commit(shop, day, chance.randint(1, 3), kind)
         if chance.random() < 0.8:
             project_history(root, open_snapshot(target.path), name, most_files=chance.choice([2, 5]))

@@ -27,7 +27,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.outcomes import asked
 from lakehouse.read.lake import Lake, LakeOfNow
-from lakehouse.records.history import JUDGE, JUDGED, latest_records, project_history
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, latest_records, project_history
 from lakehouse.report.bands import Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
@@ -173,7 +173,7 @@ def test_what_blocked_a_day_is_told_until_the_day_is_built_again(shop: Lake) -> 
     target = Target(shop.path("gold.sales"), sales().schema, sales().partition_by)
     told: dict[str, Any] = {"checks": {"row_count": {"blocking": True, "found": "no rows"}}}
     told["tried"] = make_plan(LakeOfNow(shop.settings, shop.tables), sales(), [DAYS[1]]).fingerprints[DAYS[1]]
-    facts = {"lakehouse.run_id": "r", "lakehouse.operation": JUDGE, JUDGED: {str(DAYS[1]): told}}
+    facts = {"lakehouse.run_id": "r", "lakehouse.operation": CHECKS_ONLY, UNPUBLISHED_CHECKS: {str(DAYS[1]): told}}
     exchange_files(target, ensure_table(target), (), (), Commit(metadata=facts), days=[])
     found = seen(shop)
     assert [cell.sign for cell in found.days.values()] == [State.PUBLISHED, State.FAILED]

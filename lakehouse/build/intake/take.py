@@ -44,7 +44,7 @@ from lakehouse.delta.staged import StagedFile, clear, read_staged
 from lakehouse.delta.target import Commit
 from lakehouse.read.content import contents
 from lakehouse.records.erasures import forgotten_in
-from lakehouse.records.history import JUDGE, JUDGED, judgements
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, judgements
 from lakehouse.spark.planning import plan_for
 
 
@@ -286,8 +286,8 @@ def _judge(audited: AuditedBatch) -> None:
     facts = {
         "lakehouse.run_id": batch.run_id,
         "lakehouse.code_version": base.table.code_version,
-        "lakehouse.operation": JUDGE,
-        JUDGED: {batch.day.isoformat(): {"checks": checks}},
+        "lakehouse.operation": CHECKS_ONLY,
+        UNPUBLISHED_CHECKS: {batch.day.isoformat(): {"checks": checks}},
     }
     exchange_files(base.main.target, base.main.snapshot, (), (), Commit(metadata=facts), days=[])
     project_commits(base)
