@@ -14,8 +14,8 @@ import pytest
 from pydantic import SecretStr
 
 from lakehouse import catalog
-from lakehouse.commands.operate import elsewhere
-from lakehouse.commands.operate.elsewhere import ProblemError
+from lakehouse.commands.operate import doctor_remote
+from lakehouse.commands.operate.doctor_remote import ProblemError
 from lakehouse.errors import EngineError, SourceDownError, SourceError, UsageError
 from lakehouse.kafka import jars as own
 from lakehouse.kafka.address import Address
@@ -176,10 +176,10 @@ def test_the_doctor_asks_the_brokers(kafka: Kafka, tmp_path: Path, monkeypatch: 
     """Without it, an address with a slip in it would be found by the first stream."""
     topic = kafka.topic(2)
     monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed(topic)})
-    assert elsewhere.topics(Settings(root=tmp_path)) == "", "no address is set"
+    assert doctor_remote.topics(Settings(root=tmp_path)) == "", "no address is set"
     known = Settings(root=tmp_path, source_urls={SOURCE: SecretStr(kafka.url)})
-    assert elsewhere.topics(known) == f"{topic} has 2 partitions"
+    assert doctor_remote.topics(known) == f"{topic} has 2 partitions"
     monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed("no-such-topic")})
     with pytest.raises(ProblemError, match="no-such-topic") as none:
-        elsewhere.topics(known)
+        doctor_remote.topics(known)
     assert "LAKEHOUSE_VISITS_URL" in none.value.mend

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 
 from lakehouse import catalog
 from lakehouse.build.build import build
-from lakehouse.commands.operate import elsewhere
-from lakehouse.commands.operate.elsewhere import ProblemError
+from lakehouse.commands.operate import doctor_remote
+from lakehouse.commands.operate.doctor_remote import ProblemError
 from lakehouse.errors import SettingsError, SourceDownError, SourceError
 from lakehouse.kafka.address import Address, address_of
 from lakehouse.privacy.traces import files_under, unpacked
@@ -184,7 +184,7 @@ def test_the_doctor_says_so(doors: Secured, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed(topic)})
 
     def said(url: str) -> str:
-        return elsewhere.topics(Settings(root=tmp_path, source_urls={SOURCE: SecretStr(url)}))
+        return doctor_remote.topics(Settings(root=tmp_path, source_urls={SOURCE: SecretStr(url)}))
 
     assert said(doors.url("SASL_SSL")) == f"{topic} has 1 partition"
     with pytest.raises(ProblemError, match="does not let in") as caught:

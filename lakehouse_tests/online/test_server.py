@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from lakehouse.commands.operate import elsewhere
-from lakehouse.commands.operate.elsewhere import ProblemError
+from lakehouse.commands.operate import doctor_remote
+from lakehouse.commands.operate.doctor_remote import ProblemError
 from lakehouse.errors import EngineError, UsageError
 from lakehouse.online.server import place_of, server_of, start
 from lakehouse.settings import Settings
@@ -52,8 +52,8 @@ def test_a_machine_without_redis_is_told_so(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_doctor_asks_redis(redis_server: RedisServer, tmp_path: Path) -> None:
     """Without it, an address with a slip in it would be found by the first load; and a password would be shown."""
-    assert elsewhere.redis(redis_server.settings) == f"{redis_server.url} answers"
+    assert doctor_remote.redis(redis_server.settings) == f"{redis_server.url} answers"
     nobody = Settings(root=tmp_path, redis_url=SecretStr("redis://me:secret@127.0.0.1:1/0"))
     with pytest.raises(ProblemError, match=r"127\.0\.0\.1:1") as none:
-        elsewhere.redis(nobody)
+        doctor_remote.redis(nobody)
     assert "secret" not in none.value.found + none.value.mend

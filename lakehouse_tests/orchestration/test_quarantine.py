@@ -200,7 +200,7 @@ def test_a_replay_is_the_command(aside: Table, instance: DagsterInstance, monkey
 
     monkeypatch.setattr(module.subprocess, "run", run)
     done = decide(quarantine_replay, "replay_rows", instance, rule="event_time_present", days=[str(DAYS[0])])
-    assert done.success  # no row broke that rule, so nothing is built: what is built, test_decisions shows
+    assert done.success  # no row broke that rule, so nothing is built: what is built, test_quarantine_decisions shows
     expected = ["quarantine", "replay", TABLE, "--json", "--rule", "event_time_present", "--day", str(DAYS[0])]
     assert called == [(expected, "ana")]
     found = told(instance)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import pytest
 
-from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, workers
+from lakehouse.commands.operate.doctor_remote import ProblemError, answers, mend, workers
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config

@@ -12,7 +12,7 @@ import typer
 from lakehouse.build.lookback import Rewritten, versions, would_write, written_since
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.commands.build.backfills import Daemon, NoWait
-from lakehouse.commands.build.following import launch
+from lakehouse.commands.build.daemon_backfill import launch
 from lakehouse.commands.build.lookback import print_rewritten
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import (

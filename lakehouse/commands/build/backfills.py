@@ -9,7 +9,7 @@ import typer
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import PartitionBackfill
 
-from lakehouse.commands.build.following import started
+from lakehouse.commands.build.daemon_backfill import started
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.errors import UsageError

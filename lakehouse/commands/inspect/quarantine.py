@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.catalog import tables
-from lakehouse.commands.change import decisions
+from lakehouse.commands.change import quarantine_decisions
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
-from lakehouse.commands.inspect.quarantined import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
+from lakehouse.commands.inspect.quarantine_options import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
             "lakehouse quarantine show silver.transactions --day 2011-03-04 --rule currency_known --limit 5",
         ),
     )(show)
-    decisions.add_to(family)
+    quarantine_decisions.add_to(family)
     app.add_typer(family, name="quarantine")
 
 

@@ -10,8 +10,8 @@ import typer
 
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, say
-from lakehouse.commands.inspect.asking import Engine, ask
 from lakehouse.commands.inspect.rows import Format, form_of, write_file, write_rows
+from lakehouse.commands.inspect.run_query import Engine, ask
 from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse.commands.console import console, say, table
-from lakehouse.commands.inspect.asking import Engine, ask
 from lakehouse.commands.inspect.rows import Format, write_rows
+from lakehouse.commands.inspect.run_query import Engine, ask
 from lakehouse.delta.layout import table_path
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import LakehouseError

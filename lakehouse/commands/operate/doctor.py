@@ -18,7 +18,15 @@ from rich.text import Text
 from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
-from lakehouse.commands.operate.elsewhere import ProblemError, answers, mend, python_of_workers, redis, topics, workers
+from lakehouse.commands.operate.doctor_remote import (
+    ProblemError,
+    answers,
+    mend,
+    python_of_workers,
+    redis,
+    topics,
+    workers,
+)
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
 from lakehouse.settings import Settings, get_settings

@@ -12,7 +12,7 @@ from lakehouse.build.stale import stale_days
 from lakehouse.catalog import below, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Verbose, console, print_json, say, table
-from lakehouse.commands.inspect.quarantined import (
+from lakehouse.commands.inspect.quarantine_options import (
     CodeOption,
     DayOption,
     RuleOption,
