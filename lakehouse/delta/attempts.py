@@ -40,7 +40,7 @@ _TURN = 30.0  # seconds: a writer that holds its turn for longer hangs
 _REFUSALS = 5  # in a row without any other commit: then it was no race that was lost
 
 
-def attempts(patience: float) -> Iterator[int]:
+def tries(patience: float) -> Iterator[int]:
     """Numbers of tries from 1, with a random wait before each but the first; they end after `patience` seconds."""
     ends = time.monotonic() + patience
     for number in count(1):
@@ -75,7 +75,7 @@ def committed(
         PublishConflictError: where other writers won for so long.
     """
     commit_id, refusals = uuid.uuid4().hex, 0
-    for _ in attempts(patience):
+    for _ in tries(patience):
         # A lock spares lost races on one machine and promises nothing: who else writes, the entry's name decides.
         with _turn(path):
             current = open_snapshot(path)

@@ -13,7 +13,7 @@ from typing import Any
 from deltalake import CommitProperties, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from lakehouse.delta.attempts import PATIENCE, attempts
+from lakehouse.delta.attempts import PATIENCE, tries
 from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot, table_name
@@ -46,7 +46,7 @@ def evolve(
         SchemaMismatchError: for a column that is gone, has another type, or must not be null where rows have none.
         PublishConflictError: where other writers won every attempt.
     """
-    for number in attempts(PATIENCE):
+    for number in tries(PATIENCE):
         if number > 1:
             snapshot = open_snapshot(path)
         # At each try: another run may have added the columns, or an older program may be at work on the table.

@@ -21,7 +21,7 @@ Retried = Callable[[BaseException, float], None]
 """Is told of each error that is tried again, and in how many seconds."""
 
 
-def attempts(stop: threading.Event, retried: Retried = lambda _error, _seconds: None) -> Retrying:
+def retrying(stop: threading.Event, retried: Retried = lambda _error, _seconds: None) -> Retrying:
     """An error that may pass is tried again three times, with growing pauses; who stops the stream waits for no pause.
 
     Args:

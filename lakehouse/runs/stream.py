@@ -25,8 +25,8 @@ from lakehouse.contracts import Table
 from lakehouse.delta.maintenance import compact, mergeable
 from lakehouse.errors import BadPartitionsError, PublishConflictError
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import Retried, attempts, with_engine
-from lakehouse.runs.beside import Beside
+from lakehouse.runs.attempts import Retried, retrying, with_engine
+from lakehouse.runs.background import BackgroundBuilds
 from lakehouse.sources.kafka import Brokers
 from lakehouse.texts import days_text
 from lakehouse.versions.upkeep import layouts
@@ -111,7 +111,7 @@ def turns(
     *,
     pace: Pace,
     until_caught_up: bool = False,
-    beside: Beside | None = None,
+    beside: BackgroundBuilds | None = None,
     retried: Retried = lambda _error, _seconds: None,
 ) -> Iterator[Turn]:
     """Take what is new and build what it touched, turn after turn, until stopped.
@@ -136,7 +136,7 @@ def turns(
         BadPartitionsError: a batch failed a blocking check; it was not taken.
         SourceError: messages are gone, a topic was made anew, or the brokers did not answer for all tries.
     """
-    again = attempts(stop, retried)
+    again = retrying(stop, retried)
     goals = {each.id: again.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
     number, whole = 0, _Whole(pace.refresh, beside)
     while not stop.is_set():
@@ -166,7 +166,7 @@ class _Whole:
     """
 
     every: float
-    beside: Beside | None = None
+    beside: BackgroundBuilds | None = None
     behind: bool = False
     last: float = -math.inf
 

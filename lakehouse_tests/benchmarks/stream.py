@@ -32,8 +32,8 @@ from lakehouse.delta.log import read_entry
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.kafka.sending import send
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import attempts
-from lakehouse.runs.beside import Beside
+from lakehouse.runs.attempts import retrying
+from lakehouse.runs.background import BackgroundBuilds
 from lakehouse.runs.stream import Pace, turns
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
@@ -172,7 +172,9 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     lake = lake_of(folder / what, kafka, folder / "engines", up_to_silver=what == LATENCIES[0])
     source = lake.table("bronze.event_stream")
     pace_of_gold = Pace().refresh
-    beside = Beside(lake_beside(lake), [source], "bench", pace_of_gold, attempts(stop)) if "beside" in what else None
+    beside = None
+    if "beside" in what:
+        beside = BackgroundBuilds(lake_beside(lake), [source], "bench", pace_of_gold, retrying(stop))
     sending = threading.Thread(target=send, args=(kafka.address, topic, spread(messages), pace))
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []

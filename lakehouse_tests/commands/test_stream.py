@@ -24,8 +24,8 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import EngineLostError
 from lakehouse.orchestration.streamed import Telling
 from lakehouse.read.targets import targets
-from lakehouse.runs.attempts import attempts
-from lakehouse.runs.beside import Beside
+from lakehouse.runs.attempts import retrying
+from lakehouse.runs.background import BackgroundBuilds
 from lakehouse.runs.stream import Refused
 from lakehouse.sources.spans import Found, Part
 from lakehouse_tests.commands.conftest import Cli
@@ -115,7 +115,7 @@ def test_what_was_built_beside_turns_that_failed_is_told() -> None:
     table, told = tables()["gold.daily_revenue"], list[object]()
     built = {table.id: result(table, PUBLISHED, DAY)}
     telling = cast("Telling", SimpleNamespace(add=told.append))
-    beside = MagicMock(spec=Beside, built=lambda: built)
+    beside = MagicMock(spec=BackgroundBuilds, built=lambda: built)
 
     def broken_off() -> None:
         with stream._building(beside, telling):
@@ -146,7 +146,7 @@ def test_features_of_today_are_loaded_though_the_engine_ends(
     monkeypatch.setattr("lakehouse.runs.attempts.is_lost", lambda session: session is first and not errors)
     monkeypatch.setattr(stream, "has_redis", lambda _settings: True)
     monkeypatch.setattr(stream, "OnlineToday", lambda *_: SimpleNamespace(add=add))
-    stream._loading(made, attempts(threading.Event()))({})
+    stream._loading(made, retrying(threading.Event()))({})
     assert loaded == [(False, {})]
 
 

@@ -15,8 +15,8 @@ from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import Lake
 from lakehouse.runs import stream
-from lakehouse.runs.attempts import attempts
-from lakehouse.runs.beside import Beside, Built
+from lakehouse.runs.attempts import retrying
+from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.streaming import recent, streamed
@@ -58,7 +58,7 @@ class Shop:
             raise errors.pop(0)
         return published(table, *days)
 
-    def turns(self, beside: Beside | None = None) -> list[stream.Turn]:
+    def turns(self, beside: BackgroundBuilds | None = None) -> list[stream.Turn]:
         """The first three; with builds beside them, until the last table is told; in any case until an error ends it."""
         told = []
         try:
@@ -70,9 +70,9 @@ class Shop:
             self.stop.set()
         return told
 
-    def beside(self) -> Beside:
+    def beside(self) -> BackgroundBuilds:
         """What builds gold in a thread of its own."""
-        return Beside(self.lake, [self.bronze], "run", 0, attempts(self.stop), self.given.append)
+        return BackgroundBuilds(self.lake, [self.bronze], "run", 0, retrying(self.stop), self.given.append)
 
 
 def published(table: Table, *days: date) -> BuildResult:

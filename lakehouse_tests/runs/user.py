@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from lakehouse.catalog import lake_beside
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import attempts
-from lakehouse.runs.beside import Beside
+from lakehouse.runs.attempts import retrying
+from lakehouse.runs.background import BackgroundBuilds
 from lakehouse.runs.stream import Pace, turns
 from lakehouse.settings import get_settings
 from lakehouse.spark.session import start
@@ -33,7 +33,7 @@ def main(url: str, topic: str) -> None:
         tell({"error": f"{type(error).__name__}: {error}"})
 
     threading.Thread(target=ended, daemon=True).start()
-    with Beside(lake_beside(lake), [source], "run", 0, attempts(stop, retried)) as beside:
+    with BackgroundBuilds(lake_beside(lake), [source], "run", 0, retrying(stop, retried)) as beside:
         for turn in turns(lake, [source], "run", stop, pace=Pace(0.2, 0), beside=beside, retried=retried):
             address = place_of(settings).address()
             tell({"messages": turn.messages, "built": sorted(turn.built), "engine": address and address.pid})

@@ -33,8 +33,8 @@ from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.streamed import RUN, Telling
 from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.lake import Lake
-from lakehouse.runs.attempts import attempts, with_engine
-from lakehouse.runs.beside import Beside, Built
+from lakehouse.runs.attempts import retrying, with_engine
+from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.runs.stream import Pace, Refused, Turn, turns
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse.runs.stream_online import OnlineToday
@@ -100,12 +100,12 @@ def run(
 
     lake, run_id = lake_with_engine(settings), f"{RUN}{uuid.uuid4().hex[:12]}"
     lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
-    again = attempts(stop, retried)
+    again = retrying(stop, retried)
     beside, load = None, _loading(lake, again)
     if not until_caught_up:  # nobody waits for the messages of a stream that ends by itself: its turns build all of it
         load, other = _loading(lake, again, growing=True), lake_beside(lake)
         then = _loading(other, again, growing=False)
-        beside = Beside(other, sources, run_id, refresh, again, then)
+        beside = BackgroundBuilds(other, sources, run_id, refresh, again, then)
     built_by_it = [each for source in sources for each in [source, *followers(lake, source)]]
     screen = Screen(live=console().is_terminal and not as_json)
     with (
@@ -137,7 +137,7 @@ def run(
 
 
 @contextmanager
-def _building(beside: Beside | None, telling: Telling) -> Iterator[None]:
+def _building(beside: BackgroundBuilds | None, telling: Telling) -> Iterator[None]:
     """Build beside the turns for a block; what was built until its end is told, whatever has ended it."""
     if beside is None:
         yield

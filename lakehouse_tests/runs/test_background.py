@@ -12,10 +12,10 @@ from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import lake_beside
 from lakehouse.read.lake import Lake
-from lakehouse.runs import beside as beside_of
+from lakehouse.runs import background
 from lakehouse.runs import stream
-from lakehouse.runs.attempts import attempts
-from lakehouse.runs.beside import Beside, Built
+from lakehouse.runs.attempts import retrying
+from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.spark.config import SHUFFLES
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
@@ -40,7 +40,7 @@ def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return made
 
 
-def turning(lake: Lake, stop: threading.Event, beside: Beside) -> stream.Turn:
+def turning(lake: Lake, stop: threading.Event, beside: BackgroundBuilds) -> stream.Turn:
     """The first turn that tells of gold; the stream goes on until then."""
     with beside:
         found = stream.turns(lake, [lake.table("bronze.visits")], "run", stop, pace=PACE, beside=beside)
@@ -56,9 +56,9 @@ def test_turns_wait_for_no_whole_build(shop: Lake, monkeypatch: pytest.MonkeyPat
         assert turned.wait(60), "a turn ended while this was on"
         yield result
 
-    monkeypatch.setattr(beside_of, "each_built", whole)
+    monkeypatch.setattr(background, "each_built", whole)
     source = shop.table("bronze.visits")
-    with Beside(shop, [source], "run", 0, attempts(stop), given.append) as beside:
+    with BackgroundBuilds(shop, [source], "run", 0, retrying(stop), given.append) as beside:
         for turn in stream.turns(shop, [source], "run", stop, pace=PACE, beside=beside):
             if turn.built:
                 break
@@ -77,12 +77,12 @@ def test_what_fails_beside_ends_the_stream_and_what_passes_is_tried_again(
     def whole(*_: object) -> Iterator[BuildResult]:
         raise errors.pop(0)
 
-    monkeypatch.setattr(beside_of, "each_built", whole)
+    monkeypatch.setattr(background, "each_built", whole)
     monkeypatch.setattr("lakehouse.runs.attempts.FIRST_WAIT", 0.0)
     monkeypatch.setattr("lakehouse.runs.attempts.LONGEST_WAIT", 0.0)
-    again = attempts(stop, lambda error, _: told.append(str(error)))
+    again = retrying(stop, lambda error, _: told.append(str(error)))
     with pytest.raises(ValueError, match="a mistake in a transform"):
-        turning(shop, stop, Beside(shop, [shop.table("bronze.visits")], "run", 0, again))
+        turning(shop, stop, BackgroundBuilds(shop, [shop.table("bronze.visits")], "run", 0, again))
     assert told == ["the engine was restarted"]
 
 
@@ -96,7 +96,7 @@ def test_both_build_what_one_would_have(lake: LakeFactory, kafka: Kafka) -> None
     apart = lake_beside(made)
     for first in (0, 40):
         taking.kafka.send(taking.topic, [visit(n) for n in range(first, first + 50)])  # ten of them twice
-        turning(made, stop, Beside(apart, [taking.bronze], "run", 0, attempts(stop)))
+        turning(made, stop, BackgroundBuilds(apart, [taking.bronze], "run", 0, retrying(stop)))
     apart.spark.conf.set(SHUFFLES, "77")
     assert made.spark.conf.get(SHUFFLES) == set_here
     seen = _state(made)

@@ -1,4 +1,4 @@
-"""Beside the turns of a stream: tables whose days are built whole, in a thread and on an engine's session of its own.
+"""Builds in the background of a stream: tables whose days are built whole, on an engine's session of their own.
 
 Such a build takes seconds, for which messages would else wait. It is of what was published when it began; what is taken
 meanwhile is for the next one.
@@ -24,7 +24,7 @@ Built = Mapping[str, BuildResult]
 """By table, what was built."""
 
 
-class Beside:
+class BackgroundBuilds:
     """Builds what is touched, from the beginning of a `with` block to its end.
 
     Args:
