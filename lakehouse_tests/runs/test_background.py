@@ -12,8 +12,7 @@ from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import lake_beside
 from lakehouse.read.lake import Lake
-from lakehouse.runs import background
-from lakehouse.runs import stream
+from lakehouse.runs import background, stream
 from lakehouse.runs.attempts import retrying
 from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.spark.config import SHUFFLES
