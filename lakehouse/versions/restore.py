@@ -316,7 +316,7 @@ def _refuse_taken(table: Table) -> None:
     if table.taken is not None:
         raise UndoRefusedError(
             f"{table.id}: what comes next from its source counts for the whole table, so rows that leave some days "
-            "would never be taken again. Restore the whole table (without --from and --to): what goes is then taken again."
+            "would never be taken again. Restore the whole table (without --from and --to): they are then taken again."
         )
 
 

@@ -102,7 +102,7 @@ class Bench:
 
             return lambda: append(self.target, [], accepting)
         if name == "judge":  # a build that publishes none of its days says why
-            refused = {str(MONDAY): {"checks": {}}}
+            refused: dict[str, Any] = {str(MONDAY): {"checks": {}}}
             told = Commit(metadata={"lakehouse.operation": CHECKS_ONLY, UNPUBLISHED_CHECKS: refused})
             return lambda: exchange_files(self.target, base, (), (), told, days=[])
         if name == "append":

@@ -22,14 +22,11 @@ with no_erasure(Path(sys.argv[1]), "stream-1"):
 
 def test_a_stream_and_an_erasure_keep_each_other_out(tmp_path: Path) -> None:
     """Without it, each batch would be a conflict, and the erasure end half done, with nobody told what to stop."""
-    with no_erasure(tmp_path, "stream-1"), no_erasure(tmp_path, "stream-2"):
-        with pytest.raises(BusyError, match="A stream is on"), alone(tmp_path):
-            pass
-    with alone(tmp_path):
-        with pytest.raises(BusyError, match="forget` is on"), no_erasure(tmp_path, "stream-1"):
-            pass
-        with pytest.raises(BusyError, match="forget` is on"), alone(tmp_path):
-            pass
+    on = no_erasure(tmp_path, "stream-1"), no_erasure(tmp_path, "stream-2")
+    with on[0], on[1], pytest.raises(BusyError, match="A stream is on"), alone(tmp_path):
+        pass
+    with alone(tmp_path), pytest.raises(BusyError, match="forget` is on"), no_erasure(tmp_path, "stream-1"):
+        pass
     with no_erasure(tmp_path, "stream-1"):
         pass
 
@@ -44,3 +41,11 @@ def test_a_stream_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
         stream.kill()
     with alone(tmp_path):
         assert not list((tmp_path / "privacy" / "streams").iterdir())
+
+
+def test_two_erasures_are_not_on_at_once(tmp_path: Path) -> None:
+    """Without it, one would remove what the other is about to read."""
+    with alone(tmp_path), pytest.raises(BusyError, match="forget` is on"), alone(tmp_path):
+        pytest.fail("both are on")
+    with alone(tmp_path):  # the first has ended
+        pass

@@ -18,14 +18,6 @@ def settings(root: Path) -> Settings:
     return Settings(root=root, _env_file=None)
 
 
-def test_two_erasures_are_not_on_at_once(tmp_path: Path) -> None:
-    """Without it, one would remove what the other is about to read."""
-    with forget._alone(tmp_path), pytest.raises(BusyError, match="Another"), forget._alone(tmp_path):
-        pytest.fail("both are on")
-    with forget._alone(tmp_path):  # the first has ended
-        pass
-
-
 def test_nothing_is_written_while_a_run_is_on(tmp_path: Path) -> None:
     """Without it, the ledger would tell of an erasure that never began."""
 

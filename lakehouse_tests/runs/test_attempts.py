@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from lakehouse.errors import EngineLostError
 from lakehouse.read.lake import Lake
-from lakehouse.runs import retrying
+from lakehouse.runs import attempts
 from lakehouse.runs.attempts import with_engine
 from lakehouse.settings import Settings
 from lakehouse.spark.transient import is_transient
