@@ -111,7 +111,7 @@ ANSWERED = [
     "select 1, 'a', true, null is null n, 1.10, 12345678901, 1e3 d, -1, 99999999999999999999 big, 0.01, 007 z, .5 h",
     "select -2147483648, -9223372036854775808, -2147483649, -9223372036854775809, -0.5, - 0.5, -.5, -0, -0.0, 5., 0.0000001",
     "select -(5), - -5, -007, amount * -0.5, price / -3, small - -2147483648, -2147483648 div 2 from o where small < 0",
-    "select id, small from o order by (2) desc nulls last, ((1))",
+    "select id, small from o order by (2) desc nulls last, ((1)) limit 7",
     "select small, count(*) c from o group by (1) order by (c) desc, (small)",
     "select o.name as a from o where length(name) = 1",
     "select day, max(amount) m from o group by 1 having m > 1 and max(n) > 0 order by 1 nulls last",
