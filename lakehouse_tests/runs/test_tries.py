@@ -42,8 +42,8 @@ class Shop:
         self._batches, self._errors = iter(batches), errors
         self.stale = {name: [TODAY] for name in lake.tables if name != BRONZE}
 
-    def stale_days(self, _lake: Lake, table: Table) -> list[date]:
-        """The days that nobody has built."""
+    def changed_days(self, _lake: Lake, table: Table) -> list[date]:
+        """The days that nobody has built from what is there."""
         return self.stale.pop(table.id, [])
 
     def take(self, *_: object, **__: object) -> BuildResult:
@@ -97,7 +97,7 @@ def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sh
         made = Shop(lake(*streamed(), recent()), batches, {name.replace("_", ".", 1): e for name, e in errors.items()})
         monkeypatch.setattr(stream, "build", made.take)
         monkeypatch.setattr(followers, "build", made.build)
-        monkeypatch.setattr(followers, "stale_days", made.stale_days)
+        monkeypatch.setattr(followers, "changed_days", made.changed_days)
         return made
 
     return make
