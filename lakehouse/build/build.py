@@ -11,7 +11,7 @@ from lakehouse.build.base import Base, open_base
 from lakehouse.build.grow import BuildWholeError, growth_of
 from lakehouse.build.intake.take import take
 from lakehouse.build.laps import Laps
-from lakehouse.build.plan import make_plan
+from lakehouse.build.plan import Plan, make_plan
 from lakehouse.build.publish import Published, publish
 from lakehouse.build.result import UNCHANGED, BuildResult, DayResult
 from lakehouse.build.slices import Slicing
@@ -43,7 +43,8 @@ def build(
     Of a table that is taken from a source outside, what is new there is added, whatever the days.
 
     A day whose inputs and code are what they were when it was published is left alone, unless forced. Days that fail
-    their audit are not published; the others are.
+    their audit are not published; the others are. A day that another run publishes meanwhile holds none of the others
+    back: it is looked at again once these are published.
 
     Args:
         lake: where the tables are and what computes them.
@@ -57,7 +58,7 @@ def build(
         one_batch: of a source outside, take one batch, even where more is there.
 
     Raises:
-        PublishConflictError: another run published one of the days meanwhile.
+        PublishConflictError: another run published the only day that is left meanwhile, or one of those of an upsert.
         DiskFullError: there was no space; the last good data stays visible.
         SchemaMismatchError, StagedFileError, UnsupportedTableError: nothing was published.
     """
@@ -83,31 +84,44 @@ def carry_through(work: Work) -> Published:
 
 def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResult:
     lake, table = base.lake, base.table
-    plan = make_plan(lake, table, asked)
-    # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
-    todo = [day for day in asked if run.force or not base.is_current(day, plan.fingerprints[day])]
-    if table.landing and take_out_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
-        plan = make_plan(lake, table, asked)  # the files are not what they were a moment ago
+    plan, todo = _planned(base, asked, run)
     # Days that are left alone are told as well: a run's report has every day that was asked for.
     unchanged = _unchanged(base, set(asked) - set(todo))
     result = BuildResult(table, base.main.snapshot.version, plan.versions, unchanged)
     laps = laps.lap("plan")
     growth = None if run.force or run.slicing else growth_of(base, plan, todo)
-    if growth is not None:
+    while todo:
         try:
-            published = carry_through(growing(base, plan, growth, run, laps))
+            published = carry_through(
+                growing(base, plan, growth, run, laps) if growth else make_work(base, plan, todo, run, laps)
+            )
         except BuildWholeError:
-            laps = laps.lap("stage")
+            growth, laps = None, laps.lap("stage")
+            continue
+        result, growth = _with(result, published), None
+        if left := sorted(set(todo) - published.audited.results.keys()):
+            # Days that are not added to, and days that others have published meanwhile: what is there now counts.
+            base = open_base(lake, table)
+            plan, todo = _planned(base, left, run)
+            alone = _unchanged(base, set(left) - set(todo))
+            result, laps = replace(result, days={**result.days, **alone}), published.laps.lap("plan")
         else:
-            result, laps = _with(result, published), published.laps
-            todo, base = sorted(set(todo) - set(growth.days)), open_base(lake, table)
-    if todo:
-        published = carry_through(make_work(base, plan, todo, run, laps))
-        result, laps = _with(result, published), published.laps
+            todo, laps = [], published.laps
     if table.rules:
         result = _looked_at(lake, result, asked)
         laps = laps.lap("quarantine")
     return replace(result, seconds=laps.seconds)
+
+
+def _planned(base: Base, days: Sequence[date], run: Run) -> tuple[Plan, list[date]]:
+    """The plan of some days, and which of them are to be built."""
+    lake, table = base.lake, base.table
+    plan = make_plan(lake, table, days)
+    # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
+    todo = [day for day in days if run.force or not base.is_current(day, plan.fingerprints[day])]
+    if table.landing and take_out_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
+        plan = make_plan(lake, table, days)  # the files are not what they were a moment ago
+    return plan, todo
 
 
 def _unchanged(base: Base, days: Collection[date]) -> dict[date, DayResult]:

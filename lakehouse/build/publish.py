@@ -24,6 +24,7 @@ from lakehouse.build.laps import Laps
 from lakehouse.build.work import Work
 from lakehouse.checks.metrics import judged_days
 from lakehouse.delta.commit import exchange_files, replace_days
+from lakehouse.delta.conflicts import moved_days
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION
@@ -58,10 +59,14 @@ class Published:
 def publish(audited: Audited) -> Published:
     """Commit the good days, and say of the others what the checks found.
 
+    Days that another run has published since the build began are left out, and are in none of what is returned; the
+    others do not wait for them. What another run publishes from here on is a conflict.
+
     Raises:
-        PublishConflictError: another run published one of the days meanwhile.
+        PublishConflictError: another run published all of the days meanwhile, or one of those of an upsert.
         StagedFileError, SchemaMismatchError: a staged file is gone, or is not what may be committed.
     """
+    audited = _without_moved(audited)
     work = audited.staged.work
     base, facts = work.base, _facts(work)
     if (side := base.side) is not None:
@@ -77,6 +82,28 @@ def publish(audited: Audited) -> Published:
         version = _refuse(base, facts) if UNPUBLISHED_CHECKS in facts else base.main.snapshot.version
     also = {day: audited.metrics[day].rows for day in work.also} if audited.good else {}
     return Published(audited, version, also, audited.laps.lap("commit"))
+
+
+def _without_moved(audited: Audited) -> Audited:
+    """Without the days that others have changed since the build began, where some are left.
+
+    Of the days that are left none can have changed with them: each is made of the inputs alone. Days of an upsert are
+    made of the whole table, so that one that has changed is a conflict of all.
+
+    Raises:
+        DecidedMeanwhileError: somebody restored or swapped the table meanwhile.
+    """
+    work = audited.staged.work
+    if work.base.table.upsert:
+        return audited
+    moved: set[date] = set()
+    for each in work.base.stores:
+        moved |= moved_days(each.snapshot, open_snapshot(each.target.path), each.target.day_column, work.days)
+    left = [day for day in work.days if day not in moved]
+    if not moved or not left:
+        return audited
+    results = {day: each for day, each in audited.results.items() if day in left}
+    return replace(audited, staged=replace(audited.staged, work=replace(work, days=left)), results=results)
 
 
 def _facts(work: Work) -> dict[str, Any]:

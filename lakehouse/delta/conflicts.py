@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from lakehouse.delta.log import read_entry
 from lakehouse.delta.snapshot import Snapshot, table_name
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import DecidedMeanwhileError, HistoryGoneError, PublishConflictError
 
 _DECISIONS = {"restore": "restore", "swap": "candidate swap"}
@@ -48,11 +49,11 @@ def conflict(base: Snapshot, current: Snapshot, days: Sequence[str]) -> PublishC
         if (operation := entry.get("lakehouse.operation")) in _DECISIONS:
             return DecidedMeanwhileError(
                 f"{name}: {entry.get('lakehouse.by') or 'somebody'} ran `lakehouse {_DECISIONS[operation]}` {since}. "
-                f"That stands and nothing of this run was published. To publish {named} over it, run it again."
+                f"That stands, and this run published nothing over it. To publish {named} over it, run it again."
             )
     return PublishConflictError(
         f"{name}: another run published {named} (or a part of it) {since}. "
-        "Its data stands whole and nothing of this run was published. "
+        "Its data stands whole, and this run published nothing over it. "
         "Run it again if this run's input is the newer one."
     )
 
@@ -71,6 +72,35 @@ def paths_of(snapshot: Snapshot, column: str, days: Sequence[date] | None) -> se
         return {file.path for file in snapshot.files}
     by_day = snapshot.by_day(column)
     return {file.path for day in days for file in by_day.get(day, [])}
+
+
+def moved_days(base: Snapshot, current: Snapshot, column: str, days: Sequence[date]) -> set[date]:
+    """Those of some days that others have changed since: their files, or what they were published from.
+
+    Args:
+        base: the table when the writer began.
+        current: the table now.
+        column: the partition column that says the day.
+        days: which days.
+
+    Raises:
+        DecidedMeanwhileError: where somebody restored or swapped the table.
+        PublishConflictError: where the log of `base` has been cleaned up.
+    """
+    if current.version == base.version:
+        return set()
+    then, now = base.by_day(column), current.by_day(column)
+    held = transactions_at(base, map(day_transaction, days))
+    moved = {
+        day
+        for day in days
+        if {file.path for file in then.get(day, ())} != {file.path for file in now.get(day, ())}
+        or current.transaction(day_transaction(day)) != held[day_transaction(day)]
+    }
+    error = conflict(base, current, sorted(day.isoformat() for day in moved)) if moved else None
+    if isinstance(error, DecidedMeanwhileError):
+        raise error
+    return moved
 
 
 def transactions_at(base: Snapshot, names: Iterable[str]) -> dict[str, int | None]:
