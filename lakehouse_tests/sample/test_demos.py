@@ -10,12 +10,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from lakehouse.kafka import broker
 from lakehouse.online import server as redis
+from lakehouse.sample import demo, demo_stream
+from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.fixtures.engines import end_engines
@@ -85,3 +88,10 @@ def test_without_brokers_the_setting_is_named(tmp_path: Path) -> None:
     told = run(tmp_path / "lake", "stream", "run")
     assert told.code == 2  # usage
     assert "set LAKEHOUSE_EVENT_STREAM_URL, such as kafka://127.0.0.1:9092" in told.err.replace("\n", " ")
+
+
+def test_files_and_stream_are_of_two_shops() -> None:
+    """Without it, who tries both would be told that events were lost: those that are in a file and a message are one."""
+    day = date(2026, 11, 26)
+    landed, sent = (generate_events(day, 300, each.SEED).lines for each in (demo, demo_stream))
+    assert not {json.loads(line)["event_id"] for line in landed} & {json.loads(line)["event_id"] for line in sent}
