@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_AHEAD = 60.0  # seconds that a look may take, in which something new is a little ahead of it
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -53,3 +54,14 @@ def contiguous(days: Iterable[date]) -> list[tuple[date, date]]:
         else:
             spans.append((day, day))
     return spans
+
+
+def is_younger(moment: float, now: float, age: float) -> bool:
+    """Whether something is younger than an age, by the time it carries; a time far ahead of the clock says nothing.
+
+    Args:
+        moment: its time, in seconds since 1970, by a clock that may have been ahead.
+        now: when it is looked at.
+        age: in seconds.
+    """
+    return -_AHEAD < now - moment < age

@@ -98,15 +98,14 @@ def _build(base: Base, asked: Sequence[date], run: Run, laps: Laps) -> BuildResu
         except BuildWholeError:
             growth, laps = None, laps.lap("stage")
             continue
-        result, growth = _with(result, published), None
-        if left := sorted(set(todo) - published.audited.results.keys()):
+        result, growth, laps = _with(result, published), None, published.laps
+        todo = left = sorted(set(todo) - published.audited.results.keys())
+        if left:
             # Days that are not added to, and days that others have published meanwhile: what is there now counts.
             base = open_base(lake, table)
             plan, todo = _planned(base, left, run)
             alone = _unchanged(base, set(left) - set(todo))
-            result, laps = replace(result, days={**result.days, **alone}), published.laps.lap("plan")
-        else:
-            todo, laps = [], published.laps
+            result, laps = replace(result, days={**result.days, **alone}), laps.lap("plan")
     if table.rules:
         result = _looked_at(lake, result, asked)
         laps = laps.lap("quarantine")

@@ -94,7 +94,7 @@ def _without_moved(audited: Audited) -> Audited:
         DecidedMeanwhileError: somebody restored or swapped the table meanwhile.
     """
     work = audited.staged.work
-    if work.base.table.upsert:
+    if work.base.table.upsert or len(work.days) == 1:  # then the commit's own look is enough
         return audited
     moved: set[date] = set()
     for each in work.base.stores:

@@ -89,12 +89,11 @@ def moved_days(base: Snapshot, current: Snapshot, column: str, days: Sequence[da
     """
     if current.version == base.version:
         return set()
-    then, now = base.by_day(column), current.by_day(column)
     held = transactions_at(base, map(day_transaction, days))
     moved = {
         day
         for day in days
-        if {file.path for file in then.get(day, ())} != {file.path for file in now.get(day, ())}
+        if paths_of(base, column, [day]) != paths_of(current, column, [day])
         or current.transaction(day_transaction(day)) != held[day_transaction(day)]
     }
     error = conflict(base, current, sorted(day.isoformat() for day in moved)) if moved else None

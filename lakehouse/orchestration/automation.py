@@ -35,7 +35,7 @@ from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
-from lakehouse.days import contiguous
+from lakehouse.days import contiguous, is_younger
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
@@ -60,7 +60,6 @@ from lakehouse.sources.landing import landing_files
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
-AHEAD = 60.0  # seconds that a look may take: what is said to be of later than that says nothing of its age
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
 TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}
@@ -301,7 +300,7 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
         return set()
     files = landing_files(lake.settings.root, table.landing, min(days), max(days))
     # A file may keep the time of another machine, whose clock is ahead.
-    return {file.arrival_date for file in files if -AHEAD < now - file.mtime_ns / 1e9 < SETTLES_IN}
+    return {file.arrival_date for file in files if is_younger(file.mtime_ns / 1e9, now, SETTLES_IN)}
 
 
 def _state_of(lake: Lake, last: date, ended: Ended) -> str:

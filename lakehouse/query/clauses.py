@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from lakehouse.query.expressions import translated
 from lakehouse.query.functions import is_aggregate
+from lakehouse.query.literals import is_number
 from lakehouse.query.scope import Named, Scope
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.query.values import Value
@@ -131,10 +132,9 @@ def _place(key: exp.Expr, chosen: Sequence[Named]) -> int | None:
 
 
 def _is_whole(node: object) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return is_number(node) and node.name.isdigit()
 
 
 def _is_constant(node: exp.Expr) -> bool:
     """Whether it is a number, with a sign or without: in an order or a grouping it names a place, or is refused."""
-    inner = node.this.unnest() if isinstance(node, exp.Neg) else node
-    return isinstance(inner, exp.Literal) and not inner.is_string
+    return is_number(node.this.unnest() if isinstance(node, exp.Neg) else node)

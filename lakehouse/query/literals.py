@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -18,7 +19,7 @@ def literal(node: exp.Expr) -> Value:
     return number(node.name)
 
 
-def is_number(node: exp.Expr) -> bool:
+def is_number(node: object) -> TypeGuard[exp.Literal]:
     """Whether it is a number as written; its sign is none of it."""
     return isinstance(node, exp.Literal) and not node.is_string
 

@@ -209,9 +209,9 @@ def carried_on(  # all that decides where a batch ends
             offset, arrival = read.get((topic, number), last.offset), _latest([last.arrived, arrived])
             # A clock that was ahead does not count: until its time, the partition would never be quiet.
             arrival = None if arrival is None else min(arrival, begun)
-            quiet = begun - (arrival or 0) > idle_after // timedelta(microseconds=1)
-            idle = int(offset >= part.end and quiet)
-            places[topic, number] = Place(offset, _latest([last.event, event]), arrival, idle, ids[topic])
+            place = Place(offset, _latest([last.event, event]), arrival, of=ids[topic])
+            idle = is_idle(place, begun, idle_after, taken=offset >= part.end)
+            places[topic, number] = replace(place, idle=int(idle))
     arrivals = [
         before.arrived,
         *(place.arrived for place in places.values()),
@@ -237,7 +237,7 @@ def expected(before: Ends, topic: str, partition: int) -> int | None:
 
 
 def is_idle(place: Place, now: int, idle_after: timedelta, *, taken: bool) -> bool:
-    """Whether a partition is idle by now: of those that fall quiet all at once no batch says so, since none is added.
+    """Whether a partition is idle by a moment: where all fall quiet at once, no batch says it: none is added.
 
     Args:
         place: how far it was taken.

@@ -20,6 +20,7 @@ from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import PUBLISHED
 from lakehouse.build.verdicts import INPUTS_FRESH
+from lakehouse.days import is_younger
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
@@ -29,7 +30,6 @@ from lakehouse.orchestration.instance import days_of_run
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
-AHEAD = 60.0  # seconds that a look may take: what is said to be of later than that says nothing of its age
 BATCH = 2_000
 FIRST_LOOK_BACK = 86_400.0  # seconds of history that the very first look takes in
 
@@ -88,7 +88,7 @@ def read_batch(
     records, horizon = _read(instance, after, limit)
     groups = _by_step(records)
     # A clock may have been put back since.
-    cuts = [group[0].storage_id for group in groups.values() if -AHEAD < now - group[-1].timestamp < settles_in]
+    cuts = [group[0].storage_id for group in groups.values() if is_younger(group[-1].timestamp, now, settles_in)]
     if horizon and len(groups) > 1:  # the batch ends somewhere within its last step
         cuts.append(groups[_step(records[-1])][0].storage_id)
     cut = min(cuts, default=None)
