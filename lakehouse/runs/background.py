@@ -7,6 +7,7 @@ meanwhile is for the next one.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -31,7 +32,8 @@ class BackgroundBuilds:
         lake: of this thread alone, with a session of its own: how an engine plans is set in the session.
         sources: tables with topics.
         run_id: recorded in the commits.
-        every: seconds from one build to the next, at least.
+        every: seconds from one build to the next, at least; a build that takes longer is followed by a pause as long,
+            so that half of the engine's time is left to the turns, however large the days become.
         attempts: how an error that may pass is tried again.
         then: is given what was built, in the thread.
     """
@@ -87,6 +89,7 @@ class BackgroundBuilds:
         try:
             while self._touched.wait() and not self._ending.is_set():
                 self._touched.clear()  # first: what is taken from here on may come too late for this build
+                begun = time.monotonic()
                 for attempt in self._attempts.copy():
                     built: Built = {}
                     with attempt, with_engine(self._lake):
@@ -95,7 +98,7 @@ class BackgroundBuilds:
                     if built:  # by a try that failed, too: the next one finds these days as they are to be
                         self._done.put(built)
                         self._then(built)
-                self._ending.wait(self._every)
+                self._ending.wait(max(self._every, time.monotonic() - begun))
         except BaseException as error:  # noqa: BLE001  # told by the thread of the turns
             self._error = error
 

@@ -39,7 +39,7 @@ MB = 10**6
 # early on; what is left after a collection says whether something is kept.
 BOUNDS = {"python_mb": 1.25, "jvm_mb": 1.4, "quick_heap_mb": 1.25, "open_files": 1.25, "quick_cpu_seconds": 1.3}
 # Told besides by their 10th percentile (`quick_`), which is of turns that nothing is built beside: features that look
-# back on thirty days have more to read with each day, until the thirty are full.
+# back on seven days have more to read with each day, until the seven are full.
 QUICK = ("seconds", "cpu_seconds", "heap_mb")
 
 

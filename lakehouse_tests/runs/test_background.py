@@ -66,6 +66,32 @@ def test_turns_wait_for_no_whole_build(shop: Lake, monkeypatch: pytest.MonkeyPat
     assert (turn.built, given) == ({GOLD: result}, [{GOLD: result}])
 
 
+def test_a_build_that_takes_long_is_followed_by_a_pause_as_long(shop: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, sums of a day with many rows would be built all the time, and take the engine from the messages."""
+    now, stop, pauses = [0.0], threading.Event(), list[float]()
+    lengths = iter((40.0, 2.0))
+    beside = BackgroundBuilds(shop, [shop.table("bronze.visits")], "run", 15, retrying(stop))
+
+    class Ending(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0)
+            beside.touch()
+            return self.is_set()
+
+    def whole(*_: object) -> Iterator[BuildResult]:
+        now[0] += next(lengths)
+        if now[0] > 40:
+            beside._ending.set()
+        return iter(())
+
+    monkeypatch.setattr(beside, "_ending", Ending())
+    monkeypatch.setattr(background, "each_built", whole)
+    monkeypatch.setattr(background.time, "monotonic", lambda: now[0])
+    beside.touch()
+    beside._run()
+    assert pauses == [40.0, 15]
+
+
 def test_what_fails_beside_ends_the_stream_and_what_passes_is_tried_again(
     shop: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
