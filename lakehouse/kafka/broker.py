@@ -24,11 +24,11 @@ from lakehouse.errors import EngineError
 from lakehouse.kafka.address import OPEN, Address
 from lakehouse.kafka.jars import broker_jars
 from lakehouse.kafka.topics import answers
+from lakehouse.servers.local_server import LocalServer
+from lakehouse.servers.place import Place, log_with_room, write_private
+from lakehouse.servers.ports import HERE, free_port
 from lakehouse.settings import Settings
 from lakehouse.spark.jars import java_command, java_home_problem
-from lakehouse.spark.local_server import LocalServer
-from lakehouse.spark.place import Place, log_with_room, write_private
-from lakehouse.spark.ports import HERE, free_port
 
 MEMORY = "512m"
 START_SECONDS = 120.0  # it takes some six; a busy machine takes a while

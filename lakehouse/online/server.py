@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakehouse.errors import EngineError
+from lakehouse.servers.local_server import LocalServer
+from lakehouse.servers.place import Place, write_private
+from lakehouse.servers.ports import HERE
 from lakehouse.settings import Settings
-from lakehouse.spark.local_server import LocalServer
-from lakehouse.spark.place import Place, write_private
-from lakehouse.spark.ports import HERE
 
 START_SECONDS = 30.0  # it takes a tenth of one, and longer where it has much to read again
 _CONFIG: Mapping[str, str] = {

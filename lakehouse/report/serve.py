@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import store
+from lakehouse.servers.ports import HERE
 from lakehouse.settings import get_settings
-from lakehouse.spark.ports import HERE
 
 OLDEST = 300.0  # seconds; failed runs and the passing of time commit nothing
 _POLICY = ("default-src 'none'", "style-src 'unsafe-inline'", "script-src 'unsafe-inline'", "img-src data:")

@@ -20,8 +20,8 @@ from lakehouse.runs.executing import PLAIN, Asked
 from lakehouse.runs.listener import QUIET, Listener
 from lakehouse.runs.reports import Report
 from lakehouse.runs.watch import Watch
+from lakehouse.servers.ports import HERE
 from lakehouse.settings import Settings
-from lakehouse.spark.ports import HERE
 from lakehouse.texts import program
 
 LOOK = 1.0  # seconds between two looks at what has happened

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lakehouse.servers.place import log_with_room
 from lakehouse.settings import Settings
-from lakehouse.spark.place import log_with_room
 
 
 def engine_log(settings: Settings) -> Path:

@@ -64,10 +64,10 @@ def make_archive(archive: Path | None = None) -> Path:
 
 def exercise_all(folder: str) -> None:
     """The work through a server, as on the warm engine, and in the process itself, on one JVM."""
+    from lakehouse.servers.ports import free_port
     from lakehouse.settings import Settings
     from lakehouse.spark.config import spark_config
     from lakehouse.spark.keeper import TOKEN, served
-    from lakehouse.spark.ports import free_port
 
     root, port = Path(folder), free_port()
     os.environ[TOKEN] = token = secrets.token_urlsafe(32)

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.errors import EngineError
+from lakehouse.servers.place import Place, read_record, write_private
+from lakehouse.servers.ports import HERE, free_port
 from lakehouse.settings import Settings
 from lakehouse.spark.config import class_path, spark_config
 from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING
 from lakehouse.spark.options import java_options
-from lakehouse.spark.place import Place, read_record, write_private
-from lakehouse.spark.ports import HERE, free_port
 from lakehouse.spark.warm import engines, handed_on
 from lakehouse.store.disk import private_umask
 

@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lakehouse.servers.place import Place, say, write_private
+from lakehouse.servers.ports import HERE, free_port
 from lakehouse.spark.cluster import Cluster, Size, workers_of
 from lakehouse.spark.keeper import TOKEN
-from lakehouse.spark.place import Place, say, write_private
-from lakehouse.spark.ports import HERE, free_port
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakehouse.spark.place import GENTLY, Address, Place, say
-from lakehouse.spark.ports import free_port
+from lakehouse.servers.place import GENTLY, say
+from lakehouse.servers.ports import free_port
+from lakehouse.spark.engine_place import Address, EnginePlace
 from lakehouse.spark.ui import RETAINED, shown
 
 LOOK = 0.5  # seconds between two looks at who uses it
@@ -73,7 +74,7 @@ class Orders:
 
 class _Keeper:
     def __init__(self, orders: Orders) -> None:
-        self._orders, self._place = orders, Place(Path(orders.folder), Path(orders.log))
+        self._orders, self._place = orders, EnginePlace(Path(orders.folder), Path(orders.log))
         self._idle_seconds = orders.idle_seconds
         self._ended = threading.Event()
         self._unanswered = 0
@@ -208,7 +209,7 @@ def _child() -> int | None:
 def main() -> None:
     """Take the orders from standard input, leave who started this behind, and keep the engine."""
     orders = Orders(**json.load(sys.stdin))
-    place = Place(Path(orders.folder), Path(orders.log))
+    place = EnginePlace(Path(orders.folder), Path(orders.log))
     umask = int(orders.config.get("spark.hadoop.fs.permissions.umask-mode", "077"), 8)
     place.keep("engine", lambda: _Keeper(orders).keep(), umask)
 

@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lakehouse.spark.ports import HERE, free_port
+from lakehouse.servers.ports import HERE, free_port
 
 ENABLED = "spark.ui.enabled"
 _CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))

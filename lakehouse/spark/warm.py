@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import EngineError, EngineLostError, LakehouseError
+from lakehouse.servers.place import log_with_room
 from lakehouse.settings import Settings
 from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
+from lakehouse.spark.engine_place import Address, EnginePlace
 from lakehouse.spark.keeper import TOKEN, Orders
 from lakehouse.spark.options import REMOTE, java_options
-from lakehouse.spark.place import Address, Place, log_with_room
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ _LOCK = threading.RLock()
 class _Joined:
     """This process's use of an engine."""
 
-    def __init__(self, place: Place, address: Address, session: str, lease: int) -> None:
+    def __init__(self, place: EnginePlace, address: Address, session: str, lease: int) -> None:
         self.place, self.address, self._session, self._lease = place, address, session, lease
         self.tell()
         from lakehouse.spark.wire import open_session
@@ -194,7 +195,7 @@ def leave() -> None:
 atexit.register(leave)
 
 
-def begin(settings: Settings, *, hold: bool = False) -> Place:
+def begin(settings: Settings, *, hold: bool = False) -> EnginePlace:
     """Let the engine start, if there is none, without waiting for it.
 
     Args:
@@ -223,7 +224,7 @@ def begin_early(settings: Settings) -> None:
             begin(settings)
 
 
-def wait(place: Place) -> Address:
+def wait(place: EnginePlace) -> Address:
     """The address of an engine that was begun, once it serves.
 
     Raises:
@@ -240,7 +241,7 @@ def wait(place: Place) -> Address:
     return address
 
 
-def places(settings: Settings) -> list[Place]:
+def places(settings: Settings) -> list[EnginePlace]:
     """The folders of all engines of this lakehouse that are on, on this machine."""
     found = [_place(settings, each.parent.name) for each in sorted(engines(settings).glob("*/alive"))]
     return [place for place in found if place.is_alive() and place.is_here()]
@@ -251,12 +252,12 @@ def engines(settings: Settings) -> Path:
     return settings.engine_dir or settings.root / "engine"
 
 
-def place_of(settings: Settings) -> Place:
+def place_of(settings: Settings) -> EnginePlace:
     """Where the engine of the settings is, or would be."""
     return _place(settings, _fingerprint(spark_config(settings)))
 
 
-def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined:
+def _use(settings: Settings, config: Mapping[str, str], place: EnginePlace) -> _Joined:
     """Join the engine, and start it where it is not there; once more, since another program may have taken its port."""
     session = str(uuid.uuid4())
     for last in (False, False, True):
@@ -273,7 +274,7 @@ def _use(settings: Settings, config: Mapping[str, str], place: Place) -> _Joined
     raise _failed(place, "it ended as soon as it had started")
 
 
-def _launch(settings: Settings, config: Mapping[str, str], place: Place) -> None:
+def _launch(settings: Settings, config: Mapping[str, str], place: EnginePlace) -> None:
     """Start a keeper, behind the door; it leaves this process at once, and starts the engine."""
     log = log_with_room(place.log)
     place.withdraw()
@@ -296,7 +297,7 @@ def handed_on() -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in _NOT_FOR_IT and not name.startswith(_NOR_THESE)}
 
 
-def _failed(place: Place, why: str) -> EngineError:
+def _failed(place: EnginePlace, why: str) -> EngineError:
     log = place.log
     return EngineError(
         f"The warm engine did not start: {why}. Its log is {log}; `lakehouse doctor` checks Java, jars and the engine "
@@ -304,12 +305,12 @@ def _failed(place: Place, why: str) -> EngineError:
     )
 
 
-def _place(settings: Settings, name: str) -> Place:
+def _place(settings: Settings, name: str) -> EnginePlace:
     logs = (settings.engine_dir or settings.root) / "logs"
-    return Place(engines(settings) / name, logs / f"engine-{name}.log")
+    return EnginePlace(engines(settings) / name, logs / f"engine-{name}.log")
 
 
-def _prepared(settings: Settings, config: Mapping[str, str]) -> Place:
+def _prepared(settings: Settings, config: Mapping[str, str]) -> EnginePlace:
     place = _place(settings, _fingerprint(config))
     place.prepare()
     return place

@@ -15,10 +15,10 @@ import pyspark
 import pytest
 
 from lakehouse.catalog import tables
+from lakehouse.servers.ports import free_port
 from lakehouse.settings import get_settings
 from lakehouse.spark.jars import ensure_jars
 from lakehouse.spark.options import java_options
-from lakehouse.spark.ports import free_port
 from lakehouse_tests.commands.conftest import FIRST, Result, land
 from lakehouse_tests.conftest import TINY
 

@@ -25,8 +25,8 @@ from lakehouse.records.erasures import BEGUN, Erasure, note
 from lakehouse.records.ops import add_rows, ops_target
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.reports import Report
+from lakehouse.servers.ports import free_port, is_free
 from lakehouse.settings import Settings
-from lakehouse.spark.ports import free_port, is_free
 from lakehouse_tests.commands.conftest import RANGE, Cli, land
 from lakehouse_tests.commands.test_maintenance import put, rows
 from lakehouse_tests.conftest import ENGINES

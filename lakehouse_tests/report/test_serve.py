@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.report import serve
-from lakehouse.spark.ports import free_port
+from lakehouse.servers.ports import free_port
 
 # Starts the server and becomes another program, as `lakehouse dev` does.
 BECOMES = """

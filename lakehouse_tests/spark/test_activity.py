@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from lakehouse.servers.ports import free_port
 from lakehouse.spark import activity
-from lakehouse.spark.ports import free_port
 
 SESSION = "0aa6b1f2-0000-4000-8000-000000000001"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.servers.ports import HERE, free_port
 from lakehouse.settings import Settings
 from lakehouse.spark import ui
 from lakehouse.spark.config import spark_config
-from lakehouse.spark.ports import HERE, free_port
 from lakehouse.spark.ui import Proxy, shown, user_of
 
 

@@ -22,7 +22,7 @@ import pytest
 from lakehouse.settings import Settings
 from lakehouse.spark import options, warm
 from lakehouse.spark.config import spark_config
-from lakehouse.spark.place import Place
+from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.spark.warm import place_of, places
 from lakehouse_tests.conftest import ALONE, ENGINES
 from lakehouse_tests.spark.user import SUM
@@ -59,7 +59,7 @@ class Engines:
         """What `lakehouse engine status` says."""
         return json.loads(self.command("status", "--json").stdout)
 
-    def on(self) -> list[Place]:
+    def on(self) -> list[EnginePlace]:
         """The engines that are there."""
         return places(Settings(root=self.root))
 
@@ -242,7 +242,7 @@ def test_an_engine_ends_with_the_program_that_it_was_started_for(engines: Engine
 
 def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
     """Without it, the process that has a dead keeper's id today would be taken for it, and killed."""
-    place = Place(tmp_path / "engine", tmp_path / "log")
+    place = EnginePlace(tmp_path / "engine", tmp_path / "log")
     place.prepare()
     (place.folder / "alive").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
     (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
@@ -252,10 +252,10 @@ def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
 
 def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:
     """Without it, a killed process would keep an engine for ever, or its session would."""
-    place = Place(tmp_path / "engine", tmp_path / "log")
+    place = EnginePlace(tmp_path / "engine", tmp_path / "log")
     place.prepare()
-    code = "import sys, time; from pathlib import Path; from lakehouse.spark.place import Place; "
-    code += f"held = Place(Path({str(place.folder)!r}), Path('log')).lease('a session'); print('held', flush=True); time.sleep(600)"
+    code = "import sys, time; from pathlib import Path; from lakehouse.spark.engine_place import EnginePlace; "
+    code += f"held = EnginePlace(Path({str(place.folder)!r}), Path('log')).lease('a session'); print('held', flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     with holder, holder.stdout:

@@ -19,9 +19,9 @@ from typing import Any, Self, TypeVar
 import pytest
 
 from lakehouse.days import days_between
+from lakehouse.servers.ports import free_port
 from lakehouse.settings import Settings
-from lakehouse.spark.place import Place
-from lakehouse.spark.ports import free_port
+from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.spark.warm import places
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.conftest import ALONE, ENGINES, PII_KEY
@@ -77,7 +77,7 @@ class Server:
         for place in self._warm():  # that the daemon's runs started; the server's own ends with it
             place.end()
 
-    def _warm(self) -> list[Place]:
+    def _warm(self) -> list[EnginePlace]:
         return places(Settings(root=self.root, engine_dir=self.root / "engine"))
 
     @contextmanager

@@ -18,8 +18,8 @@ from lakehouse import orchestration
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.errors import LakehouseError, UsageError
+from lakehouse.servers.ports import HERE, free_port, is_free
 from lakehouse.settings import Settings, get_settings
-from lakehouse.spark.ports import HERE, free_port, is_free
 
 _SUPERSEDED = "ignore:Function `dev_command` is superseded"
 LAST_PORT = 65535

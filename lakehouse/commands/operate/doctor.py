@@ -29,11 +29,11 @@ from lakehouse.commands.operate.doctor_remote import (
 )
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
+from lakehouse.servers.ports import HERE, is_free
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
-from lakehouse.spark.ports import HERE, is_free
 from lakehouse.store.disk import root_problem
 from lakehouse.texts import counted
 

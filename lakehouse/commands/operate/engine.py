@@ -16,7 +16,7 @@ from lakehouse.commands.console import AsJson, print_json, say
 from lakehouse.commands.operate import cluster
 from lakehouse.errors import UsageError
 from lakehouse.settings import Settings, get_settings
-from lakehouse.spark.place import Place
+from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.texts import counted
 
 
@@ -91,7 +91,7 @@ def _why_none(settings: Settings) -> str:
     return ""
 
 
-def _state(place: Place) -> dict[str, Any]:
+def _state(place: EnginePlace) -> dict[str, Any]:
     address, users = place.address(), place.users()
     state: dict[str, Any] = {"engine": place.folder.name, "serves": address is not None, "log": str(place.log)}
     state["users"] = sorted(lease.pid for lease in users if lease.works)

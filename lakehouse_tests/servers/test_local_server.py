@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import EngineError
+from lakehouse.servers.local_server import LocalServer
+from lakehouse.servers.place import Place
 from lakehouse.settings import Settings
-from lakehouse.spark.local_server import LocalServer
-from lakehouse.spark.place import Place
 
 SLEEPS = "import time; time.sleep(600)"
 ENDS = "print('the port is taken')"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lakehouse.spark.place import Place
+from lakehouse.servers.place import Place
 
 
 def _become(orders: dict[str, Any]) -> None:

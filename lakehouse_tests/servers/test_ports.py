@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.spark import ports
-from lakehouse.spark.ports import HERE, free_port, is_free
+from lakehouse.servers import ports
+from lakehouse.servers.ports import HERE, free_port, is_free
 
 
 def test_a_free_port_is_none_that_a_connection_may_be_given() -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from lakehouse.errors import EngineError, UsageError
+from lakehouse.servers import becoming
+from lakehouse.servers.place import Place, log_with_room, read_record, write_private
+from lakehouse.servers.ports import HERE, free_port, is_free
 from lakehouse.settings import Settings
-from lakehouse.spark import becoming
-from lakehouse.spark.place import Place, log_with_room, read_record, write_private
-from lakehouse.spark.ports import HERE, free_port, is_free
 from lakehouse.store.disk import private_umask
 
 
