@@ -18,6 +18,7 @@ from dagster import (
     AssetCheckSpec,
     DagsterInstance,
     MetadataValue,
+    TableMetadataValue,
     TableRecord,
 )
 from dagster._core.storage.asset_check_execution_record import (
@@ -152,7 +153,6 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
         table: the table.
         failed: its checks that fail now.
     """
-    failing = by_check(failed)
     keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}
     newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
     told = []
@@ -162,13 +162,23 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
         if record is None or _is_being_judged(instance, record):
             continue
         shown = record.evaluation
-        days = shown.metadata.get(FAILING) if shown is not None else None
         # The same verdict over other days is news as well: the page would go on naming a day that is well by now.
-        known = days is None or days.value == len(failing.get(evaluation.check_name, ()))
-        if shown is None or shown.partition or shown.passed != evaluation.passed or not known:
+        if (
+            shown is None
+            or shown.partition
+            or shown.passed != evaluation.passed
+            or (FAILING in shown.metadata and _days_told(shown) != _days_told(evaluation))
+        ):
             instance.report_runless_asset_event(evaluation)
             told.append(evaluation.check_name)
     return told
+
+
+def _days_told(evaluation: AssetCheckEvaluation) -> tuple[Any, list[str]]:
+    """How many days fail by an evaluation, and those that it names."""
+    listed = evaluation.metadata.get("failing")
+    days = [str(each.data["day"]) for each in listed.records] if isinstance(listed, TableMetadataValue) else []
+    return evaluation.metadata[FAILING].value, days
 
 
 def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
