@@ -114,11 +114,8 @@ class Shop:
         lake = self.lake
         restore(lake, plan_restore(lake, tables()[self.table], version), by="somebody")
         self.published = dict(self.at_version[version])
-        for day, (_, fate) in list(self.stands.items()):
-            if fate != BAD:
-                self.stands.pop(day)
-                if day in self.published:
-                    self.stands[day] = self.published[day]
+        refused = {day: each for day, each in self.stands.items() if each[1] == BAD}
+        self.stands = {**self.published, **refused}
         self.ran()
 
     def look(self) -> None:
