@@ -66,7 +66,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Reading:
-    """Which rows to read: by transaction, from `xid` on; by `updated_at` in microseconds, `[since, until)`; or all."""
+    """Which rows to read: by transaction, from `xid` on; by `updated_at` in microseconds, `[since, until)`; or all.
+
+    Rows whose `updated_at` is null are read as well, whatever its bounds.
+    """
 
     xid: int | None = None
     since: int | None = None
@@ -199,10 +202,13 @@ def _select(relation: str, columns: dict[str, str], changed_at: str, reading: Re
     where = []
     if reading.xid is not None:
         where.append(f"{xid} >= {reading.xid}")
+    column, bounds = _name(changed_at), []
     if reading.since is not None:
-        where.append(f"{_name(changed_at)} >= timestamptz {_text(iso(reading.since))}")
+        bounds.append(f"{column} >= timestamptz {_text(iso(reading.since))}")
     if reading.until is not None:
-        where.append(f"{_name(changed_at)} < timestamptz {_text(iso(reading.until))}")
+        bounds.append(f"{column} < timestamptz {_text(iso(reading.until))}")
+    if bounds:  # when a row without a time was changed, nobody knows: it is read each time, and taken once
+        where.append(f"({' AND '.join(bounds)} OR {column} IS NULL)")
     shown = ", ".join(f"{sql} AS {_name(name)}" for name, sql in columns.items())
     shown += f", {xid} AS _xid, {str(tombstone).lower()} AS _tombstone"
     sql = f"SELECT {shown} FROM {_relation(relation)}"  # noqa: S608  # names come from contracts and are quoted

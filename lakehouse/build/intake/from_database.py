@@ -249,7 +249,8 @@ def _reading(extract: Extract, before: Watermark | None, end: Watermark) -> Read
     """Which rows to read: all of them, or those from the last end on.
 
     In the mode exact a row is new where its transaction still ran, or had not begun, when the last batch was begun. In
-    the mode lag its `updated_at` says so: from `overlap` below the last watermark up to this one, both in microseconds.
+    the mode lag its `updated_at` says so: from `overlap` below the last watermark up to this one, both in microseconds;
+    or that it has none.
     """
     exact = extract.mode == EXACT
     if before is None:
@@ -263,13 +264,14 @@ def _overlapping(held: Snapshot, extract: Extract, reading: Reading) -> list[Dat
     """Files that may hold row versions that the reading gives again."""
     if reading.xid is not None:
         low: Any = reading.xid
-        highs = held.high("_xid")
+        highs, nulls = held.high("_xid"), dict[str, int | None]()
     elif reading.since is not None:
         low, highs = iso(reading.since), held.high(extract.updated_at)
+        nulls = held.nulls(extract.updated_at)
     else:
         return list(held.files)
     # A file without bounds may hold anything.
-    return [f for f in held.files if highs.get(f.path) is None or highs[f.path] >= low]
+    return [f for f in held.files if highs.get(f.path) is None or highs[f.path] >= low or nulls.get(f.path, 0) != 0]
 
 
 def _delays(batch: DatabaseBatch, files: Sequence[StagedFile]) -> dict[str, Value | None]:

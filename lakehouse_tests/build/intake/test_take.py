@@ -302,6 +302,25 @@ def test_a_change_of_mode_takes_nothing_twice(taking: Taking) -> None:
     assert set(taking.versions().values()) == {1}
 
 
+def test_a_row_without_a_time_is_taken_once_in_the_mode_lag(taking: Taking) -> None:
+    """Without it, a row that was never changed since it was made would be in no batch, and nothing would say so."""
+    taking.bronze = variant(mode="lag", lag=timedelta(0), overlap=timedelta(0))
+    made = "INSERT INTO orders VALUES ('{}', 'u', 'placed', 1, 'EUR', '2026-03-01Z', NULL)"
+    taking.shop.run("ALTER TABLE orders ALTER updated_at DROP NOT NULL; SELECT place('a', 'placed', 1)")
+    taking.shop.run(made.format("b"))
+    time.sleep(0.05)
+    rows = [taking.take().facts["batch/rows"]]
+    taking.shop.run(f"SELECT place('c', 'placed', 1); {made.format('d')}")
+    for _ in range(2):
+        time.sleep(0.05)
+        rows.append(taking.take().facts["batch/rows"])
+    assert rows == [2, 2, 0]
+    taking.shop.run("UPDATE orders SET status = 'paid' WHERE order_id = 'b'")
+    time.sleep(0.05)
+    assert taking.take().facts["batch/rows"] == 1
+    assert set(taking.versions().values()) == {1}
+
+
 def test_the_checks_are_those_that_are_listed() -> None:
     """Without it, a check that Dagster lists but no batch reports would look passed for ever."""
     assert {each.check for each in audit_day(orders, DayMetrics(ASKED), {})} == set(check_names(orders))
