@@ -270,8 +270,8 @@ def _reached(lake: Lake, source: Table) -> Reach:
 
 def _is_taken(lake: Lake, source: Table, goal: Reach) -> bool:
     assert source.topic is not None
-    places = ends_of(lake.snapshot(source.id), source.topic.source).places
-    return all(key in places and places[key].offset >= end for key, end in goal.items())
+    positions = ends_of(lake.snapshot(source.id), source.topic.source).positions
+    return all(key in positions and positions[key].offset >= end for key, end in goal.items())
 
 
 def _turn(lake: Lake, sources: Sequence[Table], run_id: str, which: Which, done: _Try, *, owed: bool) -> None:

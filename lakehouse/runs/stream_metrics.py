@@ -75,23 +75,23 @@ class StreamMetrics:
             if facts.get("batch/messages"):  # else it was a look
                 self._batch.labels(name).observe(sum(result.seconds.values()))
             # After each look: where all is quiet, a batch without messages moves the watermark on.
-            self._places(lake, name, left=bool(facts.get("batch/left")))
+            self._positions(lake, name, left=bool(facts.get("batch/left")))
         for name, result in turn.built.items():
             self._built.labels(name).observe(sum(result.seconds.values()))
             self._failed.labels(name).inc(len(result.with_status("failed")))
         self._last.set(time.time())
 
-    def _places(self, lake: Lake, name: str, *, left: bool) -> None:
+    def _positions(self, lake: Lake, name: str, *, left: bool) -> None:
         topic = lake.table(name).topic
         assert topic is not None
         ends, now = ends_of(lake.snapshot(name), topic.source), micros_of(datetime.now(UTC))
         if ends.watermark is not None:
             self._watermark.labels(name).set(ends.watermark / 1e6)
-        for (of, number), place in ends.places.items():
+        for (of, number), position in ends.positions.items():
             labels = (name, of, str(number))
-            self._offset.labels(*labels).set(place.offset)
+            self._offset.labels(*labels).set(position.offset)
             # A batch that leaves messages says which partitions are idle; of a look without any, nothing is kept.
-            idle = bool(place.idle) if left else is_idle(place, now, topic.idle_after, taken=True)
+            idle = bool(position.idle) if left else is_idle(position, now, topic.idle_after, taken=True)
             self._idle.labels(*labels).set(idle)
-            if place.event is not None:
-                self._event.labels(*labels).set(place.event / 1e6)
+            if position.event is not None:
+                self._event.labels(*labels).set(position.event / 1e6)

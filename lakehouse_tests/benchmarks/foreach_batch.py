@@ -74,7 +74,7 @@ class Intake:
         before = ends_of(base.main.snapshot, self._topic.source)
         spans = []
         for topic, number, end in self._ends(epoch):
-            place = before.places.get((topic, number))
+            place = before.positions.get((topic, number))
             begin = place.offset if place else self._found[topic].parts[number].first
             if begin < end:
                 spans.append(Span(topic, number, begin, end))
@@ -126,9 +126,9 @@ def compared(kafka: Kafka, count: int, batch: int, rounds: int, folder: Path) ->
             here = folder / f"{way}-of-{batch}-{turn}"
             lake = _lake(here, kafka, batch)
             each = in_loop(lake) if way == "loop" else in_query(lake, kafka, topic, batch, here)
-            places = DeltaTable(lake.path(TABLE)).to_pyarrow_table(columns=["_partition", "_offset"])
-            once = len({tuple(row.values()) for row in places.to_pylist()})
-            assert places.num_rows == once == count, f"{way}: {places.num_rows} rows, {once} messages, of {count}"
+            positions = DeltaTable(lake.path(TABLE)).to_pyarrow_table(columns=["_partition", "_offset"])
+            once = len({tuple(row.values()) for row in positions.to_pylist()})
+            assert positions.num_rows == once == count, f"{way}: {positions.num_rows} rows, {once} messages, of {count}"
             if turn:  # the first one warms the engine
                 seconds.append(each)
     kafka.delete(topic)

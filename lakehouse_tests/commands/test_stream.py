@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 from pydantic import SecretStr
 
-from lakehouse.build.intake.ends import Ends, Place
+from lakehouse.build.intake.ends import Ends, Position
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics, Outcome
@@ -157,8 +157,8 @@ def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
     made, now = lake(messages("web")), micros_of(datetime.now(UTC))
     source = made.table("bronze.visits")
     old = now - 3 * 60_000_000
-    places = [Place(5, old, old, of=1), Place(5, old, now, of=1), Place(5, old, old, idle=1, of=1)]
-    ends = Ends(1, old, {"web": 1}, {("web", number): each for number, each in enumerate(places)})
+    positions = [Position(5, old, old, of=1), Position(5, old, now, of=1), Position(5, old, old, idle=1, of=1)]
+    ends = Ends(1, old, {"web": 1}, {("web", number): each for number, each in enumerate(positions)})
     target, _ = targets(made, source)
     append_batch(target, ensure_table(target), [], Commit(ends.transactions(SOURCE), {}))
     parts = {0: Part(0, 5), 1: Part(0, 5), 2: Part(0, 9), 3: Part(0, 0)}

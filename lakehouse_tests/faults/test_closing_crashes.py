@@ -91,7 +91,7 @@ def state(root: Path) -> dict[str, Any]:
     ends = ends_of(snapshot, "event_stream")
     return {
         **rows,
-        "ends": {**ends.places},
+        "ends": {**ends.positions},
         "batch": ends.batch,
         "mark": ends.watermark,
         "closed": closings_of(snapshot, "event_stream"),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lakehouse.build.intake.ends import Ends, Place
+from lakehouse.build.intake.ends import Ends, Position
 from lakehouse.build.result import BuildResult
 from lakehouse.delta.commit import append_batch, ensure_table
 from lakehouse.delta.target import Commit
@@ -28,16 +28,18 @@ def shop(lake: LakeFactory) -> Lake:
     return lake(*streamed())
 
 
-def taken(lake: Lake, watermark: int, *places: Place) -> None:
+def taken(lake: Lake, watermark: int, *positions: Position) -> None:
     """Commit a batch that ended so, in minutes, of a topic with these partitions."""
-    ends = Ends(1, watermark * MINUTE, {"web": 7}, {("web", number): place for number, place in enumerate(places)})
+    ends = Ends(
+        1, watermark * MINUTE, {"web": 7}, {("web", number): position for number, position in enumerate(positions)}
+    )
     target, _ = targets(lake, lake.table("bronze.visits"))
     append_batch(target, ensure_table(target), [], Commit(ends.transactions(SOURCE), {}))
 
 
-def place(offset: int, event: int, *, arrived: int | None = None, idle: int = 0) -> Place:
+def position(offset: int, event: int, *, arrived: int | None = None, idle: int = 0) -> Position:
     """A partition up to there, with an event of that minute."""
-    return Place(offset, event * MINUTE, (event if arrived is None else arrived) * MINUTE, idle, 7)
+    return Position(offset, event * MINUTE, (event if arrived is None else arrived) * MINUTE, idle, 7)
 
 
 def look(lake: Lake, messages: int = 0, seconds: float = 1.5, **facts: object) -> Turn:
@@ -53,10 +55,10 @@ def test_a_look_without_messages_tells_where_the_stream_is(shop: Lake) -> None:
     told = metrics.registry.get_sample_value
     metrics.add(shop, look(shop))
     assert told("lakehouse_stream_watermark_seconds", TABLE) is None, "nothing was taken yet"
-    taken(shop, 40, place(5, 50), place(9, 40))
+    taken(shop, 40, position(5, 50), position(9, 40))
     metrics.add(shop, look(shop))
     assert told("lakehouse_stream_watermark_seconds", TABLE) == 40 * 60, "a stream that starts on a quiet topic"
-    taken(shop, 50, place(5, 50), place(9, 40))
+    taken(shop, 50, position(5, 50), position(9, 40))
     metrics.add(shop, look(shop))
     assert told("lakehouse_stream_watermark_seconds", TABLE) == 50 * 60
     assert [told("lakehouse_stream_offset", each) for each in (FIRST, SECOND)] == [5, 9]
@@ -79,7 +81,7 @@ def test_partitions_that_fall_quiet_all_at_once_are_told_as_idle(shop: Lake) -> 
     def idle() -> list[float | None]:
         return [metrics.registry.get_sample_value("lakehouse_stream_idle", each) for each in (FIRST, SECOND)]
 
-    taken(shop, 40, place(5, 50, arrived=now - 3), place(9, 40, arrived=now))
+    taken(shop, 40, position(5, 50, arrived=now - 3), position(9, 40, arrived=now))
     metrics.add(shop, look(shop))
     assert idle() == [1, 0]
     metrics.add(shop, look(shop, 7, left=3))

@@ -26,7 +26,7 @@ Reach = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """How far a partition was taken.
 
     Attributes:
@@ -52,7 +52,7 @@ class Ends:
         batch: its number; 0 before the first.
         watermark: in microseconds; None before there was one.
         ids: by topic, the number of its identity.
-        places: by topic and partition.
+        positions: by topic and partition.
         arrived: the newest arrival of all messages taken so far, in microseconds, by the brokers' clocks; None before
             the first.
     """
@@ -60,15 +60,15 @@ class Ends:
     batch: int = 0
     watermark: int | None = None
     ids: Mapping[str, int] = field(default_factory=dict)
-    places: Mapping[tuple[str, int], Place] = field(default_factory=dict)
+    positions: Mapping[tuple[str, int], Position] = field(default_factory=dict)
     arrived: int | None = None
 
     def transactions(self, source: str) -> dict[str, int]:
         """The ends as application transactions."""
         named: dict[str, int | None] = {"batch": self.batch, "watermark": self.watermark, "arrived": self.arrived}
         named |= {f"{topic}/id": number for topic, number in self.ids.items()}
-        for (topic, partition), place in self.places.items():
-            named |= {f"{topic}/{partition}/{name}": getattr(place, name) for name in _NUMBERS}
+        for (topic, partition), position in self.positions.items():
+            named |= {f"{topic}/{partition}/{name}": getattr(position, name) for name in _NUMBERS}
         return {f"intake/{source}/{name}": value for name, value in named.items() if value is not None}
 
 
@@ -77,16 +77,16 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
     prefix = f"intake/{source}/"
     named = {k.removeprefix(prefix): v for k, v in snapshot.transactions().items() if k.startswith(prefix)}
     ids: dict[str, int] = {}
-    places: dict[tuple[str, int], dict[str, int]] = {}
+    positions: dict[tuple[str, int], dict[str, int]] = {}
     for name, value in named.items():
         # A topic's name has no slash.
         match name.split("/"):
             case [topic, "id"]:
                 ids[topic] = value
             case [topic, partition, number]:
-                places.setdefault((topic, int(partition)), {})[number] = value
-    made = {key: Place(**each) for key, each in places.items()}
-    current = {key: place for key, place in made.items() if place.of == ids.get(key[0])}
+                positions.setdefault((topic, int(partition)), {})[number] = value
+    made = {key: Position(**each) for key, each in positions.items()}
+    current = {key: position for key, position in made.items() if position.of == ids.get(key[0])}
     return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"))
 
 
@@ -99,13 +99,13 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
     """
     told = problems(before, found)
     anew = _anew(before, found)
-    places = {key: place for key, place in before.places.items() if key[0] not in anew}
-    for (name, number), place in places.items():
+    positions = {key: position for key, position in before.positions.items() if key[0] not in anew}
+    for (name, number), position in positions.items():
         part = found[name].parts.get(number) if name in found else None
-        if part is not None and not part.first <= place.offset <= part.end:
+        if part is not None and not part.first <= position.offset <= part.end:
             # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
-            places[name, number] = replace(place, offset=part.first, idle=0)
-    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), places, before.arrived), told
+            positions[name, number] = replace(position, offset=part.first, idle=0)
+    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), positions, before.arrived), told
 
 
 def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
@@ -140,18 +140,19 @@ def _other_topics(before: Ends, found: Mapping[str, Found]) -> list[str]:
 def _gaps(before: Ends, found: Mapping[str, Found]) -> Iterable[str]:
     """In words, the messages that no batch took and that are not there any more."""
     anew = _anew(before, found)
-    for (name, number), place in sorted(before.places.items()):
+    for (name, number), position in sorted(before.positions.items()):
         if name not in found or name in anew:
             continue
         part = found[name].parts.get(number)
         if part is None:
-            yield f"{name}/{number} is gone; the last batch ended at its offset {place.offset}"
-        elif place.offset < part.first:
-            lost = part.first - place.offset
-            gone = f"{place.offset}–{part.first - 1}"
+            yield f"{name}/{number} is gone; the last batch ended at its offset {position.offset}"
+        elif position.offset < part.first:
+            lost = part.first - position.offset
+            gone = f"{position.offset}–{part.first - 1}"
             yield f"{lost} message(s) of {name}/{number} were deleted before they were taken: {gone}"
-        elif place.offset > part.end:
-            yield f"{name}/{number} ends at offset {part.end}, but messages up to {place.offset - 1} were taken from it"
+        elif position.offset > part.end:
+            last = position.offset - 1
+            yield f"{name}/{number} ends at offset {part.end}, but messages up to {last} were taken from it"
 
 
 def spans_after(before: Ends, found: Mapping[str, Found], until: Reach | None) -> list[Span]:
@@ -159,8 +160,8 @@ def spans_after(before: Ends, found: Mapping[str, Found], until: Reach | None) -
     spans = []
     for name, one in sorted(found.items()):
         for number, part in sorted(one.parts.items()):
-            place = before.places.get((name, number))
-            start = part.first if place is None else place.offset
+            position = before.positions.get((name, number))
+            start = part.first if position is None else position.offset
             end = part.end if until is None else min(part.end, until.get((name, number), start))
             if end > start:
                 spans.append(Span(name, number, start, end))
@@ -177,10 +178,12 @@ def bounded(spans: Sequence[Span], most: int) -> list[Span]:
     return [Span(s.topic, s.partition, s.start, s.start + n) for s, n in zip(spans, shares, strict=True)]
 
 
-def _watermark(before: int | None, places: Iterable[Place]) -> int | None:
+def _watermark(before: int | None, positions: Iterable[Position]) -> int | None:
     """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all count."""
-    several = list(places)
-    counted = [place.event for place in several if not place.idle] or [p.event for p in several if p.event is not None]
+    several = list(positions)
+    counted = [position.event for position in several if not position.idle] or [
+        p.event for p in several if p.event is not None
+    ]
     known = [each for each in counted if each is not None]
     if not known or len(known) < len(counted):
         return before
@@ -201,23 +204,23 @@ def carried_on(  # all that decides where a batch ends
         idle_after: a partition is idle where nothing has come for so long.
     """
     read = {(span.topic, span.partition): span.end for span in spans}
-    places, ids = dict(before.places), dict(before.ids) | _ids(found)
+    positions, ids = dict(before.positions), dict(before.ids) | _ids(found)
     for topic, one in found.items():
         for number, part in one.parts.items():
-            last = places.get((topic, number), Place(part.first))
+            last = positions.get((topic, number), Position(part.first))
             event, arrived = newest.get((topic, number), (None, None))
             offset, arrival = read.get((topic, number), last.offset), _latest([last.arrived, arrived])
             # A clock that was ahead does not count: until its time, the partition would never be quiet.
             arrival = None if arrival is None else min(arrival, begun)
-            place = Place(offset, _latest([last.event, event]), arrival, of=ids[topic])
-            idle = is_idle(place, begun, idle_after, taken=offset >= part.end)
-            places[topic, number] = replace(place, idle=int(idle))
+            position = Position(offset, _latest([last.event, event]), arrival, of=ids[topic])
+            idle = is_idle(position, begun, idle_after, taken=offset >= part.end)
+            positions[topic, number] = replace(position, idle=int(idle))
     arrivals = [
         before.arrived,
-        *(place.arrived for place in places.values()),
+        *(position.arrived for position in positions.values()),
         *(arrived for _, arrived in newest.values()),
     ]
-    return Ends(before.batch + 1, _watermark(before.watermark, places.values()), ids, places, _latest(arrivals))
+    return Ends(before.batch + 1, _watermark(before.watermark, positions.values()), ids, positions, _latest(arrivals))
 
 
 def expected(before: Ends, topic: str, partition: int) -> int | None:
@@ -228,24 +231,24 @@ def expected(before: Ends, topic: str, partition: int) -> int | None:
         topic: of the partition.
         partition: its number.
     """
-    place, bound = before.places.get((topic, partition)), before.watermark
-    if place is None or place.event is None:
+    position, bound = before.positions.get((topic, partition)), before.watermark
+    if position is None or position.event is None:
         return bound
     # One that was idle held back nothing: what it brings is judged by what was last included of it, batch after batch,
     # until it has caught up. Others are not behind the watermark.
-    return place.event if bound is None else min(place.event, bound)
+    return position.event if bound is None else min(position.event, bound)
 
 
-def is_idle(place: Place, now: int, idle_after: timedelta, *, taken: bool) -> bool:
+def is_idle(position: Position, now: int, idle_after: timedelta, *, taken: bool) -> bool:
     """Whether a partition is idle by a moment: where all fall quiet at once, no batch says it: none is added.
 
     Args:
-        place: how far it was taken.
+        position: how far it was taken.
         now: the moment, in microseconds.
         idle_after: see `carried_on`.
         taken: whether it was taken as far as it reaches.
     """
-    return taken and now - (place.arrived or 0) > idle_after // timedelta(microseconds=1)
+    return taken and now - (position.arrived or 0) > idle_after // timedelta(microseconds=1)
 
 
 def _latest(times: Iterable[int | None]) -> int | None:

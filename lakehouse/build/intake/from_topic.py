@@ -158,7 +158,7 @@ class TopicBatch(Batch):
         rows = _read(files)
         newest = _newest(rows)
         ends = carried_on(self.before, self.found, self.spans, newest, self.begun, self.topic.idle_after)
-        idle = [f"{topic}/{number}" for (topic, number), place in sorted(ends.places.items()) if place.idle]
+        idle = [f"{topic}/{number}" for (topic, number), position in sorted(ends.positions.items()) if position.idle]
         # A look that finds nothing adds no commit, but where a partition fell idle and the watermark can go on.
         is_news = bool(self.spans) or ends.watermark != self.before.watermark
         offsets: dict[str, dict[str, list[int]]] = {}

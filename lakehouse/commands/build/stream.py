@@ -174,16 +174,18 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
         now = micros_of(datetime.now(UTC))
         for name, one in sorted(at.items()):
             for number, part in sorted(one.parts.items()):
-                place = ends.places.get((name, number))
+                position = ends.positions.get((name, number))
                 found.append(
                     {
                         "table": source.id,
                         "topic": name,
                         "partition": number,
-                        "taken up to": place.offset if place else None,
-                        "waiting": part.end - (place.offset if place else part.first),
-                        "newest event": _time(place.event if place else None),
-                        "idle": bool(place and is_idle(place, now, topic.idle_after, taken=place.offset >= part.end)),
+                        "taken up to": position.offset if position else None,
+                        "waiting": part.end - (position.offset if position else part.first),
+                        "newest event": _time(position.event if position else None),
+                        "idle": bool(
+                            position and is_idle(position, now, topic.idle_after, taken=position.offset >= part.end)
+                        ),
                         "watermark": _time(ends.watermark),
                     }
                 )

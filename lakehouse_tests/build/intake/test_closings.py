@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from lakehouse.build.base import open_base
 from lakehouse.build.intake.closings import Closing, Closings, closed_by, closings_of
-from lakehouse.build.intake.ends import Ends, Place
+from lakehouse.build.intake.ends import Ends, Position
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Input
@@ -44,7 +44,7 @@ LATENESS = timedelta(hours=1)
 
 def ends(batch: int, watermark: int | None, arrived: int = 0) -> Ends:
     """Where a batch ended."""
-    return Ends(batch, watermark, {"t": 1}, {("t", 0): Place(batch, watermark, of=1)}, arrived)
+    return Ends(batch, watermark, {"t": 1}, {("t", 0): Position(batch, watermark, of=1)}, arrived)
 
 
 def oracle(batches: list[tuple[int, int]], after: int) -> list[Closing]:

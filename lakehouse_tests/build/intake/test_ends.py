@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from lakehouse.build.intake.ends import (
     Ends,
-    Place,
+    Position,
     accepted,
     bounded,
     carried_on,
@@ -42,7 +42,9 @@ def found(*parts: tuple[int, int], topic_id: str = "id") -> dict[str, Found]:
 
 def ends(*offsets: int, **kwargs: int) -> Ends:
     """Where a batch ended that took the topic `t` up to these offsets."""
-    return Ends(1, kwargs.get("watermark"), {"t": ID}, {("t", n): Place(each, of=ID) for n, each in enumerate(offsets)})
+    return Ends(
+        1, kwargs.get("watermark"), {"t": ID}, {("t", n): Position(each, of=ID) for n, each in enumerate(offsets)}
+    )
 
 
 def test_a_batch_begins_where_the_last_one_ended() -> None:
@@ -100,13 +102,13 @@ def test_nothing_is_given_up_where_nothing_is_missing() -> None:
     """Without it, accepting by mistake would read everything again."""
     after, told = accepted(ends(3), found((0, 9)))
     assert told == []
-    assert after.places == ends(3).places
+    assert after.positions == ends(3).positions
 
 
 def after(before: Ends, newest: dict[int, int], *, end: int = 5, begun: int = 100 * MINUTE) -> Ends:
     """The ends after a batch up to offset 5 of each partition whose rows have these newest event times, as minutes."""
     parts = {("t", n): (at * MINUTE, begun) for n, at in newest.items()}
-    count = max([*newest, *(n for _, n in before.places)]) + 1
+    count = max([*newest, *(n for _, n in before.positions)]) + 1
     spans = [Span("t", n, 0, 5) for n in newest]
     return carried_on(before, found(*[(0, end)] * count), spans, parts, begun, IDLE)
 
@@ -126,12 +128,12 @@ def test_an_idle_partition_holds_back_nothing_and_its_burst_is_not_late() -> Non
     """Without it, one quiet partition would keep every window open, or lose its rows when it comes back."""
     first = after(Ends(), {0: 50, 1: 40})
     second = after(first, {0: 90}, begun=103 * MINUTE)
-    assert second.places["t", 1].idle == 1
+    assert second.positions["t", 1].idle == 1
     assert second.watermark == 90 * MINUTE
     assert expected(second, "t", 0) == 90 * MINUTE
     assert expected(second, "t", 1) == 40 * MINUTE  # its own newest event: the burst goes on from there
     third = after(second, {1: 60}, begun=104 * MINUTE)
-    assert third.places["t", 1].idle == 0
+    assert third.positions["t", 1].idle == 0
     assert third.watermark == 90 * MINUTE
     assert expected(third, "t", 1) == 60 * MINUTE  # a burst of several batches, too
     fourth = after(third, {1: 95}, begun=105 * MINUTE)
@@ -142,7 +144,7 @@ def test_messages_that_arrive_while_a_batch_is_begun_count_as_taken() -> None:
     """Without it, an hour's last messages would count as corrections of it, though the batch that closed it has them."""
     ahead = {("t", 0): (50 * MINUTE, 101 * MINUTE)}
     ended = carried_on(Ends(), found((0, 5)), [Span("t", 0, 0, 5)], ahead, 100 * MINUTE, IDLE)
-    assert (ended.arrived, ended.places["t", 0].arrived) == (101 * MINUTE, 100 * MINUTE)
+    assert (ended.arrived, ended.positions["t", 0].arrived) == (101 * MINUTE, 100 * MINUTE)
     # A clock that was put back, or a batch without messages: what was taken stays taken.
     assert after(ended, {0: 60}, begun=100 * MINUTE).arrived == 101 * MINUTE
     assert carried_on(ended, found((0, 5)), [], {}, 200 * MINUTE, IDLE).arrived == 101 * MINUTE
@@ -152,7 +154,7 @@ def test_a_partition_that_is_behind_is_not_idle() -> None:
     """Without it, a slow reader would take what it has not read for silence."""
     first = after(Ends(), {0: 50, 1: 40})
     second = after(first, {0: 90}, end=500, begun=200 * MINUTE)
-    assert second.places["t", 1].idle == 0
+    assert second.positions["t", 1].idle == 0
     assert second.watermark == 40 * MINUTE
 
 
@@ -161,17 +163,17 @@ def test_where_all_are_idle_all_of_them_count() -> None:
     quiet = {("t", 0): (50 * MINUTE, 1 * MINUTE), ("t", 1): (40 * MINUTE, 1 * MINUTE)}
     spans = [Span("t", n, 0, 5) for n in range(2)]
     ended = carried_on(Ends(), found((0, 5), (0, 5)), spans, quiet, 100 * MINUTE, IDLE)
-    assert {place.idle for place in ended.places.values()} == {1}
+    assert {position.idle for position in ended.positions.values()} == {1}
     assert ended.watermark == 40 * MINUTE
 
 
 @given(
     batch=st.integers(1, 2**40),
     watermark=st.none() | st.integers(0, 2**60),
-    places=st.dictionaries(
+    positions=st.dictionaries(
         st.tuples(st.sampled_from(["web-events", "a.b_c"]), st.integers(0, 999)),
         st.builds(
-            Place,
+            Position,
             st.integers(0, 2**60),
             st.none() | st.integers(0, 2**60),
             st.none() | st.integers(0, 2**60),
@@ -182,11 +184,11 @@ def test_where_all_are_idle_all_of_them_count() -> None:
     ),
 )
 def test_ends_are_read_as_they_were_written(
-    batch: int, watermark: int | None, places: dict[tuple[str, int], Place]
+    batch: int, watermark: int | None, positions: dict[tuple[str, int], Position]
 ) -> None:
     """Without it, a restart could begin somewhere else."""
-    ids = {topic: fingerprint([topic]) for topic, _ in places}
-    held = {key: replace(each, of=ids[key[0]]) for key, each in places.items()}
+    ids = {topic: fingerprint([topic]) for topic, _ in positions}
+    held = {key: replace(each, of=ids[key[0]]) for key, each in positions.items()}
     written = Ends(batch, watermark, ids, held, watermark)
 
     class Log:
@@ -229,7 +231,7 @@ def test_a_partition_is_idle_when_the_next_batch_would_find_it_so(
     offset: int, end: int, arrived: int | None, now: int
 ) -> None:
     """Without it, people would be told otherwise than the watermark goes."""
-    place = Place(offset, 0, None if arrived is None else arrived * MINUTE, of=ID)
-    before = replace(ends(offset), places={("t", 0): place})
+    position = Position(offset, 0, None if arrived is None else arrived * MINUTE, of=ID)
+    before = replace(ends(offset), positions={("t", 0): position})
     after = carried_on(before, found((0, end)), [], {}, now * MINUTE, IDLE)
-    assert is_idle(place, now * MINUTE, IDLE, taken=offset >= end) == bool(after.places["t", 0].idle)
+    assert is_idle(position, now * MINUTE, IDLE, taken=offset >= end) == bool(after.positions["t", 0].idle)

@@ -353,10 +353,10 @@ def test_a_clock_that_jumps_loses_and_doubles_nothing(taking: Taking, monkeypatc
     known = [each.watermark for each in marks if each.watermark is not None]
     assert known == sorted(known)
     assert sorted(row["_offset"] for row in taking.rows()) == list(range(sent * 3 // 2))
-    (place,) = marks[-1].places.values()
-    assert place.arrived is not None
+    (position,) = marks[-1].positions.values()
+    assert position.arrived is not None
     # Else the partition would hold back watermarks, as one that is not idle, until the time that the clock once had.
-    assert datetime.fromtimestamp(place.arrived / 1e6, UTC) <= datetime.now(UTC)
+    assert datetime.fromtimestamp(position.arrived / 1e6, UTC) <= datetime.now(UTC)
 
 
 def test_many_dead_letters_are_told(lake: LakeFactory, kafka: Kafka) -> None:
