@@ -44,7 +44,7 @@ class Pace:
             longer than what is in them; a day with `MOST_SMALL` is built whole.
     """
 
-    pause: float = 1.0
+    pause: float = 0.5
     refresh: float = 15.0
     most_files: int = 32
 

@@ -171,10 +171,9 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     messages = lines(int(pace * 60 * (warm + minutes)), datetime.now(UTC).date())
     lake = lake_of(folder / what, kafka, folder / "engines", up_to_silver=what == LATENCIES[0])
     source = lake.table("bronze.event_stream")
-    pace_of_gold = Pace().refresh
     beside = None
     if "beside" in what:
-        beside = BackgroundBuilds(lake_beside(lake), [source], "bench", pace_of_gold, retrying(stop))
+        beside = BackgroundBuilds(lake_beside(lake), [source], "bench", Pace.refresh, retrying(stop))
     sending = threading.Thread(target=send, args=(kafka.address, topic, spread(messages), pace))
     found: dict[bool, list[float]] = {False: [], True: []}
     took: list[float] = []
@@ -183,7 +182,7 @@ def latency(kafka: Kafka, pace: int, warm: float, minutes: float, folder: Path, 
     sending.start()
     begins = time.time() + warm * 60
     with beside or nullcontext():
-        for turn in turns(lake, [source], "bench", stop, pace=Pace(0, pace_of_gold), beside=beside):
+        for turn in turns(lake, [source], "bench", stop, pace=Pace(), beside=beside):
             visible = time.time()
             for at in _arrivals(lake.path(source.id), turn.taken[source.id].version, "_arrived_at"):
                 found[at >= begins].append(visible - at)

@@ -73,10 +73,10 @@ def run(
     ] = False,
     pause: Annotated[
         float, typer.Option(help="Seconds from one turn to the next, at least, where nothing waits.")
-    ] = 1.0,
+    ] = Pace.pause,
     refresh: Annotated[
         float, typer.Option(help="Seconds between builds of tables whose days are built whole, such as sums.")
-    ] = 15.0,
+    ] = Pace.refresh,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve figures for Prometheus at this port of 127.0.0.1.")
     ] = None,

@@ -111,7 +111,6 @@ def _checks(each: Status) -> Text:
 
 def _row(each: Status, now: datetime) -> list[Any]:
     age = f"{age_text(now - each.checked_at)} ago" if each.checked_at else "never"
-    not_fresh = Text("late", style="bold red")
     alarm = "bold red"
     return [
         each.table,
@@ -120,7 +119,7 @@ def _row(each: Status, now: datetime) -> list[Any]:
         each.last_day,
         each.rows,
         age,
-        "fresh" if each.fresh else not_fresh,
+        "yes" if each.fresh else Text("no", style=alarm),
         _checks(each),
         Text(str(len(each.failed_days)), style=alarm if each.failed_days else ""),
         len(each.stale_days),
