@@ -31,7 +31,7 @@ FAILED_RULES = "_failed_rules"
 # Attempts of tasks write aside, and the driver moves what it takes from them. By version 2, which an engine may have
 # been told, they write where they are read: of a task that died and one that took its place, both would be.
 IN_TWO_STEPS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_STATISTIC = 64  # characters; a longer bound would be cut, and a cut maximum is wrong
 
 
@@ -95,8 +95,13 @@ def clear(folder: Path) -> None:
 
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
     keys = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
-    values = {k: None if v == _HIVE_NULL else unquote(v) for k, v in keys.items()}
+    values = {name: value_of_folder(text) for name, text in keys.items()}
     return staged_file(path, {name: values[name] for name in partition_by}, values[ROUTE] or VALID)
+
+
+def value_of_folder(text: str) -> str | None:
+    """A partition value as a folder's name has it, behind `column=`: special characters are escaped there."""
+    return None if text == HIVE_NULL else unquote(text)
 
 
 def staged_file(path: Path, partition: Mapping[str, str | None], route: str = VALID) -> StagedFile:
@@ -252,7 +257,7 @@ def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequ
         values: the partition's, in the same order.
     """
     parts = [
-        f"{name}={_HIVE_NULL if value is None else quote(value, safe=' _.-')}"
+        f"{name}={HIVE_NULL if value is None else quote(value, safe=' _.-')}"
         for name, value in zip(partition_by, values, strict=True)
     ]
     return folder.joinpath(f"{ROUTE}={route}", *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")

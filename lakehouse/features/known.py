@@ -120,12 +120,6 @@ def read_lives(
     )
     by_file = lake.spark.createDataFrame([(each.file.path, spans[each.file.path]) for each in needed], schema)
     place = F.col("_metadata.file_path")
-    rows = lake.read_files(table, snapshot_at(path, version), [each.file for each in needed]).withColumns(
-        {
-            "_path": F.substring_index(place, f"/{table.name}/", -1),
-            table.day_column: F.substring_index(F.substring_index(place, f"/{table.day_column}=", -1), "/", 1).cast(
-                "date"
-            ),
-        }
-    )
+    rows = lake.read_files(table, snapshot_at(path, version), [each.file for each in needed])
+    rows = rows.withColumn("_path", F.substring_index(place, f"/{table.name}/", -1))
     return rows.join(F.broadcast(by_file), "_path").withColumn(SPAN, F.explode("_spans")).drop("_path", "_spans")

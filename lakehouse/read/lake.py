@@ -15,6 +15,7 @@ from lakehouse.delta.evolve import same_types
 from lakehouse.delta.layout import table_path
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import DataFile, Snapshot
+from lakehouse.delta.staged import HIVE_NULL, value_of_folder
 from lakehouse.lazy import F, T
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
@@ -79,7 +80,7 @@ class Lake:
         """The rows of some days of a table at one version, as downstream tables see days.
 
         Straight from the files that the log names: Delta's own reader runs four jobs to find them, which on a small day
-        cost more than the day. Where a file's folders do not spell its partition values, Delta's reader is used. A
+        cost more than the day. Where a file's folders do not say its partition values, Delta's reader is used. A
         column that the files do not have yet is null, or what `_rescued` has of it.
 
         Args:
@@ -101,24 +102,16 @@ class Lake:
             return self._nothing(table.schema)
         same_types(self.path(table.id), table.schema, snapshot)
         promoted = promoted_columns(table, snapshot, files)
-        # Values are taken from the folders' names, in which special characters are escaped; then Delta's reader knows
-        # how.
-        if paths is None and not all(_spelled(snapshot.partition_by, file) for file in files):
+        if paths is not None or all(_spelled(snapshot.partition_by, file) for file in files):
+            rows = self.read_files(table, snapshot, files)
+        else:  # written by somebody else, who names folders otherwise
             rows = self._delta(snapshot).where(in_days(column, days))
             absent = [f for f in table.schema.fields if f.name not in rows.columns]
             rows = rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in absent])
-            return only(with_promoted(rows, promoted), table.columns)
-        types = {f.name: f.dataType for f in table.schema.fields}
-        path = F.col("_metadata.file_path")
-        values = {
-            name: F.substring_index(F.substring_index(path, f"/{name}=", -1), "/", 1).cast(types[name])
-            for name in snapshot.partition_by
-        }
-        rows = self.read_files(table, snapshot, files).withColumns(values)
         return only(with_promoted(rows, promoted), table.columns)
 
-    def read_files(self, table: Table, snapshot: Snapshot, files: Iterable[DataFile]) -> DataFrame:
-        """The rows of some files of a snapshot, without partition columns.
+    def read_files(self, table: Table, snapshot: Snapshot, files: Collection[DataFile]) -> DataFrame:
+        """The rows of some files of a snapshot whose folders say their partition values.
 
         Args:
             table: the contract, which says the columns; one that a file lacks is null.
@@ -129,7 +122,12 @@ class Lake:
 
         stored = T.StructType([f for f in table.schema.fields if f.name not in table.partition_by])
         paths = [literal_path(Path(snapshot.uri) / file.path) for file in files]
-        return self.spark.read.schema(stored).parquet(*paths)
+        rows = self.spark.read.schema(stored).parquet(*paths)
+        # Values are taken from the folders' names. Most are plain; in those of others special characters are escaped.
+        values = {value for file in files for value in file.partition}
+        plain = all(value is not None and value.isascii() and value.replace("-", "").isalnum() for value in values)
+        types = {f.name: f.dataType for f in table.schema.fields}
+        return rows.withColumns({name: _value(name, plain).cast(types[name]) for name in snapshot.partition_by})
 
     def _delta(self, snapshot: Snapshot) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
@@ -171,14 +169,22 @@ def _no_engine() -> NoReturn:
 
 
 def _spelled(columns: Collection[str], file: DataFile) -> bool:
-    """Whether the folders of a file say the partition values that the log says, in characters that need no escape."""
+    """Whether the folders of a file say the partition values that the log says."""
+    said = dict(part.split("=", 1) for part in file.path.split("/") if "=" in part)
     return all(
-        value is not None
-        and value.isascii()
-        and value.replace("-", "").isalnum()
-        and f"/{name}={value}/" in f"/{file.path}"
+        name in said and value_of_folder(said[name]) == value
         for name, value in zip(columns, file.partition, strict=True)
     )
+
+
+def _value(name: str, plain: bool) -> Column:
+    """A partition value from the path of a row's file: a URL, in which a folder's name is escaped once more."""
+    told = F.substring_index(F.substring_index(F.col("_metadata.file_path"), f"/{name}=", -1), "/", 1)
+    if plain:
+        return told
+    for _ in range(2):  # a plus sign is itself, which `url_decode` would take for a space
+        told = F.url_decode(F.replace(told, F.lit("+"), F.lit("%2B")))
+    return F.nullif(told, F.lit(HIVE_NULL))
 
 
 def in_days(column: str, days: Collection[date]) -> Column:

@@ -9,22 +9,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pandera.pyspark as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lakehouse.build import build as building
 from lakehouse.build.build import build
 from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
+from lakehouse.contracts import Input, Table, Topic
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, merge_small, turns
+from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
-from lakehouse_tests.fixtures.making import rows_of
-from lakehouse_tests.fixtures.streaming import recent, visits
+from lakehouse_tests.fixtures.making import model, rows_of, table
+from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, recent, visits
 
 pytestmark = pytest.mark.spark
 SILVER = "silver.visits"
@@ -129,6 +134,38 @@ def test_a_day_that_is_added_to_counts_by_what_is_added(taking: Taking, monkeypa
     inputs = taking.lake.snapshot(taking.bronze.id).files
     by_size = sorted(each.size for each in inputs)
     assert sizes[0] == by_size[0] < by_size[-1] / 2
+
+
+def row_by_row(taking: Taking, bronze: Table, column: str, kind: T.DataType, **words: Any) -> Table:
+    """silver.plain: id, day and one more column of each message; words of its `Input` may be given."""
+    columns: dict[str, Any] = {
+        "id": (T.StringType(), pa.Field()), column: (kind, pa.Field(nullable=True)), "day": (T.DateType(), pa.Field()),
+    }  # fmt: skip
+
+    def plain(messages: DataFrame) -> DataFrame:
+        return messages.select(
+            "id", F.col(f"_{column}" if words else column).alias(column), F.col("_event_date").alias("day")
+        )
+
+    silver = table(
+        "silver.plain", model(**columns), plain, {"messages": Input(bronze.id, **words)}, conserves_rows=True
+    )
+    taking.tables[:] = bronze, silver
+    taking.lake.tables = {each.id: each for each in taking.tables}
+    return silver
+
+
+def test_what_is_added_has_the_partition_values_that_the_log_has(taking: Taking) -> None:
+    """Without it, rows that were added had values as folders escape them, and a text in the place of null."""
+    source = Topic(SOURCE, (taking.topic,), FIELDS, time="at")
+    by_page = ("_arrival_date", "_event_date", "page")
+    bronze = table("bronze.visits", Visits, lambda raw: with_event_date(raw, "at"), {"raw": source}, partition_by=by_page)
+    silver = row_by_row(taking, bronze, "page", T.StringType())
+    turn(taking, 0, *[visit(n) for n in range(9)])
+    turn(taking, 0, visit(20, page="Zürich/süd = 5% + x"), visit(21, page=None))
+    assert len(taking.lake.snapshot(silver.id).files) == 2
+    found = {row["id"]: row["page"] for row in taking.rows(silver.id)}
+    assert (found["v20"], found["v21"]) == ("Zürich/süd = 5% + x", None)
 
 
 @pytest.fixture

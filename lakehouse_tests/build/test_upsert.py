@@ -12,6 +12,7 @@ from typing import Any
 
 import pandera.pyspark as pa
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -361,3 +362,35 @@ def test_rows_from_before_the_key_had_a_column_are_replaced_by_any_run(lake: Lak
     before = shop.files()
     shop.build([DAYS[1]], force=True)
     assert {day for day, files in shop.files().items() if files != before[day]} == {DAYS[1]}
+
+
+def by_shop() -> tuple[Table, Table]:
+    """Lines of orders, and the orders; both are partitioned by shop too, which is a part of the key and may be null."""
+    columns: dict[str, Any] = {
+        "day": (T.DateType(), pa.Field()), "shop": (T.StringType(), pa.Field(nullable=True)),
+        "id": (T.StringType(), pa.Field()),
+    }  # fmt: skip
+    more = {"lines": (T.LongType(), pa.Field()), "_event_days": (T.ArrayType(T.DateType()), pa.Field())}
+
+    def sums(lines: DataFrame) -> DataFrame:
+        days = F.array_sort(F.collect_set("day")).alias("_event_days")
+        return lines.groupBy("shop", "id").agg(F.min("day").alias("day"), F.count(F.lit(1)).alias("lines"), days)
+
+    lines = table("silver.lines", model(**columns), lambda raw: raw, {"raw": Input("bronze.raw")},
+                  partition_by=("day", "shop"))  # fmt: skip
+    return lines, table("silver.sums", model(**columns, **more), sums, {"lines": Input("silver.lines")},
+                        key=("shop", "id"), partition_by=("day", "shop"), upsert=True)  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["north", "Zürich/süd = 5% + x"])
+def test_a_key_may_have_a_partition_column(lake: LakeFactory, name: str) -> None:
+    """Without it, the first day was published, and each further one ended in an error of the engine."""
+    lines, sums = by_shop()
+    made = lake(lines, sums)
+    for day in DAYS[:2]:
+        put(made, lines, day, [{"shop": name, "id": "a"}, {"shop": "other", "id": str(day)}])
+        assert build(made, sums, [day], run_id="r").days[day].status == PUBLISHED
+    found = {(row["shop"], row["id"]): (row["day"], row["lines"]) for row in rows_of(made.path(sums.id))}
+    assert found[name, "a"] == (DAYS[0], 2)
+    assert len(found) == 3
