@@ -94,6 +94,8 @@ def may_grow(table: Table, lake: Lake) -> bool:
         and not table.upsert
         and table.partition_by == (table.day_column,)
         and not table.reads_other_days
+        # An hour that closes changes what is there: each of its rows says when that was.
+        and all(each.hours_close_after is None for each in table.upstream.values())
         and any(lake.table(each.table).taken is not None for each in table.upstream.values())
     )
 

@@ -159,13 +159,26 @@ def test_what_is_added_has_the_partition_values_that_the_log_has(taking: Taking)
     """Without it, rows that were added had values as folders escape them, and a text in the place of null."""
     source = Topic(SOURCE, (taking.topic,), FIELDS, time="at")
     by_page = ("_arrival_date", "_event_date", "page")
-    bronze = table("bronze.visits", Visits, lambda raw: with_event_date(raw, "at"), {"raw": source}, partition_by=by_page)
+    bronze = table(
+        "bronze.visits", Visits, lambda raw: with_event_date(raw, "at"), {"raw": source}, partition_by=by_page
+    )
     silver = row_by_row(taking, bronze, "page", T.StringType())
     turn(taking, 0, *[visit(n) for n in range(9)])
     turn(taking, 0, visit(20, page="Zürich/süd = 5% + x"), visit(21, page=None))
     assert len(taking.lake.snapshot(silver.id).files) == 2
     found = {row["id"]: row["page"] for row in taking.rows(silver.id)}
     assert (found["v20"], found["v21"]) == ("Zürich/süd = 5% + x", None)
+
+
+def test_a_day_whose_hours_were_closed_is_built_whole(taking: Taking) -> None:
+    """Without it, rows that were there stayed as of an hour that is open, beside new ones that know that it is closed."""
+    silver = row_by_row(taking, taking.bronze, "closed_at", T.TimestampType(), hours_close_after=timedelta(0))
+    day = TODAY - timedelta(days=1)
+    turn(taking, 0, *[visit(n, f"{day}T08:00:00Z") for n in range(9)])
+    turn(taking, 0, visit(20, f"{day}T20:00:00Z"))
+    turn(taking, 0, visit(21, f"{day}T20:00:01Z"))
+    found = {row["id"]: row["closed_at"] for row in taking.rows(silver.id)}
+    assert [found[f"v{n}"] is None for n in (0, 8, 20, 21)] == [False, False, True, True]
 
 
 @pytest.fixture
