@@ -7,16 +7,16 @@ file is named and set aside instead of failing the job that reads its neighbours
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import BinaryIO
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -40,6 +40,7 @@ from lakehouse.transforms.columns import (
 )
 
 _CHUNK = 1 << 20
+_GZIP = 31  # zlib's number for data in gzip's format
 _SIGNS = [sign.encode() for sign in SIGNS]
 _LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: of lines that are set aside, the driver holds 400 bytes each for the record
@@ -109,7 +110,11 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
     if landing.format != "csv":
         return Probe(file, seen.lines, (), None, seen.signs, seen.size)
     text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
-    header = tuple(next(csv.reader(io.StringIO(text)), ()))
+    try:
+        header = tuple(next(csv.reader(io.StringIO(text)), ()))
+    except csv.Error:  # its fields are in no message: of a file without a header, they are somebody's
+        why = "a carriage return within it; end lines with a line feed" if "\r" in text else "too long a field"
+        return Probe(file, 0, (), f"{file.path.name} has no CSV header: its first line has {why}; land it again")
     if problem := _wrong_header(header, landing, optional, empty=not seen.size):
         return Probe(file, 0, header, f"{file.path.name} {problem}")
     return Probe(file, seen.lines - 1, header, None, seen.signs, seen.size)
@@ -128,9 +133,8 @@ class _Seen:
 def _seen(path: Path, size_of_chunk: int) -> _Seen:
     """Go once through a file, whatever its size, in chunks: it is never in memory as a whole."""
     found, ended, before = _Seen(), True, b""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rb") as stream:
-        while chunk := stream.read(size_of_chunk):
+    with store.opened(path) as stream:
+        for chunk in _chunks(stream, size_of_chunk, packed=path.suffix == ".gz"):
             # The header may be longer than a chunk.
             if b"\n" not in found.first:
                 found.first += chunk
@@ -143,6 +147,34 @@ def _seen(path: Path, size_of_chunk: int) -> _Seen:
     # A last line without its end of line is a line.
     found.lines += 0 if ended else 1
     return found
+
+
+def _chunks(stream: BinaryIO, most: int, *, packed: bool) -> Iterator[bytes]:
+    """A file's bytes, unpacked, so many at once at most and none of them empty.
+
+    Python's `gzip` passes over zeros behind the end of the data, at which the engine fails; so they are refused here.
+
+    Raises:
+        EOFError: the packed data is cut short.
+        zlib.error: it is none, or something else follows it.
+    """
+    member, ended = None, False
+    left = stream.read(most)
+    while left:
+        if packed:
+            if ended and not left.startswith(b"\x1f"):
+                raise zlib.error("other bytes follow its data, such as zeros that fill it up")
+            member = member or zlib.decompressobj(_GZIP)
+            chunk = member.decompress(left, most)
+            left, ended = member.unused_data or member.unconsumed_tail, member.eof
+            member = None if ended else member
+        else:
+            chunk, left = left, b""
+        if chunk:
+            yield chunk
+        left = left or stream.read(most)
+    if member is not None:
+        raise EOFError
 
 
 def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[str], *, empty: bool) -> str | None:

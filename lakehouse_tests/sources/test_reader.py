@@ -54,8 +54,11 @@ CSV = {
     "personal": b"a,b,Phone No,mail,kept\n1,2,0171,ann@example.com,yes\n",
     "no_header": b"17841.0,ann@example.com,Ann\n1,2,3\n",
     "utf_16": "a,b\n1,2\n".encode("utf-16"),
+    "returns_alone": b"a,b\r1,2\r3,4\r",
+    "long_field": b'"' + b"x" * 140_000 + b"\n1,2\n",
 }
 UNREADABLE = {"empty", "missing_column", "twice", "other_separator", "utf_16", "no_header", "truncated", "rubbish"}
+UNREADABLE |= {"returns_alone", "long_field", "padded", "followed"}
 JSON_FIELDS = ("id", "amount", "email")
 JSON = {
     "as_written": b'{"id":"1","amount":12.50}\n{"id":2,"amount":12345678901234567.89}\n{"id":-0,"amount":1E-7}\n'
@@ -124,6 +127,9 @@ def csvs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Read:
     packed = {name: gzip.compress(content) for name, content in CSV.items()}
     packed["truncated"] = gzip.compress(b"a,b\n" + b"1,2\n" * 5000)[:-12]
     packed["rubbish"] = b"\x00\x01 no gzip at all"
+    packed["padded"] = packed["plain"] + bytes(512)
+    packed["followed"] = packed["plain"] + b"more"
+    packed["several"] = packed["plain"] + gzip.compress(b"") + gzip.compress(b"5,6\n")
     names = {}
     for number, (name, content) in enumerate(packed.items()):
         path = root / "landing" / "online_retail" / f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}.csv.gz"
@@ -196,6 +202,10 @@ def test_unreadable_files_are_named_with_the_reason(csvs: Read, jsons: Read) -> 
     reasons = {name: rows[0]["_error"] for name, rows in csvs.rows.items() if name in UNREADABLE}
     assert "ends early" in reasons["truncated"]
     assert "is not readable gzip" in reasons["rubbish"]
+    assert "other bytes follow its data" in reasons["padded"]
+    assert "other bytes follow its data" in reasons["followed"]
+    assert "its first line has a carriage return within it; end lines with a line feed" in reasons["returns_alone"]
+    assert "its first line has too long a field" in reasons["long_field"]
     assert "the file is empty" in reasons["empty"]
     assert "lacks the column(s) b; its header holds a and 1 unknown name(s)" in reasons["missing_column"]
     assert "names a column twice in its header: a" in reasons["twice"]
@@ -210,6 +220,7 @@ def test_unreadable_files_are_named_with_the_reason(csvs: Read, jsons: Read) -> 
         ("crlf", [("1", "2"), ("3", "4")]),
         ("bom", [("1", "2")]),
         ("no_newline_at_end", [("1", "2"), ("3", "4")]),
+        ("several", [("1", "2"), ("3", "4"), ("5", "6")]),
         ("quoted_header", [("1", "2")]),
         ("reordered", [("1", "2")]),
         ("additional", [("1", "2")]),
