@@ -394,3 +394,19 @@ def test_a_key_may_have_a_partition_column(lake: LakeFactory, name: str) -> None
     found = {(row["shop"], row["id"]): (row["day"], row["lines"]) for row in rows_of(made.path(sums.id))}
     assert found[name, "a"] == (DAYS[0], 2)
     assert len(found) == 3
+
+
+@pytest.mark.spark
+def test_a_key_with_a_null_is_a_key(lake: LakeFactory) -> None:
+    """Without it, an order of no shop was there once for each day that was built, and again with each later build."""
+    lines, sums = by_shop()
+    made = lake(lines, sums)
+    for day in DAYS[:3]:
+        put(made, lines, day, [{"shop": None, "id": "a"}, {"shop": "other", "id": "a"}, {"shop": None, "id": str(day)}])
+        build(made, sums, [day], run_id="r")
+    alone = sorted(map(repr, rows_of(made.path(sums.id))))
+    build(made, sums, [DAYS[1]], run_id="r", force=True)
+    again = sorted(map(repr, rows_of(made.path(sums.id))))
+    build(made, sums, DAYS[:3], run_id="r", force=True)
+    assert alone == again == sorted(map(repr, rows_of(made.path(sums.id))))
+    assert len(alone) == 5
