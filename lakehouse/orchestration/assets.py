@@ -47,7 +47,7 @@ from lakehouse.orchestration.metadata import (
     quarantine_metadata,
     refused,
 )
-from lakehouse.orchestration.partitions import backfill_policy, daily_partitions
+from lakehouse.orchestration.partitions import asked_days, backfill_policy, daily_partitions
 from lakehouse.orchestration.quarantine import is_news, observed
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
@@ -137,7 +137,8 @@ def _dep(each: Input) -> AssetDep:
 def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:
     if context.job_def.executor_def.name == in_process_executor.name:  # this process is then the whole run's
         claim_run(context.instance, context.run)
-    days = [date.fromisoformat(key) for key in context.partition_keys]
+    with _retried(context):
+        days = asked_days(context.run.tags)
     bad = _held_back(context.run.run_id, lakehouse, table, days)
     asked = [day for day in days if day not in bad]
     held = dict(bad)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
 
 from dagster import BackfillPolicy, DailyPartitionsDefinition
 
+from lakehouse.errors import UsageError
+from lakehouse.orchestration.instance import days_of_run
 from lakehouse.settings import get_settings
 
 
@@ -20,3 +23,35 @@ def backfill_policy() -> BackfillPolicy:
     """A gapless range of a backfill as one run, or as runs of at most `LAKEHOUSE_BACKFILL_DAYS` days."""
     days = get_settings().backfill_days
     return BackfillPolicy.multi_run(days) if days else BackfillPolicy.single_run()
+
+
+def asked_days(tags: Mapping[str, str]) -> list[date]:
+    """The days that a run is to build: partitions, and the day that is on, of which a stream may have set rows aside.
+
+    Args:
+        tags: of the run.
+
+    Raises:
+        UsageError: there are none, or one is neither.
+    """
+    days = days_of_run(tags)
+    if not days:
+        raise UsageError("The run asks for no day, or its last day is before its first: choose partitions.")
+    is_open = get_settings().last_day is None and days[-1] == datetime.now(UTC).date()
+    if closed := days[:-1] if is_open else days:
+        check_range(closed[0], closed[-1])
+    return days
+
+
+def check_range(first: date, last: date) -> None:
+    """Refuse days that have no partition: Dagster itself takes any from its API, and from a run executed again.
+
+    Raises:
+        UsageError: with the days there are.
+    """
+    begin, end = get_settings().first_day, daily_partitions().get_last_partition_key()
+    if first < begin or end is None or last > date.fromisoformat(end):
+        raise UsageError(
+            f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
+            "day, UTC, unless LAKEHOUSE_LAST_DAY sets an earlier one; LAKEHOUSE_FIRST_DAY sets the first."
+        )

@@ -80,12 +80,10 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
         there = f" Files have landed for {landed[0]} … {landed[1]}." if landed else " No file has landed yet."
         raise UsageError(f"Which days? Give --from DAY and --to DAY, both inclusive.{there}")
     in_order(first, last)
-    begin, end = settings.first_day, last_partition()
-    if first < begin or last > end:
-        raise UsageError(
-            f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
-            "day, UTC, unless LAKEHOUSE_LAST_DAY sets an earlier one; LAKEHOUSE_FIRST_DAY sets the first."
-        )
+    last_partition()  # where there is none, it says why
+    from lakehouse.orchestration.partitions import check_range
+
+    check_range(first, last)
     return first, last
 
 
