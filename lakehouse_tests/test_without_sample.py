@@ -40,6 +40,8 @@ for arguments, code, told in (
     (["status"], 0, "Nothing was built yet"),
     (["land", "events", "."], 2, "No table reads landed files of 'events'."),
     (["demo"], 2, "which are not here: land files of your own"),
+    (["demo-stream"], 2, "which are not here: land files of your own"),
+    (["demo-online"], 2, "which are not here: land files of your own"),
 ):
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, told in done.output) == (code, True), (arguments, done.output)

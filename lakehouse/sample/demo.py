@@ -39,6 +39,7 @@ DAYS = 14  # that end yesterday
 RETAIL_ROWS, EVENT_ROWS, SEED = 400, 300, 7
 TOP = 8
 QUERY = "SELECT * FROM gold.daily_revenue ORDER BY event_date"
+NOT_HERE = "The demonstration is of the tables of two shops, which are not here: land files of your own."
 
 
 Exports = Annotated[
@@ -88,6 +89,12 @@ def demo(
     raise typer.Exit(report.exit_code)
 
 
+def check_here(*names: str) -> None:
+    """Refuse a demonstration whose tables are not there, before it starts anything."""
+    if not tables().keys() >= set(names):
+        raise UsageError(NOT_HERE)
+
+
 def land_days(settings: Settings, source: Path | None, first: date | None, last: date | None) -> tuple[date, date]:
     """Land a folder's days, or sample data; returns the first and the last day.
 
@@ -120,7 +127,7 @@ def _land_sample(settings: Settings, days: Sequence[date]) -> None:
     """Land the sample's days; a day for which the source has a file already keeps it."""
     known = {name: each for name, each in landings().items() if name in ("online_retail", "events")}
     if not known:
-        raise UsageError("The demonstration is of the tables of two shops, which are not here: land files of your own.")
+        raise UsageError(NOT_HERE)
     landed = 0
     for name, landing in known.items():
         there = {file.arrival_date for file in landing_files(settings.root, landing, days[0], days[-1])}

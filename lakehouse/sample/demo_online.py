@@ -24,7 +24,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.read.rows import top_rows
 from lakehouse.runs.running import run_pieces
 from lakehouse.runs.selection import check_days, fit_days
-from lakehouse.sample.demo import Exports, land_days
+from lakehouse.sample.demo import Exports, check_here, land_days
 from lakehouse.settings import get_settings
 from lakehouse.spark.warm import begin_early
 from lakehouse.texts import program
@@ -55,6 +55,7 @@ def demo_online(
     Features are built first where there are none, or where a folder is named: of its days, else of sample data.
     """
     settings = get_settings()
+    check_here(TABLE)
     begin_early(settings)
     if settings.redis_url is None:
         server.start(settings)

@@ -23,7 +23,7 @@ from lakehouse.errors import BROKEN, CHECKS_FAILED, OK, SourceError
 from lakehouse.kafka.broker import start
 from lakehouse.kafka.topics import ensure_topic
 from lakehouse.read.lake import table_path
-from lakehouse.sample.demo import show_quarantine, show_revenue
+from lakehouse.sample.demo import check_here, show_quarantine, show_revenue
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.warm import begin_early
 from lakehouse.texts import program
@@ -51,6 +51,7 @@ def demo_stream(
     Some events come twice, late or broken. In the end each one is there once, or set aside with its reason.
     """
     settings = get_settings()
+    check_here(SOURCE, "silver.transactions", "gold.daily_revenue")
     begin_early(settings)
     broker = start(settings)
     ensure_topic(broker.address, TOPIC, PARTITIONS)
