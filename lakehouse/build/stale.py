@@ -177,13 +177,19 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
 
 
 def days_before_the_first(lake: Lake) -> list[date]:
-    """Event days before the lake's first one of rows that arrived in the lake's days: no partition takes such rows."""
+    """Event days before the lake's first one that what reads them lacks: of rows that arrived in the lake's days.
+
+    No partition takes such rows. A batch builds the days it touches whatever partitions there are: those lack nothing.
+    """
     first, found = lake.settings.first_day, set[date]()
     for table in lake.tables.values():
-        if table.landing is None or table.content_day_column == table.day_column:
+        if (table.landing or table.taken) is None or table.content_day_column == table.day_column:
             continue
         snapshot = lake.snapshot(table.id)
         arrived, happened = map(snapshot.by_day, (table.day_column, table.content_day_column))
         in_time = {file.path for day, files in arrived.items() if day >= first for file in files}
-        found |= {day for day, files in happened.items() if day < first and any(f.path in in_time for f in files)}
+        early = {day for day, files in happened.items() if day < first and any(f.path in in_time for f in files)}
+        for reader in lake.tables.values():
+            if early and any(each.table == table.id for each in reader.upstream.values()):
+                found.update(stale_days(lake, reader, early))
     return sorted(found)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lakehouse.build.stale import days_before_the_first
-from lakehouse.catalog import lake_without_engine
+from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.commands.console import console, say, table
 from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
@@ -41,18 +41,19 @@ def print_summary(report: Report, settings: Settings) -> None:
 
 
 def say_days_before_the_first(settings: Settings) -> None:
-    """Say on standard error if landed rows are of days before the lake's first one, which no run builds."""
+    """Say on standard error if rows have come for days before the lake's first one, which no run builds."""
     if days := days_before_the_first(lake_without_engine(settings)):
         say(before_the_first(days, settings))
 
 
 def before_the_first(days: Sequence[date], settings: Settings) -> str:
-    """What is to be known of days before the lake's first one, in order, that rows have landed for."""
+    """What is to be known of days before the lake's first one, in order, that rows have come for."""
+    by_batch = f"; or, of what a batch brought: {program()} intake --downstream"
     return (
-        f"Rows have landed for {counted(len(days), 'day')} before the lake's first day, {settings.first_day} "
+        f"Rows have come for {counted(len(days), 'day')} before the lake's first day, {settings.first_day} "
         f"({days_text(days)}): no run builds them. To take them in, set LAKEHOUSE_FIRST_DAY={days[0]} (the lake's own "
         f"setting is in {settings.own_file}), then: {program()} backfill --stale"
-    )
+    ) + (by_batch if any(each.taken for each in tables().values()) else "")
 
 
 def _alarm(number: int) -> Text:

@@ -175,6 +175,8 @@ def test_rows_of_days_before_the_first_are_told(chain: Lake) -> None:
     told = before_the_first(before, chain.settings)
     assert f"2 days before the lake's first day, {first}" in told
     assert f"LAKEHOUSE_FIRST_DAY={before[0]}" in told
+    build(chain, "silver.typed", {day: [{"n": 1}] for day in before})
+    assert days_before_the_first(chain) == [], "a batch has built them: a run that says that they lack would be wrong"
 
 
 def test_a_file_that_was_tidied_away_is_no_change(chain: Lake) -> None:

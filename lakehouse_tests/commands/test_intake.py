@@ -65,6 +65,14 @@ def test_a_batch_by_command(shop: Shop, cli: Cli, root: Path, spark: SparkSessio
     assert shown.code == 0
     assert "Days downstream that this touched: 2026-03-01" in shown.err
     assert "check commit_lag" in shown.out
+    shop.run("SELECT place('b', 'placed', 1, '1999-03-05Z')")
+    follow = cli("intake").err.replace("\n", " ").partition("Next: ")[2]
+    nothing = cli("backfill", "--stale", "--select", "bronze.orders").err.replace("\n", " ")
+    assert "1 day before the lake's first day, 2010-12-01 (1999-03-05): no run builds them" in nothing
+    assert "intake --downstream" in nothing
+    assert cli(*follow[follow.index("intake") :].split()).code == 0, "what is said to come next builds it"
+    assert len(cli("sql", "select * from silver.order_status", "--json").json) == 2
+    assert "before the lake's first day" not in cli("backfill", "--stale", "--select", "bronze.orders").err
     wrong = cli("intake", "silver.order_status")
     assert (wrong.code, "not taken from a database" in wrong.err) == (2, True)
     assert "table orders of LAKEHOUSE_ORDERS_URL, mode exact" in cli("describe", "bronze.orders").out

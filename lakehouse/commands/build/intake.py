@@ -102,8 +102,10 @@ def _show(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) 
     rows += [(f"check {o.check}", ("passed: " if o.passed else "FAILED: ") + o.message) for o in result.outcomes]
     rows += [(f"built {name}", days_text(made.with_status(PUBLISHED)) or "nothing") for name, made in built.items()]
     console().print(table(("batch", ""), rows, title=f"{source.id}, version {result.version}"))
+    # `backfill --stale` would leave out the days without a partition: today, and those before the lake's first day.
+    follow = f"{program()} intake {source.id} --downstream"
     for day, why in kept_back(built).items():
-        say(f"{day} was not published: {why}. Mend the cause, then: {program()} backfill --stale")
+        say(f"{day} was not published: {why}. Mend the cause, then: {follow}")
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
-        say(f"Days downstream that this touched: {touched}. Next: {program()} backfill --stale")
+        say(f"Days downstream that this touched: {touched}. Next: {follow}")
