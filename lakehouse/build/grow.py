@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import reduce
-from operator import and_
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.build.base import Base, Pinned
@@ -31,7 +29,7 @@ from lakehouse.delta.maintenance import mergeable
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import COPIES, QUARANTINED, VALID, StagedFile, known_file
 from lakehouse.errors import HistoryGoneError
-from lakehouse.read.lake import Lake, in_days
+from lakehouse.read.lake import Lake, in_days, joined
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
 
@@ -161,11 +159,10 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
     if any(only_recent.values()):
         recent = recent.unionByName(with_places(table, rows_of(only_recent), recent=True, added=False))
     # Not distinct, which would be a shuffle: to a semi join, a key that is there twice is there.
-    keys = recent.select(*[F.col(k).alias(f"_new_{k}") for k in table.key])
-    same: Column = reduce(and_, [F.col(k).eqNullSafe(F.col(f"_new_{k}")) for k in table.key])
+    keys = recent.select(*table.key)
     # A batch has few keys: every task gets them all, and the day's rows are not shuffled. Only of rows that have one of
     # them their place is made: it takes as long as to look for them.
-    there = rows_of(older).join(F.broadcast(keys), same, "left_semi")
+    there = joined(rows_of(older), F.broadcast(keys), table.key, "left_semi")
     return recent.unionByName(with_places(table, there, recent=False, added=False))
 
 

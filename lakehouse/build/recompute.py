@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from lakehouse.build.route import routed
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, ROUTE, UNSEEN, VALID
 from lakehouse.read.content import OF_THE_RUN
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import Lake, joined
 from lakehouse.store import cells
 
 Row = Mapping[str, Any]
@@ -72,12 +70,10 @@ def matching(
     """
     if not columns:
         return frame
-    schema = T.StructType([T.StructField(f"_wanted_{n}", kind) for n, kind in enumerate(columns.values())])
-    # Under names of their own, so that the condition can tell the two sides apart; null equals null in it.
+    schema = T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
     keys = frame_of(lake, schema, [dict(zip(schema.names, values, strict=True)) for values in wanted])
-    same = [F.col(name).eqNullSafe(F.col(f"_wanted_{n}")) for n, name in enumerate(columns)]
     # Broadcast, since there are few: the frame is then read once and not shuffled.
-    return frame.join(F.broadcast(keys), reduce(and_, same), "left_semi")
+    return joined(frame, F.broadcast(keys), columns, "left_semi")
 
 
 def identity(table: Table, columns: Collection[str]) -> tuple[str, ...]:

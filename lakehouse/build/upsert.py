@@ -21,7 +21,7 @@ from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.contracts.versions import added_later, read_lock
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.key_index import days_of_keys
-from lakehouse.read.lake import Lake, only
+from lakehouse.read.lake import Lake, joined, only
 
 BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
 
@@ -56,8 +56,8 @@ def upsert_frame(
     living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
     marked = touched.withColumn("_hit", F.lit(True))
     # From the table's side: a key that is touched, and one that lived in the days of the run and may be gone now.
-    joined = _joined(living, F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
-    hit = joined.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
+    marks = joined(living, F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
+    hit = marks.where(F.col("_hit") | F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)])))
     if (old := _days_without_key(table, stores, living)) - run:
         whole = sorted(run | old | _days(living))
         return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
@@ -67,7 +67,7 @@ def upsert_frame(
 
     # Whose keys are computed anew, from all of their days; the rest of those days is carried over as it is.
     all_touched = touched.unionByName(hit.select(*keys)).distinct()
-    elsewhere = _joined(lake.read(source, extra, inputs), all_touched, keys, "left_semi")
+    elsewhere = joined(lake.read(source, extra, inputs), all_touched, keys, "left_semi")
     recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
     carried = _carried(lake, table, stores, extra, all_touched)
     return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
@@ -90,19 +90,13 @@ def _carried(
 ) -> DataFrame:
     """The rows of some days whose keys the run does not touch: a day is replaced whole, so they are written again."""
     keys = list(table.key)
-    carried = _joined(lake.read(table, days, stores[0]), touched, keys, "left_anti")
+    carried = joined(lake.read(table, days, stores[0]), touched, keys, "left_anti")
     for quarantine in stores[1:]:
         # A day that failed its audit left the rows of its attempt here; those that are published come first.
         published = days_of_keys(lake, table, stores[0]).select(*keys)
-        rows = _joined(lake.read(table, days, quarantine), touched, keys, "left_anti")
-        carried = carried.unionByName(_joined(rows, published, keys, "left_anti"))
+        rows = joined(lake.read(table, days, quarantine), touched, keys, "left_anti")
+        carried = carried.unionByName(joined(rows, published, keys, "left_anti"))
     return carried
-
-
-def _joined(rows: DataFrame, others: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
-    """A join by key in which null equals null; what `others` have beside the key comes with the rows."""
-    others = others.withColumnsRenamed({key: f"_other_{key}" for key in keys})
-    return rows.join(others, reduce(and_, [F.col(key).eqNullSafe(F.col(f"_other_{key}")) for key in keys]), how)
 
 
 def _days(living: DataFrame) -> set[date]:

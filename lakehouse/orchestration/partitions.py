@@ -19,6 +19,21 @@ def daily_partitions() -> DailyPartitionsDefinition:
     return DailyPartitionsDefinition(start_date=settings.first_day.isoformat(), end_date=end, timezone="UTC")
 
 
+def last_partition() -> date:
+    """The newest day with a partition: yesterday, UTC, unless the lake ends before.
+
+    Raises:
+        UsageError: there is none.
+    """
+    key = daily_partitions().get_last_partition_key()
+    if key is None:
+        settings = get_settings()
+        is_set = settings.last_day is not None and settings.last_day < datetime.now(UTC).date()
+        end = f"LAKEHOUSE_LAST_DAY, {settings.last_day}" if is_set else "yesterday"
+        raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {settings.first_day}, is after {end}.")
+    return date.fromisoformat(key)
+
+
 def backfill_policy() -> BackfillPolicy:
     """A gapless range of a backfill as one run, or as runs of at most `LAKEHOUSE_BACKFILL_DAYS` days."""
     days = get_settings().backfill_days
@@ -47,10 +62,10 @@ def check_range(first: date, last: date) -> None:
     """Refuse days that have no partition: Dagster itself takes any from its API, and from a run executed again.
 
     Raises:
-        UsageError: with the days there are.
+        UsageError: with the days there are, or why there are none.
     """
-    begin, end = get_settings().first_day, daily_partitions().get_last_partition_key()
-    if first < begin or end is None or last > date.fromisoformat(end):
+    begin, end = get_settings().first_day, last_partition()
+    if first < begin or last > end:
         raise UsageError(
             f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
             "day, UTC, unless LAKEHOUSE_LAST_DAY sets an earlier one; LAKEHOUSE_FIRST_DAY sets the first."

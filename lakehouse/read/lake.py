@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -146,6 +147,21 @@ def quoted(name: str) -> str:
 def only(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     """`select` by names, in one call into the JVM: one for each column costs more than a small query does."""
     return frame.selectExpr(*map(quoted, columns))
+
+
+def joined(rows: DataFrame, others: DataFrame, columns: Iterable[str], how: str) -> DataFrame:
+    """A join by columns of both in which null equals null; what `others` have beside them comes with the rows.
+
+    Args:
+        rows: the left side.
+        others: the right side; of these columns, none of it is in the result.
+        columns: by which they are joined.
+        how: as Spark's `join`.
+    """
+    # Under names of their own, so that the condition can tell the two sides apart.
+    names = {name: f"_other_{name}" for name in columns}
+    same = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
+    return rows.join(others.withColumnsRenamed(names), reduce(and_, same), how).drop(*names.values())
 
 
 class LakeOfNow(Lake):

@@ -80,7 +80,6 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
         there = f" Files have landed for {landed[0]} … {landed[1]}." if landed else " No file has landed yet."
         raise UsageError(f"Which days? Give --from DAY and --to DAY, both inclusive.{there}")
     in_order(first, last)
-    last_partition()  # where there is none, it says why
     from lakehouse.orchestration.partitions import check_range
 
     check_range(first, last)
@@ -98,16 +97,10 @@ def in_order(first: date | None, last: date | None) -> None:
 
 
 def last_partition() -> date:
-    """The newest day with a partition: yesterday, UTC."""
-    from lakehouse.orchestration.partitions import daily_partitions
+    """The newest day with a partition (`lakehouse.orchestration.partitions`), for who has not loaded Dagster yet."""
+    from lakehouse.orchestration import partitions
 
-    key = daily_partitions().get_last_partition_key()
-    if key is None:
-        settings = get_settings()
-        is_set = settings.last_day is not None and settings.last_day < datetime.now(UTC).date()
-        end = f"LAKEHOUSE_LAST_DAY, {settings.last_day}" if is_set else "yesterday"
-        raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {settings.first_day}, is after {end}.")
-    return date.fromisoformat(key)
+    return partitions.last_partition()
 
 
 def fit_days(settings: Settings, say: Callable[[str], None] = QUIET.say) -> Settings:

@@ -181,9 +181,7 @@ def bounded(spans: Sequence[Span], most: int) -> list[Span]:
 def _watermark(before: int | None, positions: Iterable[Position]) -> int | None:
     """Never back; where one that is not idle has shown no event yet, it stays. Where all are idle, all count."""
     several = list(positions)
-    counted = [position.event for position in several if not position.idle] or [
-        p.event for p in several if p.event is not None
-    ]
+    counted = [p.event for p in several if not p.idle] or [p.event for p in several if p.event is not None]
     known = [each for each in counted if each is not None]
     if not known or len(known) < len(counted):
         return before
