@@ -162,8 +162,10 @@ def _chunks(stream: BinaryIO, most: int, *, packed: bool) -> Iterator[bytes]:
     left = stream.read(most)
     while left:
         if packed:
-            if ended and not left.startswith(b"\x1f"):
-                raise zlib.error("other bytes follow its data, such as zeros that fill it up")
+            # Of a single byte, zlib itself would say that it is cut short.
+            if member is None and not left.startswith(b"\x1f"):
+                follow = "other bytes follow its data, such as zeros that fill it up"
+                raise zlib.error(follow if ended else "it does not begin as gzip does")
             member = member or zlib.decompressobj(_GZIP)
             chunk = member.decompress(left, most)
             left, ended = member.unused_data or member.unconsumed_tail, member.eof
