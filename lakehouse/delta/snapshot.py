@@ -58,6 +58,11 @@ class Snapshot:
         """Whether there is such a table."""
         return self.version >= 0
 
+    @property
+    def table_id(self) -> str | None:
+        """The log's own: a table that was moved away and built anew under its name has another. None: there is none."""
+        return str(self.metadata.id) if self.metadata else None
+
     @cached_property
     def files(self) -> tuple[DataFile, ...]:
         """All live files, by path: what takes time with their number. `of` and `by_day` do not."""

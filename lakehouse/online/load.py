@@ -192,7 +192,7 @@ def _once(
     known = None if only is not None else EVERYTHING if whole else milliseconds(source.now)
     newest = version
     if known is not None:
-        newest = store.begin(features, version, known, str(source.snapshot.metadata.id))
+        newest = store.begin(features, version, known, str(source.snapshot.table_id))
     days = [day for day in source.days if only is None or day in only]
     made = Put()
     if days:

@@ -62,7 +62,7 @@ def _out_of(url: str, settings: Settings, tables: Mapping[str, Table], person: P
         for name, features in sets.items():  # a load that has read the person is not to bring them back
             snapshot = open_snapshot(table_path(settings.root, name))
             if snapshot.metadata is not None:
-                redis.begin(features, snapshot.version, EVERYTHING, str(snapshot.metadata.id))
+                redis.begin(features, snapshot.version, EVERYTHING, str(snapshot.table_id))
         return redis.remove(_named(redis, sets, people, person))
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from lakehouse.lazy import T
+from lakehouse.records.ops import TABLE_ID
 
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
@@ -71,6 +72,9 @@ def schema() -> T.StructType:
             ),
             T.StructField("checks", T.MapType(text, failed_check), metadata={"comment": "Those that failed"}),
             T.StructField("tried", long, metadata={"comment": "Fingerprint of what was judged and not published"}),
+            T.StructField(
+                TABLE_ID, text, metadata={"comment": "Id of the Delta table: another, where it was built anew"}
+            ),
         ]
     )
 
@@ -115,8 +119,13 @@ def plain(number: object) -> Decimal:
     return money if money == exact else exact.normalize()
 
 
-def row_of(record: DayRecord) -> dict[str, Any]:
-    """The record's row of the history, without its table."""
+def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
+    """The record's row of the history, without its table.
+
+    Args:
+        record: what a commit published for a day.
+        table_id: of the log that has the commit.
+    """
     figures = record.figures
     profile = figures.get("profile", {})
     return {
@@ -137,6 +146,7 @@ def row_of(record: DayRecord) -> dict[str, Any]:
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
         "checks": list(figures.get("checks", {}).items()),
         "tried": figures.get("tried"),
+        TABLE_ID: table_id,
     }
 
 

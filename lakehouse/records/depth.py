@@ -17,9 +17,9 @@ from typing import Any
 from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
-from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.lake import table_path
 from lakehouse.records.ledger import LEDGER
+from lakehouse.records.ops import position
 from lakehouse.records.quarantined import (
     FAILURES,
     QuarantinedRow,
@@ -132,8 +132,8 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
         return depth_of((), at)
     # By the tables' ids and the ledger's version: a table that was built anew, or a decision, makes all of it count
     # again.
-    made_of = [_name(side), _name(projected), str(open_snapshot(table_path(root, LEDGER)).version), _FORM]
-    done = projected.transaction(table.id) or 0
+    made_of = [str(side.table_id), str(projected.table_id), str(open_snapshot(table_path(root, LEDGER)).version), _FORM]
+    done = position(projected, table.id, side) or 0
     path = root / "cache" / "quarantine" / f"{table.id}.json"
     kept = _read(path, made_of, done)
     days = dict(kept.days)
@@ -149,10 +149,6 @@ def depth_now(root: Path, table: Table, at: datetime) -> Depth:
     if kept.projected != done and all(each.version <= done for each in newer):
         _write(path, _Kept(made_of, done, days))
     return _together((each.depth for each in days.values()), at)
-
-
-def _name(snapshot: Snapshot) -> str:
-    return str(snapshot.metadata.id) if snapshot.metadata else "none"
 
 
 def _counted(root: Path, table: Table, records: Collection[QuarantineRecord], at: datetime) -> dict[date, _Day]:

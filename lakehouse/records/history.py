@@ -21,7 +21,16 @@ from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
 from lakehouse.records.day_record import DayRecord, record_of, row_of, schema
-from lakehouse.records.ops import MOST_FILES, MOST_TRIES, add_rows, newest_about, ops_target, rows_about
+from lakehouse.records.ops import (
+    MOST_FILES,
+    MOST_TRIES,
+    add_rows,
+    newest_about,
+    ops_target,
+    position,
+    position_name,
+    rows_about,
+)
 
 HISTORY = "ops.partition_metrics"
 UNPUBLISHED_CHECKS = "lakehouse.judged"  # of a commit: by day that was not published, the checks that failed
@@ -132,25 +141,29 @@ def _newest(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None, up_to: int | None = None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     """As `_all`, but of what is projected hardly more than the newest of each day and operation (`newest_about`)."""
-    projected, newer = _projection_and_newer(root, table, days)
+    projected, table_id, newer = _projection_and_newer(root, table, days)
     known = [each for each in newer if up_to is None or each.version <= up_to]
-    return newest_about(projected, table, days, columns, up_to), known
+    return newest_about(projected, table, table_id, days, columns, up_to), known
 
 
 def _all(
     root: Path, table: str, days: Collection[date] | None, columns: Sequence[str] | None
 ) -> tuple[Iterable[dict[str, Any]], list[DayRecord]]:
     """What a table's builds said: projected rows, with some columns or all, and records that only its log has yet."""
-    projected, newer = _projection_and_newer(root, table, days)
-    return rows_about(projected, table, days, columns), newer
+    projected, table_id, newer = _projection_and_newer(root, table, days)
+    return (() if table_id is None else rows_about(projected, table, days, columns, table_id=table_id)), newer
 
 
-def _projection_and_newer(root: Path, table: str, days: Collection[date] | None) -> tuple[Snapshot, list[DayRecord]]:
+def _projection_and_newer(
+    root: Path, table: str, days: Collection[date] | None
+) -> tuple[Snapshot, str | None, list[DayRecord]]:
+    """The projection, the id of the table's log, and what only that log says."""
     projected, wanted = open_snapshot(table_path(root, HISTORY)), None if days is None else set(days)
+    now = open_snapshot(table_path(root, table))
     # What a killed run has committed and not projected is read from the table's own log, so nothing is missing
     # meanwhile.
-    newer = _records_after(open_snapshot(table_path(root, table)), table, projected.transaction(table))
-    return projected, [each for each in newer if wanted is None or each.day in wanted]
+    newer = _records_after(now, table, position(projected, table, now))
+    return projected, now.table_id, [each for each in newer if wanted is None or each.day in wanted]
 
 
 def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: int = MOST_FILES) -> int:
@@ -167,13 +180,14 @@ def project_history(root: Path, snapshot: Snapshot, table: str, *, most_files: i
     target = _target(root)
     for _ in range(MOST_TRIES):
         base = ensure_table(target)
-        newer = _records_after(snapshot, table, base.transaction(table))
+        newer = _records_after(snapshot, table, position(base, table, snapshot))
         if not newer:
             return 0
         try:
             # Rows and the version they go up to are one commit: killed before it nothing is kept, after it all is.
-            position = {table: snapshot.version}
-            add_rows(target, table, [row_of(each) for each in newer], position, after=base, most_files=most_files)
+            up_to = {position_name(table, snapshot): snapshot.version}
+            rows = [row_of(each, snapshot.table_id) for each in newer]
+            add_rows(target, table, rows, up_to, after=base, most_files=most_files)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
         return len(newer)

@@ -29,6 +29,7 @@ from lakehouse.store import parquet
 _LAST = (1 << 63) - 1
 _EPOCH = datetime.fromtimestamp(0, UTC)
 OPS = "ops"
+TABLE_ID = "table_id"  # column of rows that speak of versions: of which log these are
 MOST_TRIES = 20  # tries of a projection, each of which sees what another process has written meanwhile
 MOST_FILES = 16  # of one partition; more are merged, for every run opens them several times
 FULL = 1 << 20  # bytes of a file that stays as it is: a stream adds rows every second, and would merge all of them anew
@@ -94,9 +95,28 @@ def add_rows(
         compact(Compactable(target.path, target.schema, full=FULL))
 
 
+def position(projected: Snapshot, about: str, of: Snapshot) -> int | None:
+    """Up to which version of a table's log rows about it were added; None where none were.
+
+    A table that was moved away and built anew has a log that begins again, so each log has a position of its own.
+
+    Args:
+        projected: the table `ops.…`.
+        about: `layer.name`.
+        of: the table that the rows are about.
+    """
+    return projected.transaction(position_name(about, of))
+
+
+def position_name(about: str, of: Snapshot) -> str:
+    """The transaction that holds a `position`."""
+    return f"{about}/{of.table_id}"
+
+
 def newest_about(
     snapshot: Snapshot,
     about: str,
+    table_id: str | None,
     days: Collection[date] | None = None,
     columns: Sequence[str] | None = None,
     up_to: int | None = None,
@@ -109,6 +129,7 @@ def newest_about(
     Args:
         snapshot: a table whose rows have `day`, `operation` and `version`.
         about: the partition.
+        table_id: only rows of this log, see `position`.
         days: only these.
         columns: what is read of the rows, with those three. None: all.
         up_to: of versions up to this one.
@@ -120,16 +141,20 @@ def newest_about(
     find = _newest_in if asked is read is None else _newest_kept  # all of everything is not kept
     for file in snapshot.of(about):
         path = Path(snapshot.uri) / file.path
-        found = find(path, asked, read)
+        found = find(path, table_id, asked, read)
         if up_to is not None and any(row["version"] > up_to for row in found):
-            found = _newest_in(path, asked, read, up_to)
+            found = _newest_in(path, table_id, asked, read, up_to)
         yield from found
 
 
 def _newest_in(
-    path: Path, days: tuple[date, ...] | None, columns: tuple[str, ...] | None, up_to: int | None = None
+    path: Path,
+    table_id: str | None,
+    days: tuple[date, ...] | None,
+    columns: tuple[str, ...] | None,
+    up_to: int | None = None,
 ) -> Sequence[dict[str, Any]]:
-    rows = _read(path, columns, days)
+    rows = _of_log(_read(path, _with_id(columns), days), table_id)
     if up_to is not None:
         rows = rows.filter(pc.less_equal(rows["version"], up_to))
     if rows.num_rows > 1:
@@ -150,6 +175,7 @@ def rows_about(
     days: Collection[date] | None = None,
     columns: Sequence[str] | None = None,
     after: int | None = None,
+    table_id: str | None = None,
 ) -> Iterable[dict[str, Any]]:
     """The rows of one partition or (None) of all, of some days or of all, in no order; maps as lists of pairs.
 
@@ -159,12 +185,17 @@ def rows_about(
         days: only these.
         columns: what is read of the rows; with `days`, `day` is one of them. None: all.
         after: only of versions after this one; None: of all. `version` is then one of the columns.
+        table_id: only of this log, see `position`; None: of any.
     """
     if days is not None and not days:
         return
     asked = None if days is None else sorted(set(days))
     for file in snapshot.live if about is None else snapshot.of(about):
-        yield from _dicts(_read(Path(snapshot.uri) / file.path, columns, asked, after))
+        path = Path(snapshot.uri) / file.path
+        if table_id is None:
+            yield from _dicts(_read(path, columns, asked, after))
+        else:
+            yield from _dicts(_of_log(_read(path, _with_id(columns), asked, after), table_id))
 
 
 def _read(path: Path, columns: Sequence[str] | None, days: Sequence[date] | None, after: int | None = None) -> pa.Table:
@@ -174,6 +205,17 @@ def _read(path: Path, columns: Sequence[str] | None, days: Sequence[date] | None
     if days is not None:
         rows = rows.filter(pc.is_in(rows["day"], pa.array(days, pa.date32())))
     return rows if after is None else rows.filter(pc.greater(rows["version"], after))
+
+
+def _with_id(columns: Sequence[str] | None) -> Sequence[str] | None:
+    return None if columns is None else (*columns, TABLE_ID)
+
+
+def _of_log(rows: pa.Table, table_id: str | None) -> pa.Table:
+    """The rows of one log. Those that do not say of which come from code that did not keep it, and are added again."""
+    if TABLE_ID not in rows.column_names:
+        return rows.slice(0, 0)
+    return rows.filter(pc.equal(rows[TABLE_ID], pa.scalar(table_id, pa.string())))
 
 
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:

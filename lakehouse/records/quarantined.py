@@ -29,7 +29,7 @@ from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.identity import identified, in_parts
 from lakehouse.records.ledger import Rules, Wanted, discarded
-from lakehouse.records.ops import MOST_TRIES, add_rows, ops_target, rows_about
+from lakehouse.records.ops import MOST_TRIES, TABLE_ID, add_rows, ops_target, position, position_name, rows_about
 
 FAILURES = "ops.quarantine_failures"
 MOST_BEHIND = 30  # a position is a commit of its own: rare enough to cost nothing, and few entries are read twice
@@ -54,6 +54,9 @@ def schema() -> T.StructType:
                 metadata={"comment": "Rows by broken rules, comma-separated"},
             ),
             T.StructField("added", T.BooleanType(), metadata={"comment": "Rows that came to those that were there"}),
+            T.StructField(
+                TABLE_ID, text, metadata={"comment": "Id of the Delta table: another, where it was built anew"}
+            ),
         ]
     )
 
@@ -169,14 +172,15 @@ def project_quarantine(root: Path, table: Table, *, most_behind: int = MOST_BEHI
     side = open_snapshot(table_path(root, table.quarantine_id))
     for _ in range(MOST_TRIES):
         projected = ensure_table(target)
-        done = projected.transaction(table.id)
+        done = position(projected, table.id, side)
         newer = _newer(side, table, done)
         # Nothing to say, and near enough: to write down the position alone would be a commit for each build.
         if not newer and side.version - (done or 0) < most_behind:
             return 0
         try:
             # One commit for rows and position; without rows too, or the same empty commits would be read each time.
-            add_rows(target, table.id, [_row(each) for each in newer], {table.id: side.version}, after=projected)
+            rows = [{**_row(each), TABLE_ID: side.table_id} for each in newer]
+            add_rows(target, table.id, rows, {position_name(table.id, side): side.version}, after=projected)
         except PublishConflictError:
             continue  # another process projected some of them meanwhile
         return len(newer)
@@ -195,8 +199,10 @@ def records_of(
         days: only these; None: all.
         after: only of versions after this one of the quarantine; None: of all.
     """
-    known = [_record(row) for row in rows_about(projected, table.id, days, after=after)]
-    newer = _newer(side, table, max(projected.transaction(table.id) or 0, after or 0))
+    if not side.exists:
+        return []
+    known = [_record(row) for row in rows_about(projected, table.id, days, after=after, table_id=side.table_id)]
+    newer = _newer(side, table, max(position(projected, table.id, side) or 0, after or 0))
     return [*known, *(each for each in newer if days is None or each.day in days)]
 
 

@@ -38,7 +38,7 @@ from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, quarantined
 from lakehouse.records.history import HISTORY, older_code
-from lakehouse.records.ops import add_rows, ops_target
+from lakehouse.records.ops import TABLE_ID, add_rows, ops_target, position_name
 from lakehouse.records.quarantined import FAILURES
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start
@@ -144,11 +144,14 @@ def _history(lake: Lake, lines: Table, sales: Table, files: int) -> None:
         )
         for n, day in enumerate(days)
     ]
-    rows = [quarantined._row(each) for each in set_aside]
-    add_rows(ops_target(root, FAILURES, quarantined.schema(), ""), sales.id, rows, {sales.id: 1})
+    main, aside = open_snapshot(target.path), open_snapshot(side.path)
+    rows = [{**quarantined._row(each), TABLE_ID: aside.table_id} for each in set_aside]
+    up_to = {position_name(sales.id, aside): 1}
+    add_rows(ops_target(root, FAILURES, quarantined.schema(), ""), sales.id, rows, up_to)
     kept = [day_record.DayRecord(sales.id, day, 1, now, "r", "v1", "publish", {}, {"rows": 1000}) for day in days]
-    rows = [day_record.row_of(each) for each in kept]
-    add_rows(ops_target(root, HISTORY, day_record.schema(), ""), sales.id, rows, {sales.id: 1})
+    rows = [day_record.row_of(each, main.table_id) for each in kept]
+    up_to = {position_name(sales.id, main): 1}
+    add_rows(ops_target(root, HISTORY, day_record.schema(), ""), sales.id, rows, up_to)
 
 
 def _made_up_log(path: Path, column: str, days: list[date]) -> None:

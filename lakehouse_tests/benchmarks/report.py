@@ -32,13 +32,14 @@ from pyspark.sql import types as T
 from lakehouse.build.plan import make_plan
 from lakehouse.contracts import Anomalies, Count, Input, Landing, Sum, Table, Volume
 from lakehouse.delta.commit import ensure_table
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.metadata import asset_key
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, LakeOfNow, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, history, quarantined
-from lakehouse.records.ops import add_rows, ops_target
+from lakehouse.records.ops import TABLE_ID, add_rows, ops_target, position_name
 from lakehouse.settings import Settings
 from lakehouse_tests.benchmarks import PeakMemory, usage
 from lakehouse_tests.fixtures.making import model, table
@@ -242,16 +243,19 @@ def _records(root: Path, made: Table, rows: Mapping[date, int], broken: set[date
         if made.rules and chance.random() < 0.25:
             ids = [chance.getrandbits(62) for _ in range(chance.randint(1, 20))]
             aside.append(quarantined.QuarantineRecord(day, 1, at, "r", made.code_version, True, {(RULE,): ids}))
-    for schema, name, found in (
-        (day_record.schema(), history.HISTORY, [day_record.row_of(each) for each in kept]),
-        (quarantined.schema(), quarantined.FAILURES, [quarantined._row(each) for each in aside]),
+    main, side = (open_snapshot(table_path(root, each)) for each in (made.id, made.quarantine_id))
+    figures = [day_record.row_of(each, main.table_id) for each in kept]
+    failures = [{**quarantined._row(each), TABLE_ID: side.table_id} for each in aside]
+    for schema, name, found, of in (
+        (day_record.schema(), history.HISTORY, figures, main),
+        (quarantined.schema(), quarantined.FAILURES, failures, side),
     ):
         target = ops_target(root, name, schema, "")
         for n, some in enumerate(_parts(found, DAYS_A_COMMIT)):
             # Parts of one projection: a version each, the last of which is the table's.
             add_rows(target, made.id, some, {f"{made.id}/{n}": 1})
         if found:
-            add_rows(target, made.id, [], {made.id: 2})
+            add_rows(target, made.id, [], {position_name(made.id, of): 2})
 
 
 def _parts(found: Sequence[dict[str, Any]], size: int) -> Iterator[Sequence[dict[str, Any]]]:

@@ -28,7 +28,7 @@ def bring(lake: Lake, store: OnlineStore) -> FeatureSet:
     source, features = source_of(lake, table, noon(WED)), Sets.of(table)
     version = source.snapshot.version
     assert source.snapshot.metadata is not None
-    store.begin(features, version, EVERYTHING, str(source.snapshot.metadata.id))
+    store.begin(features, version, EVERYTHING, str(source.snapshot.table_id))
     for day in source.days:
         for row in _parts(source.snapshot, table, (*features.key, *features.columns), day):
             key = features.redis_key(row[:1])

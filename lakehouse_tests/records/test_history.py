@@ -193,6 +193,38 @@ def test_the_newest_records_are_those_of_all(lake: LakeFactory, seed: int, monke
         assert asked == {"rows": latest_records(root, name, DAYS, ("rows",)), "all": latest_records(root, name, DAYS)}
 
 
+@pytest.mark.parametrize("projecting", [True, False])
+def test_a_table_that_was_built_anew_has_a_history_of_its_own(lake: LakeFactory, projecting: bool) -> None:
+    """Without it, checks, freshness and sums would be judged by figures of rows that nobody sees any more."""
+    shop = lake(sales())
+    root, name = shop.settings.root, "silver.sales"
+
+    def published(rows: int) -> None:
+        target = commit(shop, DAYS[0], rows)
+        if projecting:
+            project_history(root, open_snapshot(target.path), name)
+
+    def seen() -> tuple[list[int], int]:
+        newest = latest_records(root, name)[DAYS[0]]
+        assert newest.version == judgements(root, name)[DAYS[0]].version
+        assert newest == latest_records(root, name, up_to=newest.version)[DAYS[0]]
+        return [each.rows for each in records(root, name)], newest.rows
+
+    for rows in (1, 2, 3):
+        published(rows)
+    folder = shop.path(name)
+    away = folder.with_name("moved_away")
+    folder.rename(away)
+    assert not records(root, name)
+    published(7)
+    assert seen() == ([7], 7)
+    published(8)
+    assert seen() == ([7, 8], 8)
+    folder.rename(folder.with_name("second"))
+    away.rename(folder)
+    assert seen() == ([1, 2, 3], 3), "brought back, it is what it was"
+
+
 def test_what_is_full_is_not_merged_again(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a stream would write all of its history anew every few seconds."""
     shop = lake(sales())

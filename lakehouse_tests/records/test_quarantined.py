@@ -27,6 +27,7 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.records import quarantined as module
 from lakehouse.records.depth import depth_now, depth_of
 from lakehouse.records.ledger import LEDGER, LedgerEntry, Wanted, entries, write
+from lakehouse.records.ops import position
 from lakehouse.records.quarantined import FAILURES, project_quarantine, quarantined_rows
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import Row, model, rows_of, stage_rows, table
@@ -120,6 +121,33 @@ def test_projecting_changes_nothing_and_outlives_the_files(store: Lake, set_asid
     assert quarantined_rows(root, made) == before
     set_aside(MONDAY, [bad("a")], "v3")
     assert [each.times for each in quarantined_rows(root, made)] == [3]
+
+
+@pytest.mark.parametrize("projecting", [True, False])
+def test_a_quarantine_that_was_built_anew_has_rows_of_its_own(
+    store: Lake, set_aside: SetAside, projecting: bool
+) -> None:
+    """Without it, the depth would count rows of a table that was moved away, and say that new ones are old."""
+    root, made = store.settings.root, store.table("silver.sales")
+
+    def found() -> tuple[list[int], int]:
+        if projecting:
+            project_quarantine(root, made)
+        return [each.times for each in quarantined_rows(root, made)], depth_now(root, made, NOW).rows
+
+    for rows in ([bad("a"), bad("b")], [bad("a"), bad("b"), bad("c")]):
+        set_aside(MONDAY, rows)
+        before = found()
+    assert before == ([2, 2, 1], 3)
+    folder = table_path(root, made.quarantine_id)
+    away = folder.with_name("moved_away")
+    folder.rename(away)
+    assert found() == ([], 0)
+    set_aside(TUESDAY, [bad("a")])
+    assert found() == ([1], 1)
+    folder.rename(folder.with_name("second"))
+    away.rename(folder)
+    assert found() == before
 
 
 def test_two_processes_that_project_at_once_write_a_version_once(
@@ -271,7 +299,7 @@ def test_days_without_bad_rows_are_not_looked_at_for_ever(
     for number in range(12):
         version = set_aside(TUESDAY + timedelta(days=number), [])
         assert project_quarantine(root, made, most_behind=5) == 0
-        done = open_snapshot(table_path(root, FAILURES)).transaction(made.id)
+        done = position(open_snapshot(table_path(root, FAILURES)), made.id, real(table_path(root, made.quarantine_id)))
         assert done is not None
         assert version - done < 5
     assert set(opened) == {()}, "an older version was opened"
