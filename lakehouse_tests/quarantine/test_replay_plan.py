@@ -22,6 +22,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, discard, outcomes, plan_replay, run_replay
 from lakehouse.read.lake import Lake
 from lakehouse.records.ledger import REPLAY, Wanted, entries, open_replays, write
+from lakehouse.records.ops import position
 from lakehouse.records.quarantined import FAILURES
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, stage_rows, table
@@ -153,7 +154,7 @@ def test_a_build_keeps_the_records_and_the_depth_of_the_quarantine(new: Lake) ->
     assert result.quarantine is not None
     assert (result.quarantine.rows, result.quarantine.by_rule) == (1, {RULE: 1})
     side = new.snapshot(made.quarantine_id)
-    assert open_snapshot(new.path(FAILURES)).transaction(made.id) == side.version
+    assert position(open_snapshot(new.path(FAILURES)), made.id, side) == side.version
     assert build(new, made, [DAYS[0]], run_id="r").quarantine is not None  # an unchanged day is told of as well
 
 
