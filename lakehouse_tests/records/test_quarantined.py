@@ -79,8 +79,8 @@ def set_aside(store: Lake) -> SetAside:
 def by_key(store: Lake, set_aside: SetAside, keys: Sequence[str]) -> dict[int, str]:
     """The number that identifies the row of each key."""
     names = {}
-    for position, key in enumerate(keys):
-        day = date(2020, 1, 1) + timedelta(days=position)
+    for number, key in enumerate(keys):
+        day = date(2020, 1, 1) + timedelta(days=number)
         set_aside(day, [bad(key)])
         (found,) = quarantined_rows(store.settings.root, store.table("silver.sales"), [day])
         names[found.row] = key
