@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import pytest
 
-from lakehouse.build import publish, stage
+from lakehouse.build import publish, slices, stage
 from lakehouse.build.build import build
 from lakehouse.build.intake import take
 from lakehouse.build.late import accept, late_rows
@@ -106,7 +106,7 @@ class Operated(ABC):
                 raise CrashError(f"{table} {name}")
 
         with pytest.MonkeyPatch.context() as patch:
-            for step in (stage, publish, take):
+            for step in (stage, slices, publish, take):
                 patch.setattr(step, "failpoint", failpoint)
             try:
                 self.chance.choice(self.writing)()
