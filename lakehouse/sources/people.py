@@ -275,7 +275,7 @@ def _object(text: str) -> dict[str, Any] | None:
         return dict(pairs)
 
     try:
-        found = json.loads(text, object_pairs_hook=once)
+        found = json.loads(text.lstrip("\ufeff"), object_pairs_hook=once)  # as the reader does
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

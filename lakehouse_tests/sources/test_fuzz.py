@@ -103,7 +103,7 @@ def expected_fields(line: bytes) -> dict[str, Any] | None:
     def refuse(text: str) -> Any:
         raise ValueError(text)
 
-    text = line.decode(errors="replace").removesuffix("\r")
+    text = line.decode(errors="replace").removesuffix("\r").lstrip("\ufeff")
     try:
         found = json.loads(
             text, parse_constant=refuse, parse_int=Number, parse_float=Number, object_pairs_hook=Pairs

@@ -60,6 +60,15 @@ def test_a_mention_in_a_line_of_somebody_else_is_taken_out_alone() -> None:
     assert json.loads(left)["n"] == {"reply": FORGOTTEN}
 
 
+def test_a_line_behind_a_byte_order_mark_is_read_as_the_reader_reads_it() -> None:
+    """Without it, another person's first line would count as broken, and go where it only mentions the person."""
+    theirs, others = b'{"user_id":"17841"}\r\n', b'{"user_id":"9","friend":"17841"}\r\n'
+    mark = "\ufeff".encode()
+    assert EVENTS.without(mark + theirs, ANN) == (b"", 1, 0)
+    assert EVENTS.without(mark + others, ANN) == (mark + others.replace(b"17841", FORGOTTEN.encode()), 0, 1)
+    assert set(EVENTS.people(mark + theirs)) == {("user", "17841")}
+
+
 def test_lines_of_a_csv_file() -> None:
     """Without it, exports would be read as text: a product of the person's number would count as theirs."""
     content = (

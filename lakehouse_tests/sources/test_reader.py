@@ -68,6 +68,7 @@ JSON = {
     "wrong_types": b'{"id":{"n":1.10},"amount":[1,2.0,"3.0"]}\n',
     "unicode": '{"id":"é\\u00e9\\ud83d\\ude00","amount":"日"}\n'.encode(),
     "spaces": b' { "id" : "1" , "amount" : 1.0 } \r\n',
+    "bom": b'\xef\xbb\xbf{"id":"1"}\r\n{"id":"2"}\r\n\xef\xbb\xbf{"id":"3"}\r\n',  # two such files, one behind the other
     "empty_object": b"{}\n",
     "case": b'{"ID":"1"}\n',
     "not_objects": b'[1,2]\n[{"id":"1"}]\n5\n1.5\n"text"\nnull\ntrue\n\n   \n',
@@ -300,7 +301,8 @@ def test_json_values_of_another_type_are_kept_as_text(jsons: Read) -> None:
     assert jsons.of("empty_object") == [(None, None, None)]
     assert jsons.of("latin_1")[0][0] == "caf\ufffd"
     assert [row[0] for row in jsons.of("no_newline_at_end")] == ["1", "2"]
-    for name in ("wrong_types", "unicode", "spaces", "empty_object", "latin_1"):
+    assert [row[0] for row in jsons.of("bom")] == ["1", "2", "3"]
+    for name in ("wrong_types", "unicode", "spaces", "bom", "empty_object", "latin_1"):
         assert all(row["_error"] is None for row in jsons.rows[name]), name
 
 
@@ -412,17 +414,8 @@ def test_a_file_without_its_header_does_not_tell_its_first_row(csvs: Read) -> No
 
 def spark_schema() -> str:
     """The reader's columns, with those that the transform of events asks for."""
-    more = (
-        "event_id",
-        "schema_version",
-        "user_id",
-        "event_type",
-        "event_time",
-        "order_id",
-        "currency",
-        "payment_method",
-    )
-    texts = [*JSON_FIELDS, *more, "country", "_rescued"]
+    more = ("event_id", "schema_version", "user_id", "event_type", "event_time", "order_id", "currency")
+    texts = [*JSON_FIELDS, *more, "payment_method", "country", "_rescued"]
     columns = ", ".join(f"{c} string" for c in texts)
     return f"{columns}, _arrival_date date, _source_file string, _source_row long, _raw string, _error string"
 
