@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 from lakehouse.catalog import declared, get_table, tables
 from lakehouse.errors import UnknownTableError
 from lakehouse.orchestration.instance import opened_instance
+from lakehouse.servers.ports import free_port
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.conftest import ENGINES
+from lakehouse_tests.fixtures.packages import tables_of
 from lakehouse_tests.fixtures.postgres import Server, Shop
 
 NAMES = {"bronze.orders", "silver.order_status"}
@@ -82,6 +84,29 @@ def test_a_batch_by_command(shop: Shop, cli: Cli, root: Path, spark: SparkSessio
     assert 'relation "orders" does not exist' in broken.err
     assert shop.server.password not in broken.err + shown.out + shown.err
     assert not places_of(shop.server.password, root)
+
+
+@pytest.mark.slow
+def test_a_source_that_is_down_holds_up_no_other(
+    shop: Shop, cli: Cli, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a broker that is down would leave the database of another table unread, for as long as it is."""
+    assert spark is not None
+    monkeypatch.setenv("LAKEHOUSE_EVENT_STREAM_URL", f"kafka://127.0.0.1:{free_port()}")
+    shop.run("SELECT place('a', 'placed', 1, '2026-03-01Z')")
+    with tables_of("lakehouse"):
+        done = cli("intake", "bronze.event_stream", "bronze.orders", "--downstream", "--json")
+        (taken,) = done.json
+        assert (taken["table"], taken["rows"], taken["built"]) == (
+            "bronze.orders", 1, {"silver.order_status": ["2026-03-01"]},
+        )  # fmt: skip
+        assert done.code == 3
+        assert "Error: bronze.event_stream: web-events of the brokers in LAKEHOUSE_EVENT_STREAM_URL: " in done.err
+        shop.run("DROP TABLE orders")
+        neither = cli("intake")
+        assert (neither.code, neither.out.strip()) == (3, "")
+        assert "Error: bronze.event_stream: " in neither.err
+        assert "Error: bronze.orders: " in neither.err
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.build.build import build
-from lakehouse.build.followers import build_followers
+from lakehouse.build.followers import each_built
 from lakehouse.build.result import PUBLISHED, BuildResult, kept_back
 from lakehouse.catalog import declared, get_table, lake_with_engine, tables
-from lakehouse.commands.command import Command, examples
+from lakehouse.commands.command import Command, examples, exit_code
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.contracts import Table
-from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.errors import CHECKS_FAILED, LakehouseError, UsageError
 from lakehouse.settings import get_settings
 from lakehouse.texts import days_text, program
 
@@ -46,22 +46,34 @@ def intake(
 ) -> None:
     """Take what is new in each database table and topic, each batch in one commit with where the next one begins.
 
+    A source that cannot be read holds up no other.
+
     Exit code 1: a check failed, such as transactions that take longer than the table's lag, or kept a day back.
     """
     chosen, settings = _chosen(names), get_settings()
-    found: list[tuple[Table, BuildResult, Mapping[str, BuildResult]]] = []
+    found: list[tuple[Table, BuildResult, dict[str, BuildResult]]] = []
+    failed: list[tuple[Table, LakehouseError]] = []
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
         run_id = f"intake-{uuid.uuid4().hex[:12]}"
         for each in chosen:
-            result = build(lake, each, [], run_id=run_id, force=whole)
-            built = build_followers(lake, each, run_id) if downstream else {}
-            found.append((each, result, built))
+            try:
+                result = build(lake, each, [], run_id=run_id, force=whole)
+                found.append((each, result, {}))
+                # One by one: what was taken and built is told, whatever the next one meets.
+                for made in each_built(lake, each, run_id) if downstream else ():
+                    found[-1][-1][made.table.id] = made
+            except LakehouseError as error:
+                failed.append((each, error))
     if as_json:
         print_json([_json(*each) for each in found])
     else:
         for each, result, days in found:
             _show(each, result, days)
+    for each, why in failed:
+        say(f"Error: {each.id}: {why}")
+    if failed:
+        raise typer.Exit(max(exit_code(why) for _, why in failed))
     if any(kept_back(built) for *_, built in found) or any(
         not outcome.passed for _, result, _ in found for outcome in result.outcomes
     ):
