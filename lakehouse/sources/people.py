@@ -248,8 +248,9 @@ class Lines:
         return known, {name: value for name, value in row.items() if name not in known}
 
     def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
-        cells = _cells(text)
-        if len(cells) != len(header):
+        # As the reader does: a quoted field that does not end on the line takes the comma behind it.
+        *cells, after = _cells(text.removesuffix("\r") + ",") or [""]
+        if len(cells) != len(header) or after:
             return None if person.in_text(text) else text
         row = dict(zip(header, cells, strict=True))
         known, extra = self._parted(row)

@@ -234,9 +234,9 @@ def read_lines(
 
     Columns: the landing's columns as raw text, then `_rescued` (JSON of what fits no column), `_arrival_date`,
     `_source_file` (relative to the root), `_source_row` (line number, from 1), `_raw` (the line, where it could not
-    be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; a quoted line
-    break therefore breaks a row. E-mail addresses are replaced in all of them but the landing's `addresses`, in
-    `_rescued` and `_raw` the values of its `personal` fields too.
+    be parsed), `_error` (why), `_ingested_run` and `_code_version`. Several rows never share a line; where a quoted
+    field holds a line break, the line that it begins on is therefore broken. E-mail addresses are replaced in all of
+    them but the landing's `addresses`, in `_rescued` and `_raw` the values of its `personal` fields too.
 
     Args:
         spark: the engine.
@@ -274,23 +274,25 @@ def _schema(landing: Landing) -> T.StructType:
 
 def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: TokenKey | None) -> DataFrame:
     names = {name: f"c{i}" for i, name in enumerate(header)}
-    schema = T.StructType(
-        [*[T.StructField(c, T.StringType()) for c in names.values()], T.StructField("bad", T.StringType())]
-    )
+    schema = T.StructType([T.StructField(c, T.StringType()) for c in (*names.values(), "after", "bad")])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
     options["escape"] = '"'  # a quote within quotes is doubled (RFC 4180); a backslash is itself
-    # Counted only where a line is long enough to have so many.
+    # One more field, empty, stands behind the line: a quoted one that does not end on it takes its comma. By itself the
+    # parser takes such a field for whole. Fields are counted only where a line is long enough to have too many.
     # Bytes are an upper bound of fields, and cheap.
     size = F.octet_length("_line")
     few = (size < _MOST_FIELDS) | (size - F.octet_length(F.replace("_line", F.lit(","), F.lit(""))) < _MOST_FIELDS)
     parsed = F.from_csv(
-        F.when(few, F.col("_line")),
+        F.when(few, F.concat("_line", F.lit(","))),
         schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
         options,
     )
     # The header is line 1, so the numbers of the others are those that an editor shows.
     rows = lines.where(F.col("_source_row") > 1).withColumn("_p", parsed)
-    wrong = ~few | F.col("_p.bad").isNotNull() | (F.trim("_line") == "")
+    wrong = ~few | F.col("_p.bad").isNotNull() | F.col("_p.after").isNotNull() | (F.trim("_line") == "")
+    error = f"not a CSV line of {len(header)} fields"
+    is_open = F.length(F.regexp_replace("_line", '[^"]', "")) % 2 == 1
+    why = F.when(is_open, f"{error}: its quotes do not close, as where a field holds a line break").otherwise(error)
     extra = [name for name in header if name not in landing.columns]
     personal = re.compile(personal_field(landing.personal)) if landing.personal else None
     values = [
@@ -312,7 +314,7 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: 
         "_source_file",
         "_source_row",
         F.when(wrong, masked(F.col("_line"))).alias("_raw"),
-        F.when(wrong, F.lit(f"not a CSV line of {len(header)} fields")).alias("_error"),
+        F.when(wrong, why).alias("_error"),
     )
 
 
