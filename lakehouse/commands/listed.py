@@ -108,7 +108,7 @@ COMMANDS = {
     ),
     "doctor": Listed(
         "commands.operate.doctor",
-        "Check Python, Java, jars, packages, folders, keys, the port, brokers, Redis and the engine.",
+        "Check Python, Java, jars, packages, folders, keys, the port, databases, brokers, Redis and the engine.",
     ),
     "engine": Listed("commands.operate.engine", "The warm engine, which commands and runs share."),
     "kafka": Listed(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +51,34 @@ def test_who_has_no_database_has_no_such_tables(cli: Cli) -> None:
         get_table("silver.order_status")
     told = cli("intake")
     assert (told.code, "none of their addresses is set" in told.err) == (2, True)
+    assert not any(each["check"] == "databases" for each in cli("doctor", "--no-engine", "--json").json)
+
+
+def test_the_doctor_looks_for_databases(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a database that is down or an address that is another server's were found by the nightly run."""
+
+    def looked(address: str) -> tuple[bool, str, str]:
+        monkeypatch.setenv("LAKEHOUSE_ORDERS_URL", f"postgresql://reader:secret@{address}/shop")
+        tables.cache_clear()
+        (found,) = [e for e in cli("doctor", "--no-engine", "--json").json if e["check"] == "databases"]
+        return found["ok"], found["found"], found["mend"]
+
+    here, nobody, mend = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}", "Start the database, or correct "
+    assert looked(here) == (True, f"{here} answers", "")
+    assert looked(f"{nobody},{here}") == (True, f"{here} answers", "")
+    ok, said, told = looked(nobody)
+    assert (ok, said, told.startswith(f"{mend}LAKEHOUSE_ORDERS_URL")) == (
+        False, f"{nobody} does not answer (Connection refused)", True,
+    )  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            with other.accept()[0] as asked:
+                asked.sendall(b"HTTP/1.1 400")
+
+        threading.Thread(target=answer, daemon=True).start()
+        assert "answers, but not as a PostgreSQL does" in looked(f"127.0.0.1:{other.getsockname()[1]}")[1]
+    tables.cache_clear()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ from lakehouse.commands.console import AsJson, console, engine_output_aside, pri
 from lakehouse.commands.operate.doctor_remote import (
     ProblemError,
     answers,
+    databases,
     mend,
     python_of_workers,
     redis,
@@ -32,6 +34,7 @@ from lakehouse.online.address import has_redis
 from lakehouse.servers.ports import HERE, is_free
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.archive import is_usable
+from lakehouse.spark.config import jars_dir
 from lakehouse.spark.jars import INSTALL_JAVA, jar_problems, java_home_problem, java_version, locked_jars
 from lakehouse.spark.options import archive_path
 from lakehouse.store.disk import root_problem
@@ -71,7 +74,7 @@ def doctor(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, Java, jars, packages, folders, keys, the port, brokers, Redis and the engine."""
+    """Check Python, Java, jars, packages, folders, keys, the port, databases, brokers, Redis and the engine."""
     findings = list(examine(engine=engine))
     if as_json:
         print_json([asdict(each) for each in findings])
@@ -110,8 +113,9 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
         yield _finding("tidy", lambda: tidiness(settings))
         yield _finding("lineage", _lineage)
         yield _finding("warm engine", lambda: _warm(settings))
-        if settings.source_urls and (asked := _finding("topics", lambda: topics(settings))).found:
-            yield asked
+        for check, look in (("databases", databases), ("topics", topics)) if settings.source_urls else ():
+            if (asked := _finding(check, partial(look, settings))).found:
+                yield asked
         if has_redis(settings):
             yield _finding("redis", lambda: redis(settings))
     if engine and all(each.ok for each in needed):
@@ -217,8 +221,6 @@ def _shared_classes() -> str:
 
 
 def _jars(settings: Settings) -> str:
-    from lakehouse.spark.config import jars_dir
-
     folder = jars_dir(settings)
     if problems := jar_problems(folder):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -318,8 +320,7 @@ def _engine(settings: Settings) -> str:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
             # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
             own = {"root": Path(folder), "engine_minutes": 0.0, "engine_dir": engines(settings)}
-            alone = settings.model_copy(update=own)
-            return _write_and_read(alone, loads=has_redis(settings) and not settings.is_local)
+            return _write_and_read(settings.model_copy(update=own), loads=has_redis(settings) and not settings.is_local)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
         said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_PORT = 15002  # of a Spark Connect server, where its address names none
+POSTGRES_PORT = 5432
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # what a client of PostgreSQL may ask first: `S` or `N` is the answer
 PAGE_PORT = 8080  # of a master's page, where nobody has moved it
 SECONDS = 5.0  # that somebody has for an answer
 
@@ -158,6 +161,45 @@ def _addresses(settings: Settings) -> list[tuple[str, int]]:
     kind, _, rest = settings.spark_url.partition("://")
     parts = (urlsplit(f"//{each}") for each in rest.partition("/")[0].split(","))
     return [(each.hostname or "", each.port or (CONNECT_PORT if kind == "sc" else 7077)) for each in parts]
+
+
+def databases(settings: Settings) -> str:
+    """The addresses of databases at which a PostgreSQL answers; empty: no table has one.
+
+    It is asked as before a login, since only an engine has the driver: what a login meets, `lakehouse intake` says.
+
+    Raises:
+        ProblemError: at one of them, none answers.
+    """
+    # Whose packages may be missing: doctor is to say so.
+    from lakehouse import catalog
+
+    found = dict[str, None]()
+    for table in catalog.tables().values():
+        url = settings.source_url(table.extract.source) if table.extract else None
+        if url is None or table.extract is None:
+            continue
+        # The driver takes several hosts and uses the first that answers.
+        hosts = urlsplit(url.get_secret_value()).netloc.rpartition("@")[2].split(",")
+        told = [_postgres_at(host) for host in hosts]
+        if not any(answers for answers, _ in told):
+            mend = f"Start the database, or correct {table.extract.setting}, or remove it."
+            raise ProblemError("; ".join(why for _, why in told), mend)
+        found |= dict.fromkeys(said for answers, said in told if answers)
+    return ", ".join(found)
+
+
+def _postgres_at(address: str) -> tuple[bool, str]:
+    """Whether a PostgreSQL is at `host:port`, and that in words."""
+    try:
+        parts = urlsplit(f"//{address}")
+        with socket.create_connection((parts.hostname or "", parts.port or POSTGRES_PORT), timeout=SECONDS) as asked:
+            asked.sendall(_SSL_REQUEST)
+            if asked.recv(1) in (b"S", b"N"):
+                return True, f"{address} answers"
+    except (OSError, ValueError) as error:
+        return False, f"{address} does not answer ({getattr(error, 'strerror', None) or error})"
+    return False, f"{address} answers, but not as a PostgreSQL does"
 
 
 def topics(settings: Settings) -> str:
