@@ -73,8 +73,8 @@ def test_forms(cli: Cli) -> None:
         "2011-03-01",
         "1.10",
         "2011-03-01T10:00:00Z",
-        "['x',",
-        "None]",
+        '["x",',
+        "null]",
     ]
     assert cli("sql", QUERY, "--json").json == cli("sql", QUERY, "--format", "json").json
     assert [row["amount"] for row in cli("sql", QUERY, "--json").json] == ["1.10", None, "-2.00"]
@@ -85,6 +85,17 @@ def test_forms(cli: Cli) -> None:
         ["", "2011-03-02", "", "", "[]"],
         ['b,"c"\n', "2011-03-02", "-2.00", "", ""],
     ]
+
+
+@pytest.mark.parametrize("form", [Format.TABLE, Format.JSON, Format.CSV])
+def test_what_has_parts_is_json_in_every_form(capsys: pytest.CaptureFixture[str], form: Format) -> None:
+    """Without it, tables showed Python's own words: None, single quotes, datetime.datetime(2011, 3, 1, 10, 0)."""
+    at, none = datetime(2011, 3, 1, 10, tzinfo=UTC), None
+    several = [[{"at": at, "amount": Decimal("1.10"), "ok": True}, none]]
+    write_rows(pa.table({"parts": pa.array(several), "bytes": pa.array([b"\x00\xff"])}), form)
+    said = capsys.readouterr().out.replace('""', '"')
+    assert '[{"at": "2011-03-01T10:00:00Z", "amount": "1.10", "ok": true}, null]' in said
+    assert "00ff" in said
 
 
 @pytest.mark.parametrize("form", [Format.TABLE, Format.JSON, Format.CSV])

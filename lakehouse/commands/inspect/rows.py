@@ -38,7 +38,7 @@ def write_rows(rows: pa.Table, form: Format) -> None:
         case Format.TABLE:
             names = rows.column_names
             right = [n for n, t in zip(names, rows.schema.types, strict=True) if _is_number(t)]
-            console().print(table(names, ([row[n] for n in names] for row in _dicts(rows)), right=right))
+            console().print(table(names, ([_shown(row[n]) for n in names] for row in _dicts(rows)), right=right))
         case Format.JSON:
             _write_json(rows, sys.stdout)
         case Format.CSV:
@@ -90,6 +90,16 @@ def form_of(file: Path) -> Format:
         return Format(file.suffix.removeprefix(".").lower())
     except ValueError:
         raise UsageError(f"{file}: say with --format whether it is csv, json or parquet.") from None
+
+
+def _shown(value: Any) -> Any:
+    """A cell of a table: what has parts is JSON, and bytes are digits, as in the other forms."""
+    match value:
+        case list() | dict():
+            return _json(value)
+        case bytes():
+            return json_value(value)
+    return value
 
 
 def _write_json(rows: pa.Table, out: TextIO) -> None:
