@@ -169,3 +169,5 @@ def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
     monkeypatch.setattr(stream, "Brokers", lambda *_: SimpleNamespace(found=lambda: {"web": Found("id", parts)}))
     told = cli("stream", "status", "--json").json
     assert [(each["waiting"], each["idle"]) for each in told] == [(0, True), (0, False), (4, False), (0, False)]
+    (heads, *lines) = cli("stream", "status").out.splitlines()
+    assert [heads.split()[0], *(line.split()[-2] for line in lines)] == ["table", "yes", "no", "no", "no"]

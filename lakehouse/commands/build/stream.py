@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table as Shown
 from tenacity import Retrying
 
 from lakehouse.build.base import open_base
@@ -25,6 +24,7 @@ from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
+from lakehouse.commands.console import table as drawn
 from lakehouse.contracts import Table, Topic
 from lakehouse.days import micros_of
 from lakehouse.errors import CHECKS_FAILED, UsageError
@@ -192,10 +192,8 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    shown = Shown(*(found[0] if found else ()))
-    for row in found:
-        shown.add_row(*("" if each is None else str(each) for each in row.values()))
-    console().print(shown)
+    numbers = ("partition", "taken up to", "waiting")
+    console().print(drawn(tuple(found[0]) if found else (), [tuple(row.values()) for row in found], right=numbers))
 
 
 def accept(
