@@ -111,9 +111,8 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
     if derived.refused:
         bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]
         expected = f"sources of {', '.join(bare)}, which are not derived: the transform has {derived.refused}"
-        return (
-            unless(not bare, "lineage", expected, "none", f'Declare them: lineage={{"{bare[0]}": …}}.') if bare else []
-        )
+        do = f'If it is right, declare them: lineage={{"{bare[0]}": …}}.' if bare else ""
+        return unless(not bare, "lineage", expected, "none", do)
     around = (*derived.rows, *grouping(table, upstream))
     for name, read in sources(table, upstream).items():
         unread = [f"{t}.{c}" for t, c in read if (t, c) not in (*derived.columns.get(name, read), *around)]

@@ -82,6 +82,8 @@ def derived(table: Table, inputs: Inputs) -> Derived:
     """
     try:
         frame = recorded(table.transform, inputs)
+        if missing := [name for name in table.columns if not frame.named(name)]:
+            return Derived(table.code.project, refused=f"no {', '.join(missing)} in the columns that it gives")
         values = {name: frame.find(f"`{name}`") for name in table.columns}
     except NotDerivedError as error:
         return Derived(table.code.project, refused=str(error))

@@ -17,7 +17,7 @@ from lakehouse.catalog import declared
 from lakehouse.contracts.derived import Derived, read_lineage, write_lineage
 from lakehouse.contracts.lineage import grouping, lineage_mistakes, sources
 from lakehouse.errors import ContractError
-from lakehouse.lineage.derive import derive
+from lakehouse.lineage.derive import derive, derived, inputs_of
 from lakehouse.lineage.functions import AGGREGATES, GENERATORS, WINDOWED
 from lakehouse.lineage.recording import recorded
 from lakehouse.lineage.values import NotDerivedError
@@ -204,8 +204,16 @@ def test_what_is_refused_has_to_be_declared() -> None:
     refused = Derived(table.code.project, refused="a step of the kind sample")
     (mistake,) = lineage_mistakes(table, known, refused)
     assert str(mistake).startswith(
-        "lineage: expected sources of purchases, cancellations, gross_revenue, cancelled_amount, which are not derived: the transform has a step of the kind sample, got none. Declare them"
+        "lineage: expected sources of purchases, cancellations, gross_revenue, cancelled_amount, which are not derived: the transform has a step of the kind sample, got none. If it is right, declare them"
     )
+
+
+def test_a_column_that_the_transform_does_not_give_is_named() -> None:
+    """Without it, it was said to have the very column that it lacks."""
+    known = declared()
+    table = known["gold.daily_revenue"]
+    lacking = replace(table, transform=lambda transactions: table.transform(transactions).drop("net_revenue"))
+    assert derived(lacking, inputs_of(table, known)).refused == "no net_revenue in the columns that it gives"
 
 
 def test_filters_decide_rows() -> None:
