@@ -131,7 +131,7 @@ def _of_methods(model: type[pa.DataFrameModel], columns: Mapping[str, Any]) -> I
     for name in dict.fromkeys(declared):
         method = getattr(model, name)
         text = " ".join((method.__doc__ or name.replace("_", " ")).split()).rstrip(".")
-        yield Rule(name, text, partial(_proven, method), _read_by(method, columns))
+        yield Rule(name, text, partial(_proven, method, f"{model.__name__}.{name}"), _read_by(method, columns))
 
 
 def _read_by(method: Any, columns: Collection[str]) -> frozenset[str]:
@@ -177,8 +177,14 @@ def _present(column: str) -> Column:
     return F.col(column).isNotNull()
 
 
-def _proven(method: Callable[[], Column]) -> Column:
-    return F.coalesce(method(), F.lit(False))
+def _proven(method: Callable[[], Column], shown: str) -> Column:
+    try:
+        return F.coalesce(method(), F.lit(False))
+    except (TypeError, ValueError, AttributeError, NameError) as error:  # of the method itself: no row was seen yet
+        raise ContractError(
+            f"{shown} gives no rule ({error}). A @rule method takes `cls` alone and returns a boolean column: "
+            '`return (F.col("a") > 0) & (F.col("b") > 0)`.'
+        ) from error
 
 
 def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:

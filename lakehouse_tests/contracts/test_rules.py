@@ -235,6 +235,30 @@ def test_a_rule_passes_only_where_it_is_true(spark: SparkSession) -> None:
     assert [tuple(row) for row in found] == [(False, True), (False, False), (False, False)]
 
 
+def test_a_method_that_gives_no_column_is_named(spark: SparkSession) -> None:
+    """Without it, a run would end with words of the engine that name neither the table's model nor the rule."""
+    assert spark is not None
+
+    class Mistaken(pa.DataFrameModel):
+        a: T.LongType() = pa.Field(nullable=True)
+
+        @rule
+        def both(cls) -> Column:
+            return F.col("a") > 0 and F.col("a") < 9
+
+        @rule
+        def always(cls) -> Column:
+            return True  # type: ignore[return-value]
+
+        @rule
+        def without() -> Column:
+            return F.col("a") > 0
+
+    for each, why in zip(compile_rules(Mistaken), ("'&' for 'and'", "got bool", "takes 0 positional"), strict=True):
+        with pytest.raises(ContractError, match=rf"(?s)^Mistaken\.{each.name} gives no rule \(.*{why}"):
+            each.holds()
+
+
 def test_inherited_rules_apply_and_can_be_overridden() -> None:
     """Without it, the rule of a base contract (every bronze table's `line_well_formed`) could go missing."""
 
