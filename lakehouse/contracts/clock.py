@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakehouse.contracts.mistakes import check, is_share, unless
+from lakehouse.contracts.mistakes import check, is_days, is_share, is_time, unless
 from lakehouse.contracts.rules import Rule
 from lakehouse.lazy import F
 
@@ -40,11 +40,11 @@ class Clock:
     max_wrong: float = 0.001
 
     def __post_init__(self) -> None:
-        whole = self.back == timedelta(days=self.back.days) and self.back > timedelta(0)
         check(
-            unless(self.ahead >= timedelta(0), "clock.ahead", "a time that is not negative", str(self.ahead),
+            unless(is_time(self.ahead), "clock.ahead", "a time that is not negative", str(self.ahead),
                    "Write it as timedelta(minutes=15)."),
-            unless(whole, "clock.back", "whole days, 1 or more", str(self.back), "Write it as timedelta(days=400)."),
+            unless(is_days(self.back, 1), "clock.back", "whole days, 1 or more", str(self.back),
+                   "Write it as timedelta(days=400)."),
             is_share("clock.max_wrong", self.max_wrong),
         )  # fmt: skip
 

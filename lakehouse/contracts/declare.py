@@ -15,7 +15,7 @@ from lakehouse.contracts.figures import Count, Figure, Sum
 from lakehouse.contracts.fitting import batch_mistakes, cut_mistakes, feature_mistakes, figure_mistakes
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
-from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, unless
+from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, is_days, unless
 from lakehouse.contracts.policy import Anomalies, Freshness, Layout, Privacy, Quality, Quarantine, Volume
 from lakehouse.contracts.slices import SliceBy
 from lakehouse.contracts.table import COMPATIBILITY, Input, Table
@@ -101,6 +101,7 @@ def table(  # noqa: PLR0913  # one parameter for each thing a table file may say
         layer, file = ["", *transform.__module__.split(".")][-2:]
         where = f"{layer}/{file}.py"
         check(_misnamed(transform, layer, file, inputs), where=where)
+        check(_unfit_words(model, inputs, allowed_lateness), where=where)
         lists = {"key": key, "keep_first_by": keep_first_by, "reads": reads}
         check(*(are_names(word, value) for word, value in lists.items()), where=where)
         check(*(_is_one(own, read) for own, read in (reconciles or {}).items()), where=where)
@@ -160,13 +161,33 @@ VOCABULARY = {each.__name__: {name: name for name in inspect.signature(each).par
 
 
 def _misnamed(transform: Callable[..., DataFrame], layer: str, file: str, inputs: Inputs) -> list[Mistake]:
-    parameters, name = list(inspect.signature(transform).parameters), transform.__name__
+    parameters, name, given = list(inspect.signature(transform).parameters), transform.__name__, list(map(str, inputs))
     return [
         *unless(layer in LAYERS and file == name, "@table", f"a function named after its file, in {', '.join(LAYERS)}",
                 f"{name} in {layer}/{file}.py", "One file is one table: rename one of them."),
-        *unless(sorted(parameters) == sorted(inputs), "inputs", f"the parameters of {name} ({', '.join(parameters)})",
-                ", ".join(inputs) or "none", "Name each input as the parameter that it is for."),
+        *unless(sorted(parameters) == sorted(given), "inputs", f"the parameters of {name} ({', '.join(parameters)})",
+                ", ".join(given) or "none", "Name each input as the parameter that it is for."),
     ]  # fmt: skip
+
+
+def _unfit_words(model: object, inputs: Inputs, lateness: object) -> Iterator[Mistake]:
+    """Words of another kind than theirs: what comes later would fail of them without a name."""
+    import pandera.pyspark as pa  # the table file has imported it
+
+    is_model = isinstance(model, type) and issubclass(model, pa.DataFrameModel)
+    yield from unless(
+        is_model, "model", "a model of pandera.pyspark", model,
+        "Write `import pandera.pyspark as pa`, then `class Sales(pa.DataFrameModel):`, and model=Sales.",
+    )  # fmt: skip
+    for each, read in inputs.items():
+        yield from unless(
+            isinstance(read, Input | Landing | Extract | Topic), "inputs", f"an Input of a table for {each}", read,
+            'Write Input("silver.orders"); a bronze table has a Landing, Extract or Topic.',
+        )  # fmt: skip
+    yield from unless(
+        lateness is None or is_days(lateness, 0), "allowed_lateness", "whole days, 0 or more", lateness,
+        "Write it as timedelta(days=45).",
+    )  # fmt: skip
 
 
 def _sources(

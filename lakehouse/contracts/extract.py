@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakehouse.contracts.mistakes import are_known, check, unless
+from lakehouse.contracts.mistakes import are_known, check, is_time, unless
 from lakehouse.environment import source_setting
 
 EXACT, LAG = "exact", "lag"
@@ -64,7 +64,7 @@ class Extract:
             are_known("updated_at", (self.updated_at,), self.times, f"one of the times of {self.relation}"),
             unless(self.deleted_at not in self.columns or self.deleted_at in self.times, "deleted_at",
                    f"one of the times of {self.relation}", repr(self.deleted_at), "Name it in times too."),
-            unless(min(self.lag, self.overlap) >= timedelta(0), "lag", "lag and overlap that are not negative",
+            unless(is_time(self.lag) and is_time(self.overlap), "lag", "lag and overlap that are not negative",
                    f"{self.lag} and {self.overlap}", "Write them as timedelta(minutes=5)."),
         )  # fmt: skip
 

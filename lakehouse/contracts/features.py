@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from lakehouse.contracts.mistakes import are_names, check, unless
+from lakehouse.contracts.mistakes import are_names, check, is_time, unless
 
 if TYPE_CHECKING:
     from lakehouse.contracts.table import Table
@@ -43,7 +43,7 @@ class Features:
             unless(_is_name(self.entity), "features.entity", "a name of small letters, digits and _", repr(self.entity),
                    'Name whom the rows are about, such as "user".'),
             are_names("features.key", self.key),
-            unless(_lasts(self.ttl), "features.ttl", "a time above zero", str(self.ttl),
+            unless(is_time(self.ttl, timedelta.resolution), "features.ttl", "a time above zero", str(self.ttl),
                    "Write it as timedelta(days=7)."),
         )  # fmt: skip
 
@@ -68,10 +68,6 @@ class Features:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
-
-
-def _lasts(value: object) -> bool:
-    return isinstance(value, timedelta) and value > timedelta(0)
 
 
 def feature_tables(tables: Iterable[Table], entity: str = "") -> list[Table]:

@@ -22,10 +22,9 @@ What follows from that sentence:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakehouse.contracts.mistakes import Mistake, are_known, unless
+from lakehouse.contracts.mistakes import Mistake, are_known, is_days, unless
 
 if TYPE_CHECKING:
     from lakehouse.contracts.table import Table
@@ -84,10 +83,10 @@ def _unique(made: Table) -> list[Mistake]:
             "timedelta(days=n), or declare upsert, where a key has one row in all days.",
         )  # fmt: skip
     further = sorted(set(made.partition_by[1:]) - set(made.key))
-    whole = isinstance(within, timedelta) and within > timedelta(0) and within == timedelta(days=within.days)
     reads_tables = len(made.upstream) == len(made.inputs) and not made.upsert
     return [
-        *unless(whole, word, '"day" or a timedelta of whole days, 1 or more', repr(within), "Write timedelta(days=1)."),
+        *unless(is_days(within, 1), word, '"day" or a timedelta of whole days, 1 or more', repr(within),
+                "Write timedelta(days=1)."),
         *unless(made.key and made.keep_first_by, word, "key and keep_first_by beside it", "none",
                 "Say what a repeat is, and which row is kept."),
         *unless(made.day_column not in made.key, word, f"a key without the day ({made.day_column})",

@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -103,6 +104,16 @@ def is_at_least(word: str, value: object, least: int) -> list[Mistake]:
     """
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return unless(fits, word, f"a whole number, {least} or more", value, "Mend the number, or leave it out.")
+
+
+def is_time(value: object, least: timedelta = timedelta(0)) -> bool:
+    """Whether a value is a time that is not shorter than the least one; a number does not say of what it is one."""
+    return isinstance(value, timedelta) and value >= least
+
+
+def is_days(value: object, least: int) -> bool:
+    """Whether a value is a time of whole days, of as many as the least number or more."""
+    return isinstance(value, timedelta) and value == timedelta(days=value.days) and value.days >= least
 
 
 def are_names(word: str, value: object) -> list[Mistake]:

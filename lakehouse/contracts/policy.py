@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from lakehouse.contracts.mistakes import are_names, check, is_at_least, is_share, unless
+from lakehouse.contracts.mistakes import are_names, check, is_at_least, is_share, is_time, unless
 from lakehouse.contracts.slices import SliceBy
-
-NOTHING = timedelta(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +138,9 @@ class Quarantine:
         check(
             is_share("quarantine.max_share", self.max_share),
             () if self.max_rows is None else is_at_least("quarantine.max_rows", self.max_rows, 0),
-            unless(self.max_age is None or self.max_age >= NOTHING, "quarantine.max_age", "a time that is not negative",
+            unless(self.max_age is None or is_time(self.max_age), "quarantine.max_age", "a time that is not negative",
                    str(self.max_age), "Write it as timedelta(days=30)."),
-            unless(all(age >= NOTHING for age in self.max_ages.values()), "quarantine.max_ages",
+            unless(all(map(is_time, self.max_ages.values())), "quarantine.max_ages",
                    "times that are not negative", ", ".join(map(str, self.max_ages.values())),
                    "Write them as timedelta(days=1)."),
         )  # fmt: skip
@@ -163,7 +161,7 @@ class Freshness:
 
     def __post_init__(self) -> None:
         check(
-            unless(self.within > NOTHING, "freshness.within",
+            unless(is_time(self.within, timedelta.resolution), "freshness.within",
                    "a time above zero", str(self.within), "Write it as timedelta(hours=36)."),
             is_share("freshness.budget", self.budget),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Figure, Sum
 from lakehouse.contracts.landing import Landing
-from lakehouse.contracts.mistakes import check, is_at_least, unless
+from lakehouse.contracts.mistakes import check, is_at_least, is_time, unless
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
 from lakehouse.contracts.topic import Topic
@@ -60,11 +60,11 @@ class Input:
     hours_close_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        after = self.hours_close_after or timedelta(0)
+        after = timedelta(0) if self.hours_close_after is None else self.hours_close_after
         check(
             is_at_least("days_before", self.days_before, 0),
             is_at_least("days_after", self.days_after, 0),
-            unless(after >= timedelta(0) and not after % timedelta(hours=1), "hours_close_after",
+            unless(is_time(after) and not after % timedelta(hours=1), "hours_close_after",
                    "full hours, 0 or more", after, "Write hours_close_after=timedelta(hours=1)."),
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lakehouse.contracts.landing import PERSONAL_WORDS
-from lakehouse.contracts.mistakes import are_known, are_names, check, is_at_least, unless
+from lakehouse.contracts.mistakes import are_known, are_names, check, is_at_least, is_time, unless
 from lakehouse.environment import source_setting
 
 # How a message came out of its topic; the last two say, of one that is no row, what it was and why.
@@ -66,7 +66,8 @@ class Topic:
             are_names("inputs", self.columns),
             are_known("inputs", (*self.addresses, self.time), self.columns, of),
             is_at_least("messages_per_batch", self.messages_per_batch, 1),
-            unless(min(self.idle_after, self.ahead, self.max_lag) > timedelta(0), "idle_after",
+            unless(all(is_time(each, timedelta.resolution) for each in (self.idle_after, self.ahead, self.max_lag)),
+                   "idle_after",
                    "idle_after, ahead and max_lag that are longer than nothing",
                    f"{self.idle_after}, {self.ahead} and {self.max_lag}", "Write them as timedelta(minutes=2)."),
         )  # fmt: skip

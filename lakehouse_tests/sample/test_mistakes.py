@@ -20,10 +20,12 @@ from lakehouse_tests.commands.conftest import run
 SOUND = '''"""gold.sums: a table made by a test."""
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pandera.pyspark as pa
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, Layout, Privacy, Quality, SliceBy, table
+from lakehouse.contracts import Freshness, Input, Layout, Privacy, Quality, Quarantine, SliceBy, table
 
 
 class Sums(pa.DataFrameModel):
@@ -144,7 +146,7 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "these."),
     ),
     "a helper of another table file": (
-        "import Input, Layout, Privacy, Quality, SliceBy, table",
+        "import Freshness, Input, Layout, Privacy, Quality, Quarantine, SliceBy, table",
         "import Input, Quality, table\nfrom lakehouse.silver.orders import FIRST", "from lakehouse.silver",
         ("import: expected no other table file, got lakehouse.silver.orders. Name silver.orders as an input, or move what "
         "both use into lakehouse/transforms."),
@@ -199,6 +201,33 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         '"transactios"',
         ("layout.slice_by: expected an input of the transform (transactions), got 'transactios'. Did you mean "
         "'transactions'?"),
+    ),
+    "a model that is none": (
+        "class Sums(pa.DataFrameModel)", "class Sums", "model=Sums",
+        ("model: expected a model of pandera.pyspark, got <class 'lakehouse.gold.sums.Sums'>. Write `import pandera.pyspark "
+        "as pa`, then `class Sales(pa.DataFrameModel):`, and model=Sales."),
+    ),
+    "a table's name in place of an input": (
+        'Input("silver.transactions")', '"silver.transactions"', "inputs=",
+        ('inputs: expected an Input of a table for transactions, got silver.transactions. Write Input("silver.orders"); a '
+        "bronze table has a Landing, Extract or Topic."),
+    ),
+    "a time of which nobody knows the unit": (
+        "    quality=", "    freshness=Freshness(within=24),\n    quality=", "Freshness(within",
+        "freshness.within: expected a time above zero, got 24. Write it as timedelta(hours=36).",
+    ),
+    "an age of which nobody knows the unit": (
+        "    quality=", "    quarantine=Quarantine(max_age=30),\n    quality=", "Quarantine(max_age",
+        "quarantine.max_age: expected a time that is not negative, got 30. Write it as timedelta(days=30).",
+    ),
+    "a lateness in hours": (
+        "    quality=", "    allowed_lateness=timedelta(hours=36),\n    quality=", "allowed_lateness=",
+        ("allowed_lateness: expected whole days, 0 or more, got datetime.timedelta(days=1, seconds=43200). Write it as "
+        "timedelta(days=45)."),
+    ),
+    "a lateness of which nobody knows the unit": (
+        "    quality=", "    allowed_lateness=45,\n    quality=", "allowed_lateness=",
+        "allowed_lateness: expected whole days, 0 or more, got 45. Write it as timedelta(days=45).",
     ),
     "a name that does not exist": (
         "inputs={", "inputs=INPUTS or {", "INPUTS",
