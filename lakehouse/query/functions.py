@@ -84,7 +84,7 @@ def _name(function: str, values: Sequence[Value], distinct: str) -> str | None:
     if None in arguments or function in _OTHERWISE_NAMED or (function == "substring" and len(arguments) < 3):  # noqa: PLR2004
         return None
     zero = ["0"] if function == "round" and len(arguments) == 1 else []
-    return f"{function}({distinct}{', '.join(map(str, [*arguments, *zero]))})"
+    return f"{_WRITTEN.get(function, function)}({distinct}{', '.join(map(str, [*arguments, *zero]))})"
 
 
 # Texts
@@ -243,6 +243,7 @@ PLAIN: dict[str, Make] = {
     **dict.fromkeys(("size", "cardinality"), _size),
     "get": _get,
 }
+_WRITTEN = {"floor": "FLOOR", "ceil": "CEIL"}  # in the names of columns that Spark gives
 # Spark calls their columns otherwise than they are written.
 _OTHERWISE_NAMED = {
     "bool_and", "bool_or", "ceiling", "count_if", "date_diff", "date_trunc", "dateadd", "every", "get", "ifnull",

@@ -108,7 +108,7 @@ class Scope:
         if inner.kind.name != "struct" or len(found) != 1:
             raise NotTranslatedError(f".{name} of {inner.kind}")
         ((own, kind),) = found
-        return Value(f"({inner.sql}).{quoted(own)}", kind, name)
+        return Value(f"({inner.sql}).{quoted(own)}", kind, None if inner.name is None else f"{inner.name}.{name}")
 
 
 def _called(columns: Sequence[Named], name: str) -> list[Named]:

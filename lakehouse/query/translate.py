@@ -265,7 +265,9 @@ def _chosen(node: exp.Select, scope: Scope) -> list[Named]:
             continue
         inner = each.this if isinstance(each, exp.Alias) else each
         made = translated(inner, replace(scope, outer=scope.outer | {n.name.lower() for n in found if n.name}))
-        found.append(Named("", each.alias if isinstance(each, exp.Alias) else made.name, made))
+        plain = inner.unnest()  # a field alone is called by its last name, and by all of them within an expression
+        name = plain.name if isinstance(plain, exp.Column | exp.Dot) else made.name
+        found.append(Named("", each.alias if isinstance(each, exp.Alias) else name, made))
     return found
 
 

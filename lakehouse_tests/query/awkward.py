@@ -101,6 +101,8 @@ ANSWERED = [
     "select n / 2, n / small a, small / 4.0 b, amount / 3, amount / price c, 7 div 2, n div 3, -7 % 3, n % 5, small + 1, small * 2L, amount + 1, amount - price, amount * price, price * 2, small + amount, x + 1, x * amount d, 1 - amount, amount + 0.5, n + 1 e from o where small <> 0 and small < 100 and price <> 0 and amount < 1000 and n > -100",
     "select (n > 1) and flag, n > 1 or flag, not flag, n = small, n <> small, amount < price, x > 1, x = x a, name < 'b', n <=> small, n is null, n is not null, flag is true b, 1 in (1, 2), amount > 1, x >= amount from o",
     "select nested.a, nested.b.c, o.nested.a as z, figures['k'], size(tags), get(tags, 0) g, tags[0] t, cardinality(figures) from o where size(tags) > 0",
+    "select nested.a + 1, abs(o.nested.a), (nested.b.c), length(nested.b.c), count(nested.a) over (order by id) w, nested.a is null, floor(amount), ceil(price) from o",
+    "select * from (select nested.a from o) where a > 0 order by a",
     "select tags, figures, nested, x, flag from o",
     "select name, count(*) c from o group by all order by c, name",
     "select upper('x') u, count(*) c from o group by u",
