@@ -23,7 +23,7 @@ from lakehouse.contracts import (
     rule,
     table,
 )
-from lakehouse.transforms.columns import money, unread_time, utc_timestamp
+from lakehouse.transforms.columns import money, of_few_digits, unread_time, utc_timestamp
 
 # ISO 4217 codes of the currencies that the shops sell in.
 CURRENCIES = [
@@ -118,7 +118,7 @@ def _from_retail(lines: DataFrame) -> DataFrame:
     texts = F.concat_ws("|", *[F.coalesce(F.col(c), F.lit("")) for c in RAW])
     invoice = F.col("InvoiceNo")
     quantity = F.col("Quantity").try_cast("bigint")
-    price = F.col("UnitPrice").try_cast("decimal(18,4)")
+    price = of_few_digits(F.col("UnitPrice")).try_cast("decimal(18,4)")
     return lines.select(
         F.substring(F.sha2(texts, 256), 1, 32).alias("event_id"),
         F.lit("online_retail").alias("source"),

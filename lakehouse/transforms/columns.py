@@ -19,6 +19,8 @@ from lakehouse.transforms.addresses import ADDRESS, AT, MASK, SIGNS
 PERSONAL = "<personal>"  # stands where a value was left out
 _BLOCK = 64  # bytes of a SHA-256 block
 _LONG_NUMBER = 21  # characters: a point and 20 digits; a text no longer has no digit too many
+_LONGEST_NUMBER = 1000  # characters; ten times the digits take a hundred times as long to read, and millions minutes
+_FAR_EXPONENT = "(?s)[eE].{5}"  # of -1000 or 1000 and beyond: 1e-30000000 takes ten seconds, a digit more minutes
 _SECONDS = 17  # where seconds begin in a time, or its offset where it has none
 # Spark's own cast also takes years, dates, times of day (of the day it runs on) and time zones by name. It takes times
 # before the year 1 or after 9999 too, which Python and others that read tables do not know: some by their offset.
@@ -35,7 +37,13 @@ def money(value: Column) -> Column:
     # of texts with more, those are cut off.
     text = value.cast("string")
     exact = F.when(F.length(text) > _LONG_NUMBER, F.regexp_replace(text, r"(\.\d{20})\d+", "$1")).otherwise(text)
-    return F.round(exact.try_cast("decimal(38,20)"), 2).try_cast("decimal(18,2)")
+    return F.round(of_few_digits(exact).try_cast("decimal(38,20)"), 2).try_cast("decimal(18,2)")
+
+
+def of_few_digits(text: Column) -> Column:
+    """The text of a number; null where it may have so many digits that one line could hold up a build for hours."""
+    has_exponent = text.contains("e") | text.contains("E")  # few have, and to look for that costs little
+    return F.when(~((F.length(text) > _LONGEST_NUMBER) | (has_exponent & text.rlike(_FAR_EXPONENT))), text)
 
 
 def utc_timestamp(text: Column) -> Column:

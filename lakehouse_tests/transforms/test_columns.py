@@ -79,6 +79,14 @@ def test_what_is_no_number_is_no_money(apply: Apply) -> None:
     assert apply(money, texts) == [None] * len(texts)
 
 
+def test_a_number_of_millions_of_digits_is_not_read(apply: Apply) -> None:
+    """Without it, one line of a few bytes would hold up the build of its day for minutes, or end the engine."""
+    far = ["1e-1000000", "1E-0999999", "1e-\u0661\u0660\u0660\u0660\u0660", "0" * 2000 + "1", "9" * 1_000_000]
+    assert apply(money, far) == [None] * len(far)
+    near = ["1e-400", "1E+3", "0" * 900 + "1", "1." + "0" * 100_000]
+    assert apply(money, near) == [Decimal(0), Decimal(1000), Decimal(1), Decimal(1)]
+
+
 INSTANTS = {
     "2026-03-02T10:20:30Z": "2026-03-02T10:20:30+00:00",
     "2026-03-02T10:20:30.123456Z": "2026-03-02T10:20:30.123456+00:00",
