@@ -275,11 +275,15 @@ def _object(text: str) -> dict[str, Any] | None:
             raise ValueError
         return dict(pairs)
 
-    try:
-        found = json.loads(text.lstrip("\ufeff"), object_pairs_hook=once)  # as the reader does
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    for whole in (None, float):  # Python refuses to make an integer of more than some thousand digits, which is no id
+        try:
+            found = json.loads(text.lstrip("\ufeff"), object_pairs_hook=once, parse_int=whole)  # as the reader does
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        except ValueError:
+            continue
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def _cells(line: str) -> list[str]:
@@ -303,10 +307,13 @@ def _without(text: str, fields: dict[str, Any], person: Person) -> str | None:
 def _written_anew(text: str, name: str, value: Any) -> str | None:
     """A JSON object's text with another value for one field: a number of another one keeps its digits.
 
-    None where the field's name is spelled in a way that is not found.
+    None where the field's name is spelled in a way that is not found, or a number in its value has too many digits.
     """
     found = re.search(rf"{re.escape(json.dumps(name))}\s*:\s*", text)
     if found is None:
         return None
-    _, end = json.JSONDecoder().raw_decode(text, found.end())
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, found.end())
+    except ValueError:
+        return None
     return text[: found.end()] + json.dumps(value, ensure_ascii=False) + text[end:]

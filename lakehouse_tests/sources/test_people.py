@@ -69,6 +69,19 @@ def test_a_line_behind_a_byte_order_mark_is_read_as_the_reader_reads_it() -> Non
     assert set(EVENTS.people(mark + theirs)) == {("user", "17841")}
 
 
+def test_a_line_with_a_number_of_thousands_of_digits_is_read_as_the_reader_reads_it() -> None:
+    """Without it, a forgotten person's line would come back with such a number in it, and another's go as broken."""
+    amount = b"9" * 5000
+    theirs = b'{"user_id":"17841","amount":' + amount + b"}\n"
+    others = b'{"user_id":"9","friend":"17841","amount":' + amount + b"}\n"
+    assert EVENTS.without(theirs, ANN) == (b"", 1, 0)
+    assert EVENTS.without(others, ANN) == (others.replace(b"17841", FORGOTTEN.encode()), 0, 1)
+    within = b'{"user_id":"9","x":{"friend":"17841","n":' + amount + b"}}\n"
+    assert EVENTS.without(within, ANN) == (b"", 1, 0), "its digits cannot be kept"
+    assert set(EVENTS.people(theirs)) == {("user", "17841")}
+    assert set(EVENTS.people(theirs.replace(b"amount", b"user_id"))) == set(), "a name twice is no line"
+
+
 def test_lines_of_a_csv_file() -> None:
     """Without it, exports would be read as text: a product of the person's number would count as theirs."""
     content = (
