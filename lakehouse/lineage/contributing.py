@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -63,8 +64,14 @@ class Maker:
             return PLACE
         return identity(self._table, row.keys())
 
-    def make(self, rows: Sequence[Row], versions: Mapping[str, int]) -> Made:
-        """One attempt, on some versions of the inputs; a version that is not given is the newest."""
+    def make(self, rows: Sequence[Row], versions: Mapping[str, int], *, loosely: bool = False) -> Made:
+        """One attempt.
+
+        Args:
+            rows: of the table.
+            versions: of the inputs; one that is not given is the newest.
+            loosely: whether a key may be a column that the transform has changed, and rows are not known by its value.
+        """
         table = self._table
         made = Made({}, {}, {})
         frames: dict[str, DataFrame] = {}
@@ -76,6 +83,8 @@ class Maker:
         # File and line name one input row for certain; a key names all rows that were put together by it.
         if set(PLACE) <= set(table.transform(**frames).columns):
             self._pick_by_place(rows, frames, made)
+        elif loosely:
+            self._pick_loosely(rows, frames, made)
         else:
             self._pick_by_key(rows, frames, made)
         return made
@@ -119,19 +128,69 @@ class Maker:
 
     def _pick_by_key(self, rows: Sequence[Row], frames: Mapping[str, DataFrame], made: Made) -> None:
         """Inputs of an aggregate: the rows that share its key, and those that share what else decides its columns."""
-        table = self._table
-        used: set[tuple[str, str]] = set()
-        for name, each in table.upstream.items():
-            pairs = self._key_pairs(table, each)
-            used |= {(each.table, column) for column in pairs.values()}
-            source = self._lake.table(each.table)
-            types = {column: source.schema[column].dataType for column in pairs.values()}
-            wanted = {tuple(row[key] for key in pairs) for row in rows}
-            made.picked[each.table] = list(rows_of(matching(frames[name], self._lake, types, wanted)))
-        self._compare(rows, made)
+        pairs = self._key_pairs()
+        self._take(rows, frames, pairs, made)
         # Only where the rows of one key do not explain it: each further column is a computation of its own.
         if made.differences:
+            used = {(self._table.upstream[name].table, c) for name, each in pairs.items() for c in each.values()}
             self._widen(rows, frames, made, used)
+
+    def _pick_loosely(self, rows: Sequence[Row], frames: Mapping[str, DataFrame], made: Made) -> None:
+        """Inputs of an aggregate whose key is a column that was changed on its way, as by `upper` or `date_trunc`."""
+        pairs = self._key_pairs()
+        keys = list(dict.fromkeys(key for each in pairs.values() for key in each))
+        for loose in [*([key] for key in keys), *([keys] if len(keys) > 1 else [])]:
+            kept = {name: {key: c for key, c in each.items() if key not in loose} for name, each in pairs.items()}
+            self._take(rows, frames, kept, made)
+            if not made.differences:
+                for key in loose:
+                    columns = {self._table.upstream[name].table: e[key] for name, e in pairs.items() if key in e}
+                    self._narrow(rows, made, key, columns)
+                return
+
+    def _take(
+        self,
+        rows: Sequence[Row],
+        frames: Mapping[str, DataFrame],
+        pairs: Mapping[str, Mapping[str, str]],
+        made: Made,
+    ) -> None:
+        """Pick the rows of each input that share the values of some keys, and compare what they give."""
+        for name, each in self._table.upstream.items():
+            schema = self._lake.table(each.table).schema
+            types = {column: schema[column].dataType for column in pairs[name].values()}
+            wanted = {tuple(row[key] for key in pairs[name]) for row in rows}
+            made.picked[each.table] = list(rows_of(matching(frames[name], self._lake, types, wanted)))
+        self._compare(rows, made)
+
+    def _narrow(self, rows: Sequence[Row], made: Made, key: str, columns: Mapping[str, str]) -> None:
+        """Leave out rows that are not needed: what becomes one key is alike, and alike values are neighbours in order.
+
+        Args:
+            rows: of the table.
+            made: an attempt that gives them.
+            key: of the table.
+            columns: by input table the column that the key is made of.
+        """
+        every = made.picked
+        values = sorted({row[column] for name, column in columns.items() for row in every[name]}, key=_order)
+
+        def tried(first: int, end: int) -> Made:
+            kept = set(values[first:end])
+            fewer = {name: [row for row in every[name] if row[column] in kept] for name, column in columns.items()}
+            attempt = Made({**every, **fewer}, made.versions, {})
+            self._compare(rows, attempt)
+            return attempt
+
+        # Of many values each half is computed once; what is kept in the end was computed, or is all there is.
+        first = max(bisect_left(range(len(values)), True, key=lambda n: bool(tried(n, len(values)).differences)) - 1, 0)
+        ends = range(first + 1, len(values))
+        end = first + 1 + bisect_left(ends, True, key=lambda n: not tried(first, n).differences)
+        made.picked = tried(first, end).picked
+        names = " and ".join(f"{name}.{column}" for name, column in columns.items())
+        made.notes.append(
+            f"{key} is not {names} as it stands: the fewest values of it that give the row were looked for"
+        )
 
     def _first_places(
         self, rows: Sequence[Row], frames: Mapping[str, DataFrame], made: Made
@@ -189,18 +248,19 @@ class Maker:
         if best is not None:
             made.picked, made.differences, made.notes = best.picked, {}, [*made.notes, *best.notes]
 
-    def _key_pairs(self, table: Table, each: Input) -> dict[str, str]:
-        """Key column → the one input column it is taken from; the day is chosen by the window."""
-        lineage = sources(table, self._lake.tables)
-        pairs = {}
-        for key in table.key:
-            found = [column for source, column in lineage[key] if source == each.table]
-            if (
-                len(found) == 1
-                and key != table.day_column
-                and _is_kept(table, key, self._lake.table(each.table), found[0])
-            ):
-                pairs[key] = found[0]
+    def _key_pairs(self) -> dict[str, dict[str, str]]:
+        """By input: key column → the one input column it is taken from; the day is chosen by the window."""
+        table, lineage = self._table, sources(self._table, self._lake.tables)
+        pairs: dict[str, dict[str, str]] = {name: {} for name in table.upstream}
+        for name, each in table.upstream.items():
+            for key in table.key:
+                found = [column for source, column in lineage[key] if source == each.table]
+                if (
+                    len(found) == 1
+                    and key != table.day_column
+                    and _is_kept(table, key, self._lake.table(each.table), found[0])
+                ):
+                    pairs[name][key] = found[0]
         return pairs
 
     def _compare(self, rows: Sequence[Row], made: Made) -> None:
@@ -220,6 +280,11 @@ def _days_read(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
     # Repeats are told from rows of neighbouring days, so what these read is read as well.
     days = {row[table.day_column] for row in rows}
     return sorted({read for day in with_neighbours(table, days) for read in days_read(each, day)})
+
+
+def _order(value: Any) -> tuple[bool, Any, str]:
+    """Null first; texts that differ in case or in spaces around them beside each other."""
+    return value is not None, value.strip().casefold() if isinstance(value, str) else value, str(value)
 
 
 def _is_kept(table: Table, key: str, source: Table, column: str) -> bool:

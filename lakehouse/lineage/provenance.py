@@ -28,7 +28,7 @@ from lakehouse.build.recompute import (
 from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.delta.log import days_of, oldest_entry, read_entry, snapshot_at
-from lakehouse.lineage.contributing import PLACES, Maker
+from lakehouse.lineage.contributing import PLACES, Made, Maker
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import records
@@ -142,12 +142,7 @@ class Tracer:
         places: dict[tuple[Any, ...], str] = {}
         maker = Maker(self._lake, step.table, self._rules(step), quarantined=step.quarantined)
         for tried, rows in groups.items():
-            # The likeliest versions nearly always give the rows; each further try computes the day once more.
-            made = [maker.make(rows, dict(tried[0]))]
-            while made[-1].differences and len(made) < min(len(tried), _MOST_ATTEMPTS):
-                made.append(maker.make(rows, dict(tried[len(made)])))
-            # Where no try gives the rows, the likeliest is shown with what differs, and not the last.
-            best = made[0] if made[-1].differences else made[-1]
+            best = _made(maker, rows, [dict(versions) for versions in tried[:_MOST_ATTEMPTS]])
             for name, found in best.picked.items():
                 known = picked.setdefault((name, best.versions[name]), [])
                 # Rows that two groups are made of are followed once.
@@ -184,6 +179,21 @@ class Tracer:
         all_known = [*([own] if own else []), *reversed(older)]
         tried = [tuple(sorted(each.inputs.items())) for each in all_known if each.inputs]
         return tuple(dict.fromkeys(tried)) or ((),)
+
+
+def _made(maker: Maker, rows: Sequence[Row], tried: Sequence[Mapping[str, int]]) -> Made:
+    """The first attempt that gives the rows; where none does, the likeliest, with what differs."""
+    attempts = []
+    # The likeliest versions nearly always give the rows; each further try computes the day once more.
+    for loosely in (False, True):
+        for versions in tried:
+            attempts.append(maker.make(rows, versions, loosely=loosely))
+            if not attempts[-1].differences:
+                return attempts[-1]
+        # File and line are certain: there is no other row to look for.
+        if attempts[0].places:
+            break
+    return attempts[0]
 
 
 def quarantine_record(path: Path, table: Table, day: date, version: int) -> DayRecord | None:

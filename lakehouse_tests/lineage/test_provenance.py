@@ -6,23 +6,27 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandera.pyspark as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lakehouse.build.build import build
 from lakehouse.catalog import tables
 from lakehouse.commands.inspect.explain import _the_row
+from lakehouse.contracts import Input
 from lakehouse.errors import UsageError
 from lakehouse.lineage.provenance import Step, Tracer
 from lakehouse.read.lake import Lake
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import engine_settings
-from lakehouse_tests.fixtures.making import put, rows_of
+from lakehouse_tests.fixtures.making import model, put, rows_of, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAYS = [date(2011, 3, n) for n in range(1, 6)]
@@ -128,6 +132,67 @@ def test_an_order_is_followed_over_all_its_days(whole: Lake) -> None:
     step = explain(whole, "silver.orders", order_id="W1")
     assert (step.rows[0]["status"], step.differences) == ("cancelled", [])
     assert sorted(row["event_id"] for row in input_of(step, "silver.transactions").rows) == ["w1", "w1-back"]
+
+
+def _of_whom(transactions: DataFrame) -> DataFrame:
+    return transactions.groupBy(
+        F.upper(F.trim("country")).alias("country"),
+        F.coalesce("user_id", F.lit("guest")).alias("user_id"),
+        "event_date",
+    ).agg(F.sum("amount").cast("decimal(18,2)").alias("amount"))
+
+
+def _hours(transactions: DataFrame) -> DataFrame:
+    hour = F.date_trunc("hour", "event_time").alias("event_time")
+    return transactions.groupBy(hour, "event_date").agg(F.sum("amount").cast("decimal(18,2)").alias("amount"))
+
+
+def with_table(lake: Lake, name: str, transform: Callable[[DataFrame], DataFrame], **keys: T.DataType) -> Lake:
+    """The lake with a table of sums by some keys of silver.transactions."""
+    columns = {key: (kind, pa.Field()) for key, kind in {"event_date": T.DateType(), **keys}.items()}
+    contract = model(**columns, amount=(T.DecimalType(18, 2), pa.Field()))
+    read = {"transactions": Input("silver.transactions")}
+    made = table(name, contract, transform, read, key=tuple(columns), partition_by="event_date")
+    return Lake(lake.settings, {**lake.tables, name: made}, lambda: lake.spark)
+
+
+def test_a_key_that_was_changed_on_its_way_is_followed(own: Lake) -> None:
+    """No row of the input has such a value: a right row was said to differ, and scripts ended with 1."""
+    names = ["france", " FRANCE ", "Chile", "France", "Ghana"]
+    users = [None, None, None, "17841", "u3"]
+    events = [
+        event(f"n{n}", f"N{n}", 4, f"{n + 1}.00", user) | {"country": name}
+        for n, (name, user) in enumerate(zip(names, users, strict=True))
+    ]
+    land_events(own.settings.root, 4, *events)
+    lake = with_table(own, "gold.of_whom", _of_whom, country=T.StringType(), user_id=T.StringType())
+    build_all(lake, "bronze.events", "silver.transactions", "gold.of_whom")
+    step = explain(lake, "gold.of_whom", event_date=DAYS[3], country="FRANCE", user_id="guest")
+    assert step.differences == []
+    assert sorted(row["event_id"] for row in input_of(step, "silver.transactions").rows) == ["n0", "n1"]
+    changed = [note.split(" as it stands")[0] for note in step.notes]
+    assert changed == [f"{key} is not silver.transactions.{key}" for key in ("country", "user_id")]
+    # A value that came as it is is not looked for.
+    step = explain(lake, "gold.of_whom", event_date=DAYS[3], country="FRANCE", user_id="17841")
+    assert [row["event_id"] for row in input_of(step, "silver.transactions").rows] == ["n3"]
+    assert len(step.notes) == 1
+    wrong = {"country": "FRANCE", "user_id": "guest", "amount": Decimal("1.00")}
+    put(lake, lake.table("gold.of_whom"), DAYS[3], [wrong])
+    (told,) = explain(lake, "gold.of_whom", event_date=DAYS[3]).differences or [""]
+    assert told.endswith("no such row comes out"), "a row that is not right is not made so"
+
+
+def test_an_hour_is_followed_to_the_events_in_it(own: Lake) -> None:
+    """Its key is a time that none of its events need have; the hours beside it are not in it."""
+    times = ["10:59:59.999999", "11:00:01", "11:59:59.999999", "12:00:00"]
+    events = [event(f"n{n}", f"N{n}", 4, "1.00") | {"event_time": f"2011-03-04T{t}Z"} for n, t in enumerate(times)]
+    land_events(own.settings.root, 4, *events)
+    lake = with_table(own, "gold.hours", _hours, event_time=T.TimestampType())
+    build_all(lake, "bronze.events", "silver.transactions", "gold.hours")
+    hour = datetime(2011, 3, 4, 11, tzinfo=UTC)
+    step = explain(lake, "gold.hours", event_date=DAYS[3], event_time=hour)
+    assert step.differences == []
+    assert sorted(row["event_id"] for row in input_of(step, "silver.transactions").rows) == ["n1", "n2"]
 
 
 def test_sums_of_a_day_are_followed(whole: Lake) -> None:
