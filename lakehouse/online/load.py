@@ -4,8 +4,8 @@ The protocol; whoever begins again after a kill, or a restart of Redis, begins a
 
 1. The floor says which version is loaded: from now on no load of an older one writes what this one reads.
 2. Each entity's newest row that may be used now is put in, where it is newer than what is there.
-3. Rows of older versions that were not found are removed. Only now is what a correction took away gone, and so nothing
-   is missing at any moment that was there and is right.
+3. Rows of older versions that were not found are removed, and rows that are too old. Only now is what a correction
+   took away gone, and so nothing is missing at any moment that was there and is right.
 4. If Redis was started again meanwhile, it may have lost the last second: the load begins again.
 """
 
@@ -25,7 +25,7 @@ from lakehouse.errors import EngineError, OnlineDownError, OnlineError
 from lakehouse.lazy import F
 from lakehouse.online.address import down
 from lakehouse.online.sets import FeatureSet, milliseconds
-from lakehouse.online.store import EVERYTHING, OnlineStore, Put, opened
+from lakehouse.online.store import EVERYTHING, NEVER, OnlineStore, Put, opened
 from lakehouse.read.lake import Lake, quoted
 from lakehouse.records.history import older_code
 from lakehouse.spark.planning import plan_for
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ATTEMPTS = 3  # where Redis is started again while it is loaded
+_DAY = timedelta(days=1)
 _COUNTS = "written long, same long, older long"
 
 
@@ -69,7 +70,7 @@ class Loaded:
         table: `layer.name`.
         delta_version: that was loaded.
         put: what became of the rows.
-        removed: rows of older versions that Delta has no more.
+        removed: rows of older versions that Delta has no more, and rows that may not be used any more.
         expired: rows of Delta that may not be used any more; not written.
         other_code: days that other code has made; not written.
         superseded: a load of a later version has begun; its rows stand.
@@ -199,9 +200,12 @@ def _once(
         files = source.snapshot.by_day(source.table.day_column)
         plan_for(lake.spark, lake.settings, sum(file.size for day in days for file in files.get(day, ())))
         rows = newest_rows(lake, source, days)
-        shift = store.now() - milliseconds(source.now)  # the lake's moment may be long ago, and Redis' clock goes on
+        # The end of a day is a moment that was chosen, and stands still. Redis' clock goes on: by it, rows that may be
+        # used at that moment would be gone soon, and those of the last moment at once.
+        shift = None if source.now == end_of(source.now.date() - _DAY) else store.now() - milliseconds(source.now)
         made = _written(rows, url, source, known, shift)
-    removed = store.sweep(features, version, known) if known is not None else 0
+    oldest = milliseconds(source.now - features.ttl)
+    removed = store.sweep(features, version, known, oldest) if known is not None else 0
     return Loaded(
         source.table.id, version, made, removed, source.expired, source.other_code, superseded=newest > version
     )
@@ -219,7 +223,7 @@ def newest_rows(lake: Lake, source: Source, days: Collection[date]) -> DataFrame
     return found.select(*key, "_row.*")
 
 
-def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift: int) -> Put:
+def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift: int | None) -> Put:
     """Write each partition where it is; only counts come back."""
     from pyspark.errors import PySparkException
 
@@ -240,7 +244,7 @@ def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift
 
 
 def _writer(
-    url: str, features: FeatureSet, version: int, known: int | None, shift: int
+    url: str, features: FeatureSet, version: int, known: int | None, shift: int | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What is done where the rows are; it holds the address, which goes to the workers and to no log."""
 
@@ -256,14 +260,16 @@ def _writer(
     return write
 
 
-def packed(features: FeatureSet, batch: pa.RecordBatch, version: int, shift: int) -> Iterator[tuple[str, int, bytes]]:
+def packed(
+    features: FeatureSet, batch: pa.RecordBatch, version: int, shift: int | None
+) -> Iterator[tuple[str, int, bytes]]:
     """Rows as the store takes them.
 
     Args:
         features: whose rows they are.
         batch: key columns, features, and the day.
         version: of the Delta table.
-        shift: milliseconds from the lake's moment to the present.
+        shift: milliseconds from the lake's moment to the present; None: that moment stands still, and no row goes.
     """
     columns = [column.to_pylist() for column in batch.columns]
     keys, ttl = len(features.key), features.ttl
@@ -272,7 +278,7 @@ def packed(features: FeatureSet, batch: pa.RecordBatch, version: int, shift: int
         # The last moment is included, and Redis removes at the moment itself.
         yield (
             features.redis_key(row[:keys]),
-            milliseconds(valid + ttl) + 1 + shift,
+            NEVER if shift is None else milliseconds(valid + ttl) + 1 + shift,
             features.pack(milliseconds(valid), version, row[keys:-1]),
         )
 

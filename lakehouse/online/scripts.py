@@ -24,7 +24,8 @@ return version
 """
 
 # KEYS: floor, one a row. ARGV: version, known (-1: the load has not read all), then of each row: when it is to go
-# (milliseconds since 1970), value. Answers how many were written, there already, and older than what is there.
+# (milliseconds since 1970; -1: not by itself), value. Answers how many were written, there already, and older than what
+# is there.
 PUT = """
 local version, known = tonumber(ARGV[1]), tonumber(ARGV[2])
 local of, till = -1, -1
@@ -49,20 +50,27 @@ for i = 2, #KEYS do
       end
     end
   end
-  if outcome == 'written' then redis.call('SET', KEYS[i], value, 'PXAT', ARGV[2 * i - 1]) end
+  if outcome == 'written' then
+    if ARGV[2 * i - 1] == '-1' then
+      redis.call('SET', KEYS[i], value)
+    else
+      redis.call('SET', KEYS[i], value, 'PXAT', ARGV[2 * i - 1])
+    end
+  end
   count[outcome] = count[outcome] + 1
 end
 return {count.written, count.same, count.older}
 """
 
-# KEYS: one a row. ARGV: version, known. Removes rows that a load of this version would have found, and did not.
+# KEYS: one a row. ARGV: version, known, oldest. Removes rows that a load of this version would have found, and did not,
+# and those of an event time before the oldest that may be used.
 SWEEP = """
-local version, known, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), 0
+local version, known, oldest, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), 0
 for i = 1, #KEYS do
   local there = redis.call('GETRANGE', KEYS[i], 0, 15)
   if #there == 16 then
     local event, of = struct.unpack('>i8i8', there)
-    if of < version and event <= known then removed = removed + redis.call('UNLINK', KEYS[i]) end
+    if (of < version and event <= known) or event < oldest then removed = removed + redis.call('UNLINK', KEYS[i]) end
   end
 end
 return removed

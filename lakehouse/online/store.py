@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 EVERYTHING = 2**53 - 1  # an event time that is never reached: a load of the whole table has read up to there
+NEVER = -1  # when a row goes that does not go by itself
 ROWS_A_CALL = 250  # in one script: a millisecond or two, in which nobody else is served
 CALLS_AT_ONCE = 8  # on their way together
 WAITS = (0.1, 0.3, 1.0, 2.0, 4.0)  # seconds before each further attempt; then the store is down
@@ -103,7 +104,8 @@ class OnlineStore:
 
         Args:
             features: whose rows they are.
-            rows: key, when it goes (milliseconds since 1970, by the server's clock), and packed value.
+            rows: key, when it goes (milliseconds since 1970, by the server's clock; `NEVER`: not by itself), and
+                packed value.
             version: of the Delta table they were read at; the packed value says it, too.
             known: event time up to which the caller has read the whole table at that version; None: not the whole.
 
@@ -127,18 +129,19 @@ class OnlineStore:
                 pipe.eval(PUT, len(keys), *keys, version, known, *(each for row in part for each in row[1:]))
             return pipe.execute()
 
-    def sweep(self, features: FeatureSet, version: int, known: int) -> int:
-        """Remove rows of older versions that a load of everything did not find; returns how many.
+    def sweep(self, features: FeatureSet, version: int, known: int, oldest: int = 0) -> int:
+        """Remove rows of older versions that a load of everything did not find, and old rows; returns how many.
 
         Args:
             features: what was loaded, all of it.
             version: of the Delta table.
             known: event time up to which it was read.
+            oldest: event time before which no row may be used any more.
         """
         removed = 0
         for keys in self.key_chunks(features.pattern):
             removed += int(
-                self._tried(lambda keys=keys: self._redis.eval(SWEEP, len(keys), *keys, version, known))  # type: ignore[misc]
+                self._tried(lambda keys=keys: self._redis.eval(SWEEP, len(keys), *keys, version, known, oldest))  # type: ignore[misc]
             )
         return removed
 

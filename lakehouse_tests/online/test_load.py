@@ -11,6 +11,7 @@ import pytest
 from lakehouse.commands.operate.online import told
 from lakehouse.errors import OnlineDownError, OnlineError
 from lakehouse.online.load import Loaded, lake_now, load, rebuild, source_of
+from lakehouse.online.parity import verify
 from lakehouse.online.sets import FeatureSet, milliseconds, unpack
 from lakehouse.online.store import OnlineStore, Put
 from lakehouse.read.lake import Lake
@@ -57,6 +58,23 @@ def test_the_newest_usable_row_of_each_entity_is_online(
     with redis_server.plain() as client:
         left = client.pttl(FeatureSet.of(table).redis_key(["b"]))
     assert abs(left - 12 * 3_600_000) < 60_000, "what is left of the three days, by the lake's moment"
+
+
+def test_rows_as_of_the_end_of_a_day_stay_as_long_as_that_moment(
+    made: Lake, store: OnlineStore, redis_server: RedisServer
+) -> None:
+    """Without it, users whose row is at its last moment were missing at once, and the certificate failed after a load."""
+    publish(made, MON, {"last moment": 1})
+    publish(made, TUE, {"a": 1})
+    table, then = made.table(TABLE), noon(THU).replace(hour=0)
+    load(made, redis_server.url, table, then)
+    assert online(store, made) == {"last moment": (MON, 1), "a": (TUE, 1)}
+    assert verify(made, store, table, then).passed
+    with redis_server.plain() as client:
+        assert [client.pttl(key) for key in store.keys(FeatureSet.of(table).pattern)] == [-1, -1]
+    done = load(made, redis_server.url, table, noon(THU))
+    assert (done.removed, online(store, made)) == (1, {"a": (TUE, 1)}), "of the same version, but too old now"
+    assert verify(made, store, table, noon(THU)).passed
 
 
 def test_a_correction_reaches_the_store(made: Lake, store: OnlineStore, redis_server: RedisServer) -> None:
