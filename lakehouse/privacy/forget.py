@@ -118,8 +118,8 @@ def subject(settings: Settings, contracts: Mapping[str, Table], user: str | None
     addresses = frozenset(canonical_address(each) for each in (*emails, *own))
     _check_named(known, addresses)
     tokens = frozenset(each.split(":")[1] for each in _tokens(settings, addresses))
-    fields = {*PERSON_FIELDS, *(name for each in contracts.values() for name in each.privacy.person)}
-    person = Person(known, addresses, tokens, other_columns(contracts), frozenset(fields))
+    ids = frozenset(name for each in contracts.values() for name in each.privacy.person)
+    person = Person(known, addresses, tokens, other_columns(contracts), ids | frozenset(PERSON_FIELDS), ids)
     return Subject(user, emails, person)
 
 

@@ -80,7 +80,7 @@ def _named(
             columns = features.key if features is not None and known else ("",) * len(parts)
             own = (not known or name in people[table] for name in columns)
             if any(
-                (is_person and person.is_user(part)) or person.in_text(part, strict=True)
+                person.in_id(part) if is_person else person.in_text(part, strict=True)
                 for part, is_person in zip(parts, own, strict=True)
             ) or (value is not None and person.in_bytes(value)):
                 found.append(key)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakehouse import store
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.sqlite_pages import not_alive
-from lakehouse.sources.people import Lines, Person
+from lakehouse.sources.people import Lines, Person, parsed
 from lakehouse.store import parquet
 
 _SQLITE = b"SQLite format 3\0"
@@ -58,7 +58,7 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
         return lines.without(content, person)[1:] != (0, 0)
     # Any other file is read as text, line by line, and each line as JSON where it is.
     text = content.decode("utf-8", "replace")
-    return person.may_be_in(text) and any(person.in_value(_parsed(line)) for line in text.splitlines())
+    return person.may_be_in(text) and any(person.in_value(parsed(line)) for line in text.splitlines())
 
 
 def unpacked(path: Path) -> bytes:
@@ -75,13 +75,6 @@ def unpacked(path: Path) -> bytes:
         if not parts:
             return store.read(path)
     return b"".join(parts)
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line
 
 
 def _in_parquet(path: Path, person: Person) -> bool:
@@ -148,7 +141,7 @@ def without_person(path: Path, person: Person, patience: float = PATIENCE) -> bo
 def _line_without(line: str, person: Person) -> str:
     if not person.may_be_in(line):
         return line
-    loaded = _parsed(line)
+    loaded = parsed(line)
     if isinstance(loaded, str):
         return person.out_of_text(line)
     return json.dumps(person.out_of_value(loaded), ensure_ascii=False) + line[len(line.rstrip("\r\n")) :]

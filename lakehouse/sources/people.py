@@ -1,7 +1,8 @@
 """A person who is to be forgotten, and how one is found in lines of files, cells, JSON and text.
 
 An id made of digits may also be an amount or a product: in columns and fields that are known to hold something else it
-is passed over. An e-mail address, a token or an id with letters means the person wherever it stands.
+is passed over. An e-mail address, a token or an id with letters means the person wherever it stands, but for ids of
+others: there the whole id counts, to the letter.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 from lakehouse.contracts import Landing
 from lakehouse.transforms.addresses import AT, addresses_in
 
 FORGOTTEN = "<forgotten>"
 PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID", "user", "customer")
+_HEX = re.compile(r"\\\\u[0-9a-f]{4}")  # a letter as JSON escapes it, in a pattern
 _QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\{0,8}")'  # as JSON escapes and CSV doubles them
 SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
 
@@ -58,6 +61,7 @@ class Person:
         tokens: digests of the addresses under every key, without the key's id.
         others: columns that hold something else than people, where digits are not an id.
         fields: columns and JSON fields that hold ids of people.
+        ids: columns of which each value is one id and nothing else.
     """
 
     user: str | None
@@ -65,6 +69,7 @@ class Person:
     tokens: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
     fields: frozenset[str] = frozenset(PERSON_FIELDS)
+    ids: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         """Nothing of the person: it could end up in a traceback."""
@@ -74,26 +79,34 @@ class Person:
     def _needles(self) -> tuple[str, ...]:
         """Texts one of which is in any text that names the person."""
         return (
-            *([self.user.lower()] if self.user else []),
+            *(each.lower() for each in self._spellings),
             *(e.rpartition("@")[0].strip('"') for e in self.emails),
             *self.tokens,
         )
 
     @cached_property
-    def _strict(self) -> re.Pattern[str] | None:
+    def _spellings(self) -> tuple[str, ...]:
+        """The id as it is, as JSON escapes it, and as a key of Redis or a URL has it."""
+        user = self.user
+        return tuple(dict.fromkeys((user, json.dumps(user)[1:-1], quote(user, safe="")))) if user else ()
+
+    @cached_property
+    def _addressed(self) -> re.Pattern[str] | None:
         found = [
             rf"(?<![\w.+-]){_QUOTE.sub(_QUOTES, re.escape(name))}{AT}{re.escape(host)}(?![\w-]|\.\w)"
             for name, _, host in (email.rpartition("@") for email in sorted(self.emails))
         ]
         found += [rf"(?:[0-9a-f]{{8}}:)?{token}" for token in sorted(self.tokens)]
-        if self.user and not self.user.isdigit():
-            found.append(self._word)
-        return re.compile("|".join(found), re.IGNORECASE) if found else None
+        return re.compile(f"(?i:{'|'.join(found)})") if found else None
+
+    @cached_property
+    def _strict(self) -> re.Pattern[str] | None:
+        return self._addressed if self.user is None or self.user.isdigit() else self._loose
 
     @cached_property
     def _loose(self) -> re.Pattern[str] | None:
-        parts = [each for each in (self._strict.pattern if self._strict else "", self._word) if each]
-        return re.compile("|".join(parts), re.IGNORECASE) if parts else None
+        parts = [each for each in (self._addressed.pattern if self._addressed else "", self._word) if each]
+        return re.compile("|".join(parts)) if parts else None
 
     @property
     def _word(self) -> str:
@@ -102,7 +115,9 @@ class Person:
         if self.user.isdigit() and len(self.user) < SHORTEST_NUMBER:
             fields = "|".join(map(re.escape, sorted(self.fields)))
             return rf'"(?:{fields})"\s*:\s*"?{self.user}(?:\.0+)?(?![\w.])'
-        return rf"(?<![\w.-]){re.escape(self.user)}(?:\.0+)?(?![\w-]|\.\d)"
+        # Escaped, a letter is a number of either case.
+        several = [_HEX.sub(r"(?i:\g<0>)", re.escape(each)) for each in self._spellings]
+        return rf"(?<![\w.-])(?:{'|'.join(several)})(?:\.0+)?(?![\w-]|\.\d)"
 
     def is_user(self, value: object) -> bool:
         """Whether an id is the person's."""
@@ -118,10 +133,19 @@ class Person:
         pattern = self._strict if strict else self._loose
         return pattern is not None and self.may_be_in(text) and pattern.search(text) is not None
 
+    def in_id(self, text: str) -> bool:
+        """Whether an id is the person's, or has an address of theirs in it: a word of another id is not they."""
+        return self.is_user(text) or (self._addressed is not None and self._addressed.search(text) is not None)
+
     def in_bytes(self, content: bytes) -> bool:
         """Whether raw bytes name the person, such as the free pages of a database, where no text has an end."""
-        text = content.decode("ascii", "replace").lower()
-        return any(each in text for each in (*self.emails, *self.tokens)) or self.in_text(text, strict=True)
+        text = content.decode("ascii", "replace")
+        lowered = text.lower()
+        return (
+            any(each in lowered for each in (*self.emails, *self.tokens))
+            or self.in_text(text, strict=True)
+            or bool(self.user and not self.user.isascii() and self.in_text(content.decode("utf-8", "replace")))
+        )
 
     def out_of_text(self, text: str, *, strict: bool = False) -> str:
         """The text without the person."""
@@ -130,6 +154,8 @@ class Person:
 
     def _in_cell(self, text: str, key: str) -> bool:
         """Whether a text is the person's id, names the person, or is JSON that does."""
+        if key in self.ids:
+            return self.in_id(text)
         if key in self.fields and self.is_user(text):
             return True
         loaded = _loaded(text)
@@ -169,14 +195,28 @@ class Person:
         return FORGOTTEN
 
 
+def parsed(text: str) -> Any:
+    """The JSON in a text; the text where it is none, or names a field twice: one of the two would not be seen."""
+    for whole in (None, float):  # Python refuses to make an integer of more than some thousand digits, which is no id
+        try:
+            return json.loads(text.lstrip("\ufeff"), object_pairs_hook=_once, parse_int=whole)  # as the reader does
+        except (json.JSONDecodeError, RecursionError):
+            return text
+        except ValueError:
+            continue
+    return text
+
+
+def _once(pairs: Collection[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
 def _loaded(text: str) -> Any:
     """A JSON object or list in a text; None where it is none."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+    found = parsed(text) if text.lstrip()[:1] in ("{", "[") else text
+    return None if found is text else found
 
 
 class Lines:
@@ -233,7 +273,7 @@ class Lines:
         known, extra = self._parted(row)
         # The id decides whose the line is; any other mention of the person is taken out of somebody else's line.
         ids = [known.get(name) for name in self._columns]
-        if any(map(person.is_user, ids)) or person.in_text(json.dumps(known, ensure_ascii=False), strict=True):
+        if any(map(person.is_user, ids)) or self._names(known, person):
             return None
         if not person.in_value(extra):
             return text
@@ -241,6 +281,18 @@ class Lines:
             return None
         mended = _without(text, extra, person)
         return None if mended is None else person.out_of_text(mended, strict=True)
+
+    def _names(self, known: dict[str, Any], person: Person) -> bool:
+        """Whether known fields name the person: their values, not `null` and what else JSON is written with."""
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in known.items()
+            if isinstance(value, str | list | dict)
+        }
+        return any(
+            person.in_id(text) if name in self._columns else person.in_text(text, strict=True)
+            for name, text in texts.items()
+        )
 
     def _parted(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the landing has columns for, and what else stands in the line."""
@@ -255,7 +307,7 @@ class Lines:
         row = dict(zip(header, cells, strict=True))
         known, extra = self._parted(row)
         ids = [row[name] for name in self._columns if name in row]
-        if any(map(person.is_user, ids)) or any(person.in_text(value, strict=True) for value in known.values()):
+        if any(map(person.is_user, ids)) or self._names(known, person):
             return None
         if not person.in_value(extra):
             return text
@@ -269,21 +321,8 @@ class Lines:
 
 def _object(text: str) -> dict[str, Any] | None:
     """A line's JSON object; None where it is none, or names a field twice."""
-
-    def once(pairs: Collection[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) != len(pairs):
-            raise ValueError
-        return dict(pairs)
-
-    for whole in (None, float):  # Python refuses to make an integer of more than some thousand digits, which is no id
-        try:
-            found = json.loads(text.lstrip("\ufeff"), object_pairs_hook=once, parse_int=whole)  # as the reader does
-        except (json.JSONDecodeError, RecursionError):
-            return None
-        except ValueError:
-            continue
-        return found if isinstance(found, dict) else None
-    return None
+    found = parsed(text)
+    return found if isinstance(found, dict) else None
 
 
 def _cells(line: str) -> list[str]:

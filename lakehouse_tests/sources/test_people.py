@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -136,6 +137,7 @@ def test_people_of_a_file_are_recognised_by_their_marks() -> None:
         (f"3f9a1c2e:{'ab' * 32}", "email_token", True),
         ("ab" * 32, "amount", True),
         (17841, "size", False),
+        ('{"user_id":"17841","user_id":"9"}', "_raw", True),
     ],
 )
 def test_cells_and_log_entries(value: object, key: str, found: bool) -> None:
@@ -160,3 +162,38 @@ def test_ids_with_letters_mean_the_person_anywhere_and_short_numbers_only_behind
 def test_a_person_is_not_told_by_a_traceback() -> None:
     """Without it, the log of a failed erasure would name the person."""
     assert "17841" not in repr(ANN)
+
+
+@pytest.mark.parametrize(
+    ("user", "line"),
+    [
+        ("null", '{"event_id":"1","user_id":"9","email":null}'),
+        ("true", '{"event_id":"1","user_id":null,"amount":true}'),
+        ("email", '{"event_id":"1","user_id":"9","email":"bo@example.com"}'),
+        ("ann", '{"event_id":"1","user_id":"ann b"}'),
+        ("ÄÖ", '{"event_id":"1","user_id":"äö"}'),
+        ("U-7", '{"event_id":"1","user_id":"u-7","note":"u-7"}'),
+    ],
+)
+def test_an_id_like_the_persons_is_somebody_elses(user: str, line: str) -> None:
+    """Without it, to forget one would take lines of others from the landing zone, and nothing brings those back."""
+    person = Person(user, ids=frozenset({"user_id"}))
+    assert EVENTS.without(f"{line}\n".encode(), person) == (f"{line}\n".encode(), 0, 0)
+    assert not person.in_value(json.loads(line)["user_id"], "user_id")
+    own = json.dumps({"event_id": "1", "user_id": user})
+    assert EVENTS.without(own.encode(), person) == (b"", 1, 0)
+    assert person.in_value(user, "user_id")
+
+
+@pytest.mark.parametrize("user", ["Łódź-7", "用户9", "emoji😀", 'x"q', "back\\slash", "tab\tid", "x|y"])
+def test_an_id_is_found_however_it_is_escaped(user: str) -> None:
+    """Without it, a cut line, a log and a free page of a database would go on naming whoever is not written in ASCII."""
+    person = Person(user)
+    for text in (json.dumps(user), json.dumps(user, ensure_ascii=False), quote(user, safe="")):
+        cut = f'{{"event_id":"1","user_id":{text}, "amo'
+        assert EVENTS.without(f"{cut}\n".encode(), person)[1] == 1
+        assert person.in_value(cut, "_raw")
+        assert not person.in_value(person.out_of_value(cut, "_raw"), "_raw")
+    assert person.in_text(json.dumps(user).replace("\\ud83d", "\\uD83D"))
+    assert person.in_bytes(b"\xe2\x82" + user.encode() + b"\0")
+    assert person.in_bytes(json.dumps({"n": [user]}).encode())
