@@ -71,9 +71,10 @@ def demo_online(
         report = run_pieces(settings, pieces, listener=Terminal(settings))
         print_summary(report, settings)
     now, lake = lake_now(settings.last_day), lake_with_engine(settings)
-    with engine_output_aside(settings):
-        for name in names:
-            told(load(lake, url, get_table(name), now))
+    for name in names:
+        with engine_output_aside(settings):
+            done = load(lake, url, get_table(name), now)
+        told(done)
     day = max(lake_without_engine(settings).snapshot(TABLE).rows_by_day("feature_date"))
     if user is None:
         [best] = top_rows(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 import pytest
 
-from lakehouse.commands.operate.online import told
+from lakehouse.commands.operate.online import load_them, rebuild_them, told
 from lakehouse.errors import OnlineDownError, OnlineError
 from lakehouse.online.load import Loaded, lake_now, load, rebuild, source_of
 from lakehouse.online.parity import verify
@@ -106,6 +107,27 @@ def test_a_load_says_how_days_of_other_code_are_built_again(capsys: pytest.Captu
     said = " ".join(capsys.readouterr().err.split())
     assert f"2 days made by other code than the present were left out ({MON} … {TUE})" in said
     assert f"backfill --older-code --select {TABLE}" in said
+
+
+def test_what_a_load_came_to_is_said_to_whoever_waits_for_it(
+    made: Lake, store: OnlineStore, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, days that were left out were told to the log of the engine alone."""
+    publish(made, MON, {"a": 1}, code="of long ago")
+    publish(made, TUE, {"b": 1})
+    terminal, said = os.fstat(2), list[str]()
+
+    def say(text: str) -> None:
+        assert os.path.samestat(os.fstat(2), terminal), "not where the engine's output is led aside"
+        said.append(text)
+
+    here = {"get_settings": lambda: made.settings, "lake_with_engine": lambda _: made, "get_table": made.table}
+    for name, each in {**here, "redis_url": lambda _: redis_server.url, "say": say}.items():
+        monkeypatch.setattr(f"lakehouse.commands.operate.online.{name}", each)
+    for command in (load_them, rebuild_them):
+        command([TABLE], as_of=TUE)
+        assert f"{TABLE}, Delta version {made.snapshot(TABLE).version}: 1 row written" in said[-2]
+        assert "1 day made by other code than the present were left out" in said[-1]
 
 
 def test_a_backfill_of_old_days_takes_no_newer_rows_place(

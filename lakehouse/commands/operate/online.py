@@ -63,9 +63,13 @@ def load_them(names: Names = None, *, as_of: AsOf = None, first: FromDay = None,
     only = None if first is None or last is None else days_between(first, last)
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
-    with engine_output_aside(settings):
-        for table in _chosen(names):
-            told(load(lake, url, table, now, whole=as_of is None, only=only, told=say))
+    for table in _chosen(names):
+        notes: list[str] = []
+        with engine_output_aside(settings):  # what is said in there goes into the engine's log
+            done = load(lake, url, table, now, whole=as_of is None, only=only, told=notes.append)
+        for note in notes:
+            say(note)
+        told(done)
 
 
 def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
@@ -73,9 +77,10 @@ def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
     settings = get_settings()
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
-    with engine_output_aside(settings):
-        for table in _chosen(names):
-            told(rebuild(lake, url, table, now, whole=as_of is None))
+    for table in _chosen(names):
+        with engine_output_aside(settings):
+            done = rebuild(lake, url, table, now, whole=as_of is None)
+        told(done)
 
 
 def show(
