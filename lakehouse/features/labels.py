@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 UNREAD = "_unread"
 # Spark reads "12:30" as half past twelve of today, and "2011" as its first day: neither says when a label is of.
 TIME = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?\s?(Z|UTC|[+-]\d{2}(:?\d{2})?)?)?$"
+# Of times as pandas writes them unless told otherwise.
+_NANOSECONDS = (
+    ". Spark reads times of microseconds, not of nanoseconds. Write the labels so: pandas' "
+    'to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True), or as CSV.'
+)
 _CHUNK = 1 << 20  # bytes
 
 
@@ -54,7 +59,8 @@ class LabelFile:
             frame = self._read(spark)
             _ = frame.schema  # Connect looks at the file no sooner
         except PySparkException as error:
-            raise UsageError(f"{self.path} cannot be read: {str(error).strip().splitlines()[0]}") from None
+            hint = _NANOSECONDS if "(NANOS" in str(error) else ""
+            raise UsageError(f"{self.path} cannot be read: {str(error).strip().splitlines()[0]}{hint}") from None
         return frame
 
     def _read(self, spark: SparkSession) -> DataFrame:

@@ -139,6 +139,7 @@ def test_lines_that_are_no_labels_are_told_with_their_file(shop: tuple[Lake, Tab
         ("labels.csv", "nowhere/out.parquet", "expected a file's name in a folder that is there"),
         ("empty", "out.parquet", "there are no Parquet files in this folder"),
         ("no.parquet", "out.parquet", "no.parquet cannot be read: "),
+        ("nanoseconds.parquet", "out.parquet", 'NANOS.* pandas. to_parquet.*coerce_timestamps="us"'),
         ("twice.csv", "out.parquet", "expected a first line with the columns' names, each once; got 'a, a'"),
     ],
 )
@@ -150,6 +151,8 @@ def test_places_that_cannot_be_used_are_refused(
     (home / "labels.txt").write_text(LABELS)
     (home / "twice.csv").write_text("a,a\n1,2\n")
     (home / "no.parquet").write_text("no Parquet at all")
+    times = pa.array([0], pa.timestamp("ns", tz="UTC"))
+    pq.write_table(pa.table({"user_id": ["a"], "event_time": times}), home / "nanoseconds.parquet")
     (home / "empty").mkdir()
     with pytest.raises(UsageError, match=message):
         write_training_set(made, home / labels, home / out, features=("gold.seen",))
