@@ -96,7 +96,7 @@ def check_here(*names: str) -> None:
 
 
 def land_days(settings: Settings, source: Path | None, first: date | None, last: date | None) -> tuple[date, date]:
-    """Land a folder's days, or sample data; returns the first and the last day.
+    """Land a folder's days, or sample data; returns the first and the last day of what landed.
 
     Args:
         settings: where the lakehouse is.
@@ -120,7 +120,8 @@ def land_days(settings: Settings, source: Path | None, first: date | None, last:
     new = sum(each.outcome != "unchanged" for each in landed)
     found = [each.arrival_date for each in landed]
     say(f"Landed {counted(len(landed), 'file')} of {min(found)} … {max(found)} from {source} ({new} new or changed).")
-    return first or min(found), last or max(found)
+    # The lake's days are those of its files: a month may begin with days that have none.
+    return min(found), max(found)
 
 
 def _land_sample(settings: Settings, days: Sequence[date]) -> None:
