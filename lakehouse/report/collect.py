@@ -76,7 +76,9 @@ def _table(
     failing = verdicts(lake, table, kept=judged_by(told))
     broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
     also = broken.union(newest, days.ended)
-    known = {day for day in days.known | also if within(day)}
+    # A day without a partition is built by nobody: sessions of the first day may have begun on the day before.
+    first, last = lake.settings.first_day, newest_day(lake.settings.last_day, now)
+    known = {day for day in {each for each in days.known if first <= each <= last} | also if within(day)}
     stale = days.all_stale(lake, table, also)
     waits = days.waits
     judged = _judged(lake, table, everything, now)

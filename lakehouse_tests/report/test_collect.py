@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -153,6 +154,18 @@ def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
     )
     _, fresh = found.checks["inputs_fresh"]
     assert {day: cell.sign for day, cell in fresh.items()} == {DAYS[0]: Verdict.PASSED, DAYS[1]: Verdict.WARNED}
+
+
+def test_days_without_a_partition_are_not_said_to_be_missing(lake: LakeFactory) -> None:
+    """Without it, each report asked somebody to build the day before the lake's first one, which nobody can."""
+    visits = replace(sales(), inputs={"raw": Input("silver.raw", days_before=1, days_after=1)})
+    visits.__dict__["code_version"] = "v1"  # as `table` sets it
+    shop = lake(none(), raw(), visits)
+    first = shop.settings.model_copy(update={"first_day": DAYS[1]})
+    shop = Lake(first, shop.tables, lambda: shop.spark)
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[1:3], 4))
+    states = {day: cell.sign for day, cell in seen(shop).days.items()}
+    assert states == dict.fromkeys(DAYS[1:4], State.NOT_BUILT)
 
 
 def test_a_warning_stands_until_the_day_is_published_again(shop: Lake) -> None:
