@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 
 from lakehouse.build.plan import days_read, days_reading, make_plan
 from lakehouse.contracts import Input, Table
-from lakehouse.days import newest_day
+from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -48,6 +48,13 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
         for day in looked_at
         if any(each.transaction(day_transaction(day)) != plan.fingerprints[day] for each in snapshots)
     ]
+
+
+def all_stale_days(lake: Lake, table: Table) -> list[date]:
+    """As `stale_days`, also of days that were published empty, which the log alone knows: their code changes, too."""
+    known = known_days(lake, table)
+    between = days_between(min(known), max(known)) if known else []
+    return stale_days(lake, table, known | published_days(lake, table, between))
 
 
 def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from lakehouse.build.plan import days_read, neighbours, read_by
-from lakehouse.build.stale import known_days, stale_days
+from lakehouse.build.stale import all_stale_days, known_days, stale_days
 from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
@@ -128,7 +128,7 @@ def stale_by_table(
     for name in names:
         contract = lake.table(name)
         # Its own log knows what has changed up to now; what the days found above will change, only the graph knows.
-        days = set(stale_days(lake, contract))
+        days = set(all_stale_days(lake, contract))
         if by_code:
             older = older_code(lake.settings.root, name, contract.code_version)
             days &= {day for built in older.values() for day in built}

@@ -9,7 +9,7 @@ from datetime import date
 
 from dagster import DagsterInstance
 
-from lakehouse.build.stale import stale_days
+from lakehouse.build.stale import all_stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.orchestration.instance import close_abandoned_runs, opened_instance
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
@@ -94,7 +94,7 @@ def run_stale(
     report = Report()
     for name in names:
         lake = lake_without_engine(settings)  # a new one each time: it keeps what it opened
-        stale = set(stale_days(lake, lake.table(name)))
+        stale = set(all_stale_days(lake, lake.table(name)))
         days = {day for day in stale if first <= day <= last}
         if only is not None and name in only:
             days &= set(only[name])

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import days_before_the_first, known_days, stale_days
+from lakehouse.build.stale import all_stale_days, days_before_the_first, known_days, stale_days
 from lakehouse.commands.summary import before_the_first
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -21,6 +21,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.metadata import older_code_metadata
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
+from lakehouse.runs.plans import stale_by_table
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
@@ -153,6 +154,16 @@ def test_changed_code_makes_every_day_stale_and_their_readers_follow(chain: Lake
     build(changed, "silver.typed", {D[0]: [{"n": 1}]})
     assert stale(changed, "silver.typed") == [D[1], D[2]]
     assert stale(changed, "gold.weekly") == D[:3], "the windows that read the first day"
+
+
+def test_a_day_that_was_published_empty_is_built_again_when_code_changes(chain: Lake, lake: LakeFactory) -> None:
+    """Without it, status named it as stale for ever, and `backfill --stale` found nothing to do."""
+    build_all(chain)
+    build(chain, "silver.typed", {D[5]: []})
+    other = lake(raw(), typed("v2"), weekly(), root=chain.settings.root)
+    assert all_stale_days(chain, chain.table("silver.typed")) == []
+    assert all_stale_days(other, other.table("silver.typed")) == [*D[:3], D[5]]
+    assert stale_by_table(other, ["silver.typed"], (D[0], D[-1])) == {"silver.typed": {*D[:3], D[5]}}
 
 
 def test_only_the_days_asked_for_are_looked_at(chain: Lake) -> None:
