@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from enum import Enum
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from lakehouse.days import is_between
+from lakehouse.days import is_between, newest_day
 from lakehouse.orchestration.instance import attempts
+from lakehouse.settings import get_settings
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,18 @@ class End(Enum):
 def ends(instance: DagsterInstance, tables: Sequence[str]) -> dict[str, dict[date, End | None]]:
     """By table, the days whose newest run has not built them, and how it ended; None where it is not over, or unknown.
 
+    Only days that have a partition: Dagster notes any that its API is asked for, and keeps those of a lake whose days
+    have become fewer. A run over such a day is refused, so it would stay unfinished for ever.
+
     Args:
         instance: where the runs are kept.
         tables: by `layer.name`.
     """
     by_run: dict[str, End | None] = {}  # a run is of many days and tables
     found: dict[str, dict[date, End | None]] = {}
+    first, last = get_settings().first_day, newest_day(get_settings().last_day, datetime.now(UTC))
     for table in tables:
-        tried = attempts(instance, table)
+        tried = {day: run_id for day, run_id in attempts(instance, table).items() if is_between(day, first, last)}
         by_run |= {run_id: _end_of(instance, run_id) for run_id in set(tried.values()) - by_run.keys()}
         found[table] = {day: by_run[run_id] for day, run_id in tried.items()}
     return found

@@ -1,8 +1,9 @@
 """How runs ended, by table, kept beside the state of Dagster's event log: Dagster itself takes seconds to import.
 
-What is kept is used as long as nothing was written to the event log since, which holds all that decides it: what runs
-were to build, what they built, and how they ended. Where a run is still on, where Dagster's state is in another
-database, and at the first look after each run, Dagster is asked. The kept file may be removed at any time.
+What is kept is used as long as the lake has the same days and nothing was written to the event log since, which holds
+all else that decides it: what runs were to build, what they built, and how they ended. Where a run is still on, where
+Dagster's state is in another database, and at the first look after each run, Dagster is asked. The kept file may be
+removed at any time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehouse import store
+from lakehouse.days import newest_day
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -58,7 +60,7 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
     home = settings.dagster_home
     if not store.exists(home / "dagster.yaml"):
         return {name: Outcomes() for name in tables}
-    state = _state(home)
+    state = _state(settings)
     kept = _read(settings.root, state)
     if kept is not None and kept.keys() >= set(tables):
         return {name: kept[name] for name in tables}
@@ -68,7 +70,7 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
     with instance_to_read(settings) as instance:
         found, over = asked(instance, tables)
         ours = isinstance(instance.event_log_storage, BatchedSqliteEventLogStorage)
-    if ours and over and state == _state(home) and _is_settled(state, settled_ns):
+    if ours and over and state == _state(settings) and _is_settled(state, settled_ns):
         _write(settings.root, state, {**(kept or {}), **found})
     return found
 
@@ -90,9 +92,11 @@ def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, O
     return found, not any(end is None for days in tried.values() for end in days.values())
 
 
-def _state(home: Path) -> State:
-    """What tells whether the event log was written to: its files, those of its write-ahead log among them."""
-    found: State = [[int(hashlib.sha256(store.read(home / "dagster.yaml")).hexdigest()[:15], 16)]]
+def _state(settings: Settings) -> State:
+    """The days of the lake, and whether the event log was written to: its files, the write-ahead log's among them."""
+    home, days = settings.dagster_home, (settings.first_day, newest_day(settings.last_day, datetime.now(UTC)))
+    where = int(hashlib.sha256(store.read(home / "dagster.yaml")).hexdigest()[:15], 16)
+    found: State = [[where, *(day.toordinal() for day in days)]]
     for name in (EVENT_LOG, f"{EVENT_LOG}-wal"):
         facts = store.stat(home / name)
         # SQLite makes an empty write-ahead log for whoever only reads, and removes it at the end. To one that is there

@@ -22,7 +22,7 @@ from lakehouse.orchestration.ended import ended_days, unfinished_days
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.outcomes import Outcomes, asked, outcomes
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, get_settings
 
 TABLES = ["bronze.events", "silver.transactions"]
 DAYS = [date(2011, 3, 1) + timedelta(days=n) for n in range(3)]
@@ -30,10 +30,13 @@ TICK = 0.03  # seconds: more than one tick of the clock that times of files are 
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    get_settings.cache_clear()
+    yield
+    get_settings.cache_clear()
 
 
 @pytest.fixture
@@ -145,6 +148,23 @@ def test_dagster_is_asked_once_a_change(lake: Settings, monkeypatch: pytest.Monk
         closed.setattr(module, "opened_instance", None)
         with pytest.raises(TypeError):
             outcomes(lake, TABLES)
+
+
+def test_a_day_that_is_no_partition_is_not_left_over(
+    lake: Settings, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, `status` names a day for ever, and `backfill --failed-only` starts a run that is refused again."""
+    instance.report_run_failed(create_run(instance, TABLES, DAYS[0], DAYS[2]), "it broke")
+    instance.report_run_failed(create_run(instance, TABLES, date(2099, 1, 1), date(2099, 1, 1)), "it was refused")
+    time.sleep(TICK)
+    assert outcomes(lake, TABLES, settled_ns=0) == {name: Outcomes(frozenset(DAYS)) for name in TABLES}
+    # The files that have landed begin later than was thought, or the lake has ended: what is kept is of other days.
+    monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", str(DAYS[1]))
+    monkeypatch.setenv("LAKEHOUSE_LAST_DAY", str(DAYS[1]))
+    get_settings.cache_clear()
+    fewer = get_settings().model_copy(update={"root": lake.root})
+    assert unfinished_days(instance, TABLES) == {name: {DAYS[1]} for name in TABLES}
+    assert outcomes(fewer, TABLES, settled_ns=0) == {name: Outcomes(frozenset({DAYS[1]})) for name in TABLES}
 
 
 def test_while_a_run_is_on_dagster_is_asked(lake: Settings, instance: DagsterInstance) -> None:
