@@ -10,7 +10,7 @@ from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.automation import automation_sensor
 from lakehouse.orchestration.freshness import freshness_checks, freshness_job, freshness_schedule
 from lakehouse.orchestration.jobs import daily_schedule, lake_executor, whole_lake_job
-from lakehouse.orchestration.online import online_assets, online_sensors
+from lakehouse.orchestration.online import online_assets, online_owners, online_sensors
 from lakehouse.orchestration.quarantine import QUARANTINE_JOBS, quarantine_assets
 from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 from lakehouse.orchestration.upkeep import upkeep_checks, upkeep_job, upkeep_schedule
@@ -33,7 +33,7 @@ defs = Definitions(
     ],
     sensors=[
         automation_sensor(whole_lake),
-        alerts_sensor({table.id: table.owner for table in tables().values()}),
+        alerts_sensor({table.id: table.owner for table in tables().values()} | online_owners()),
         *online_sensors(online),
     ],
     resources={"engine": engine, "lakehouse": LakehouseResource(engine=engine, force=False)},

@@ -33,6 +33,8 @@ OWNER_TAG = ".dagster/lakehouse_process"
 BACKFILL_TAG = "lakehouse/backfill"
 """Runs of `lakehouse backfill` in its own process; those of Dagster's backfills have Dagster's tag."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
+ONLINE = "online"
+"""Begins the key of an asset that is the features of a table online, which has no days."""
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 
@@ -157,8 +159,8 @@ def table_of(key: AssetKey) -> str:
 
 
 def table_of_step(step_key: str) -> str:
-    """`layer.name` of the step that computes a table."""
-    return step_key.replace("__", ".", 1)
+    """`layer.name` of the step that computes a table, `online.layer.name` of one that loads it, another one's name."""
+    return ".".join(step_key.split("__", 2 if step_key.startswith(f"{ONLINE}__") else 1))
 
 
 def partition_tags(first: date, last: date) -> Mapping[str, str]:

@@ -35,6 +35,7 @@ from lakehouse.online.address import redis_url
 from lakehouse.online.load import Loaded, lake_now, load
 from lakehouse.online.parity import Certificate, verify
 from lakehouse.online.store import opened
+from lakehouse.orchestration.instance import ONLINE, table_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
@@ -43,14 +44,18 @@ from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import working_on
 
 COUNT, PARITY = "online_count", "online_parity"
-GROUP = "online"
 DAYS_END = "1 0 * * *"  # a minute after, UTC
 TEN_MINUTES = "*/10 * * * *"
 
 
 def online_key(table: Table) -> AssetKey:
     """Of the features of a table online."""
-    return AssetKey([GROUP, *asset_key(table.id).path])
+    return AssetKey([ONLINE, *asset_key(table.id).path])
+
+
+def online_owners() -> dict[str, str]:
+    """Who owns what is online, by how alerts name it."""
+    return {table_of(online_key(each)): each.owner for each in feature_tables(tables().values())}
 
 
 def online_assets() -> list[AssetsDefinition]:
@@ -81,10 +86,10 @@ def _asset(table: Table) -> AssetsDefinition:
     @asset(
         key=online_key(table),
         deps=[AssetDep(asset_key(table.id), partition_mapping=AllPartitionMapping())],
-        group_name=GROUP,
+        group_name=ONLINE,
         owners=[table.owner],
         kinds={"redis"},
-        tags={"layer": GROUP},
+        tags={"layer": ONLINE},
         description=f"The newest row of each entity of {table.id} that may be used, in Redis",
         code_version=table.code_version,
         # As of its table: where the data has ended, nothing is due any more.
@@ -96,7 +101,7 @@ def _asset(table: Table) -> AssetsDefinition:
                 PARITY, asset=online_key(table), description="What is served is what Delta has, as known then and now"
             ),
         ],
-        pool=f"{GROUP}_{table.layer}_{table.name}",
+        pool=f"{ONLINE}_{table.layer}_{table.name}",
     )
     def compute(context: AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[Any]:
         yield from _run(context, lakehouse, table)

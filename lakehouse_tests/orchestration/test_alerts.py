@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, SkipReason, build_sensor_context
+from dagster import AssetKey, DagsterInstance, SkipReason, asset, build_sensor_context, materialize
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 from pydantic import SecretStr
 
@@ -22,7 +22,8 @@ from lakehouse.orchestration.alerts.events import first_position, last_position,
 from lakehouse.orchestration.alerts.sensor import AlertDeliveryError, alerts_sensor, look, store_path
 from lakehouse.orchestration.alerts.sinks import WebhookSink, log_path, sinks_of
 from lakehouse.orchestration.alerts.store import opened_store
-from lakehouse.orchestration.instance import OWNER_TAG, close_abandoned_runs
+from lakehouse.orchestration.instance import OWNER_TAG, close_abandoned_runs, partition_tags
+from lakehouse.orchestration.online import online_owners
 from lakehouse.runs.executing import create_run
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.orchestration.receiver import Receiver
@@ -211,6 +212,46 @@ def test_what_breaks_a_step_is_told_without_its_text(runs: Foretold, tick: Tick,
     runs.run_with(known, [DAYS[4]])
     tick()
     assert "mend its permissions" in receiver.take()[0]["text"]
+
+
+@pytest.mark.slow
+def test_a_run_that_asked_for_no_day_is_well_again_once_its_table_is_built(
+    runs: Foretold, instance: DagsterInstance, tick: Tick, receiver: Receiver
+) -> None:
+    """Without it, a click on "Materialize" without a partition would be among what fails for ever."""
+    job = defs.resolve_job_def("lakehouse")
+    job.execute_in_process(instance=instance, asset_selection=[AssetKey(TABLE.split("."))], raise_on_error=False)
+    tick()
+    (message,) = receiver.take()
+    assert told([message]) == [("failed", "build", [])]
+    assert "asks for no day" in message["text"]
+    runs.run({DAYS[0]: GOOD})
+    tick()
+    assert told(receiver.take()) == [("recovered", "build", [])]
+
+
+@pytest.mark.slow
+def test_features_that_were_not_loaded_are_told_to_their_owner_until_they_are(
+    instance: DagsterInstance, settings: Settings
+) -> None:
+    """Without it, nobody's name was on the alert, and it never recovered: they have no days, whatever their run has."""
+    fails = [True, False]
+
+    @asset(key=["online", "gold", "user_features"])
+    def load() -> None:
+        if fails.pop(0):
+            raise SourceError("Redis at redis://127.0.0.1:1 does not answer")
+
+    tags = dict(partition_tags(DAYS[0], DAYS[1]))
+    for _ in range(2):
+        materialize([load], instance=instance, tags=tags, raise_on_error=False)
+    with opened_store(store_path(settings)) as store:
+        look(instance, store, {}, online_owners(), quiet=1e9, now=time.time() + 60)
+        messages = store.recent(9)[::-1]
+    assert [(m["kind"], m["table"], m["check"], m["owner"], m["days"]) for m in messages] == [
+        (kind, "online.gold.user_features", "build", tables()["gold.user_features"].owner, [])
+        for kind in ("failed", "recovered")
+    ]
 
 
 @pytest.mark.slow

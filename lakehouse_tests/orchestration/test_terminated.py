@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
+from dagster._core.test_utils import create_run_for_test
 
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
@@ -184,6 +185,17 @@ def test_a_run_ended_in_silver_is_known_until_somebody_launches_it(
     assert stored.status == DagsterRunStatus.SUCCESS
     assert DAY not in ended_days(seen.instance, list(tables())).by_somebody.get(TRANSACTIONS, ())
     assert table_states(settings, [TRANSACTIONS])[0].ended_days == []
+
+
+def test_a_run_without_days_that_somebody_ended_leaves_none_behind(seen: Seen) -> None:
+    """Without it, whoever ends the nightly upkeep would be sent to a backfill that has nothing to do with it."""
+    run = create_run_for_test(seen.instance, job_name="upkeep")
+    seen.instance.report_run_canceling(run)
+    seen.instance.report_run_canceled(run)
+    (told,) = seen.alerts()
+    assert told["text"].endswith(
+        f"Somebody ended run {run.run_id[:8]} of upkeep: what it had not done is left to its next run"
+    )
 
 
 def test_a_signal_is_nobodys_decision(seen: Seen) -> None:

@@ -20,13 +20,14 @@ from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import PUBLISHED
 from lakehouse.build.verdicts import INPUTS_FRESH
+from lakehouse.catalog import tables
 from lakehouse.days import is_younger
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
 from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
-from lakehouse.orchestration.instance import days_of_run
+from lakehouse.orchestration.instance import days_of_run, table_of_step
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
@@ -37,6 +38,7 @@ READ = (
     DagsterEventType.ASSET_CHECK_EVALUATION,
     DagsterEventType.ASSET_MATERIALIZATION,
     DagsterEventType.STEP_FAILURE,
+    DagsterEventType.STEP_SUCCESS,
     DagsterEventType.RUN_FAILURE,
     DagsterEventType.RUN_CANCELED,
     DagsterEventType.FRESHNESS_STATE_CHANGE,
@@ -144,6 +146,8 @@ def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogR
                 _built(seen, event.step_materialization_data.materialization)
             case DagsterEventType.STEP_FAILURE:
                 _broke(seen, event, lambda: _days_of_run(instance, run_id))
+            case DagsterEventType.STEP_SUCCESS:
+                seen.present.add((table_of_step(event.step_key or ""), ""))
             case DagsterEventType.RUN_FAILURE:
                 _run_failed(seen, event)
             case DagsterEventType.RUN_CANCELED:
@@ -196,8 +200,9 @@ def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -
     # A message of Spark or Python may quote values of rows: only errors written by this project are quoted.
     text = told.description if told and kind is not None else None
     text = text or f"{_first_cause(data.error)}; the run's log in Dagster has the message"
-    table = (event.step_key or "").replace("__", ".", 1)
-    for day in days():
+    table = table_of_step(event.step_key or "")
+    # Features online, upkeep and the like have no days, whatever those of their run are.
+    for day in days() if table in tables() else [""]:
         key: Key = (table, BUILD, day)
         seen.failures[key] = Failure(key, ERROR, text)
 
@@ -215,11 +220,13 @@ def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -
         return  # its process was told to stop; what it has not built is due as before
     days = _days_of_run(instance, seen.run_id)
     when = f" over {days[0]}" + (f" … {days[-1]}" if len(days) > 1 else "") if days[0] else ""
-    seen.run_severity = WARN
-    seen.run_failure = (
-        f"Somebody ended run {seen.run_id[:8]} of {event.job_name}{when}: what it had not built waits until its input "
-        "changes or somebody launches it (lakehouse backfill --failed-only)"
+    what = (
+        "what it had not built waits until its input changes or somebody launches it (lakehouse backfill --failed-only)"
+        if when
+        else "what it had not done is left to its next run"  # upkeep, features online
     )
+    seen.run_severity = WARN
+    seen.run_failure = f"Somebody ended run {seen.run_id[:8]} of {event.job_name}{when}: {what}"
 
 
 def _freshness(seen: Observed, event: DagsterEvent) -> None:

@@ -33,7 +33,8 @@ class Observed:
         passed: checks that passed by name and day.
         evaluated: tables and checks that had a result over the whole step.
         audited: tables and days that were published, thus audited, by this step.
-        present: tables and days that were found published, unchanged ones included.
+        present: tables and days that were found published, unchanged ones included; without a day where a step ended
+            well.
         run_failure: what ended the run, where no step did; `run_severity` is ERROR, or WARN where a person did.
         silent: it is remembered and not told.
     """
