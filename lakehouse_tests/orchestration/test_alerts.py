@@ -19,6 +19,7 @@ from lakehouse.catalog import tables
 from lakehouse.definitions import defs
 from lakehouse.errors import SourceError
 from lakehouse.orchestration.alerts.events import first_position, last_position, read_batch
+from lakehouse.orchestration.alerts.problems import News, Problem
 from lakehouse.orchestration.alerts.sensor import AlertDeliveryError, alerts_sensor, look, store_path
 from lakehouse.orchestration.alerts.sinks import WebhookSink, log_path, sinks_of
 from lakehouse.orchestration.alerts.store import opened_store
@@ -252,6 +253,25 @@ def test_features_that_were_not_loaded_are_told_to_their_owner_until_they_are(
         (kind, "online.gold.user_features", "build", tables()["gold.user_features"].owner, [])
         for kind in ("failed", "recovered")
     ]
+
+
+def test_what_was_taken_out_of_the_code_fails_no_more(settings: Settings, tick: Tick) -> None:
+    """Without it, a table, a check or a day that is gone would be among what fails for ever."""
+    stays = [
+        (TABLE, "build", str(DAYS[0])), (TABLE, "build", ""), (TABLE, "data_fresh", ""), (TABLE, "freshness", ""),
+        ("tidy", "build", ""),
+    ]  # fmt: skip
+    gone = [
+        ("gold.gone", "build", str(DAYS[0])), ("gold.gone", "row_count", str(DAYS[0])), ("gold.gone", "freshness", ""),
+        (TABLE, "a_check_of_before", str(DAYS[0])), (TABLE, "build", "2001-01-01"), (TABLE, "build", "2999-01-01"),
+        ("online.gold.user_features", "online_parity", ""),
+    ]  # fmt: skip
+    with opened_store(store_path(settings)) as store, store.transaction():
+        store.take(News([Problem(key, "ERROR", 1.5, 1.5, 1, "x") for key in (*stays, *gone)]), [])
+    assert tick() == "Nothing new."
+    with opened_store(store_path(settings)) as store:
+        assert sorted(store.problems()) == sorted(stays)
+        assert store.recent(9) == []
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.compared import not_told
 from lakehouse.orchestration.alerts.events import BUILD, SETTLES_IN, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import Observed, judge
+from lakehouse.orchestration.alerts.removed import CanFail, forget_removed
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align
@@ -76,6 +77,8 @@ def alerts_sensor(
         store_file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(store_file.with_suffix(".lock"), timeout=0), opened_store(store_file) as store:
+                assert context.repository_def is not None
+                forget_removed(store, CanFail.of(context.repository_def, settings))
                 done = look(
                     context.instance,
                     store,
