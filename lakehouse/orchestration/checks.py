@@ -8,12 +8,11 @@ day does not turn the check of a bad one green.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
-    AssetCheckKey,
     AssetCheckSeverity,
     AssetCheckSpec,
     DagsterInstance,
@@ -27,12 +26,16 @@ from dagster._core.storage.asset_check_execution_record import (
 )
 
 from lakehouse.build.result import BuildResult
+from lakehouse.build.stale import all_waiting_days, published_days
 from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER, Verdict, by_check, sentence
 from lakehouse.checks.audit import blocking_checks, check_names
 from lakehouse.checks.metrics import Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.days import is_between, newest_day
+from lakehouse.orchestration.instance import attempts
 from lakehouse.orchestration.metadata import asset_key, legible, quarantine_metadata, rule_results
+from lakehouse.read.lake import Lake
 from lakehouse.records.depth import DEPTH_CHECK, judge_depth
 
 MOST_DAYS_SHOWN = 100
@@ -136,10 +139,12 @@ def evaluations(
     """
     failing = by_check(failed)
     found = [_over_all(table, name, failing.get(name, ()), result) for name in check_names(table)]
-    if table.upstream and waiting is not None:
-        told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
-        found.append(_over_all(table, INPUTS_FRESH, by_check(told).get(INPUTS_FRESH, ()), None))
-    return found
+    return found + ([_inputs(table, waiting, published)] if table.upstream and waiting is not None else [])
+
+
+def _inputs(table: Table, waiting: Mapping[date, str], published: Collection[date]) -> AssetCheckEvaluation:
+    told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
+    return _over_all(table, INPUTS_FRESH, by_check(told).get(INPUTS_FRESH, ()), None)
 
 
 def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) -> list[str]:
@@ -153,10 +158,37 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
         table: the table.
         failed: its checks that fail now.
     """
-    keys = {AssetCheckKey(asset_key(table.id), name): name for name in check_names(table)}
-    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    return _tell(instance, evaluations(table, failed))
+
+
+def align_inputs(instance: DagsterInstance, lake: Lake) -> None:
+    """Have Dagster show which days wait for their inputs, of every table, where no run has said so.
+
+    A run whose first table has no good day ends there: the tables below judge nothing, and a file that is mended with
+    its old bytes needs no run at all.
+
+    Args:
+        instance: where Dagster keeps evaluations.
+        lake: where the tables are.
+    """
+    waiting = all_waiting_days(lake)
+    first, last = lake.settings.first_day, newest_day(lake.settings.last_day, datetime.now(UTC))
+    for table in lake.tables.values():
+        if not table.upstream:
+            continue
+        published = published_days(lake, table)
+        # Of days that were never published, those that a run was to build: nobody has missed the others yet.
+        missed = published.union(attempts(instance, table.id)) if waiting[table.id] else published
+        told = {day for day in missed if is_between(day, first, last)}  # a stream is at work on the day that is on
+        mine = {day: why for day, why in waiting[table.id].items() if day in told}
+        _tell(instance, [_inputs(table, mine, published)])
+
+
+def _tell(instance: DagsterInstance, found: Sequence[AssetCheckEvaluation]) -> list[str]:
+    """Report those of some evaluations that Dagster does not show yet; returns their checks."""
+    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key([e.asset_check_key for e in found])
     told = []
-    for evaluation in evaluations(table, failed):
+    for evaluation in found:
         record = newest.get(evaluation.asset_check_key)
         # Where no run has judged the table yet, Dagster shows nothing that could be wrong.
         if record is None or _is_being_judged(instance, record):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetCheckEvaluation, DagsterInstance
+from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterInstance
 from typer.testing import CliRunner, Result
 
 from lakehouse import catalog
@@ -21,6 +21,8 @@ from lakehouse.build.verdicts import INPUTS_FRESH
 from lakehouse.cli import app
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets
+from lakehouse.orchestration.checks import align_inputs
+from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
@@ -159,3 +161,38 @@ def test_a_day_that_holds_the_last_good_data_says_so(
     assert "2011-03-02" in (over_all[None].description or "")
     waiting.clear()
     assert {day: each.passed for day, each in run(days[0]).items()} == {None: True}
+
+
+def test_a_table_that_no_run_has_reached_says_so_too(world: World, instance: DagsterInstance) -> None:
+    """Without it, it stayed green below a file that was cut short, since the run of that day ended at the first table.
+
+    And red until the next run, once the file was as it had been.
+    """
+
+    def shown() -> list[tuple[bool, str]]:
+        align_inputs(instance, world.lake())
+        keys = [AssetCheckKey(asset_key(name), INPUTS_FRESH) for name in (SILVER, GOLD)]
+        newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        found = [each.evaluation for key in keys if (each := newest.get(key)) is not None]
+        return [(each.passed, each.description or "") for each in found if each is not None]
+
+    world.land(DAYS[0])
+    world.settle()
+    assert shown() == [], "no run has judged it: nothing is shown that could be wrong"
+    for name in (SILVER, GOLD):
+        passed = AssetCheckEvaluation(asset_key=asset_key(name), check_name=INPUTS_FRESH, passed=True)
+        instance.report_runless_asset_event(passed)
+    landed = next((world.root / "landing").rglob("*.jsonl"))
+    before = landed.read_bytes()
+    world.land(DAYS[0])
+    world.land(DAYS[5])  # never published: nobody has missed it yet
+    why = f"{BRONZE} {DAYS[0]} is not published from its newest input"
+    days = [f"fails on {DAYS[0]}: holds the last good data: {why}", f"fails on 2 days: {DAYS[0]}, {DAYS[1]}; {DAYS[0]}"]
+    assert [passed for passed, _ in shown()] == [False, False]
+    assert shown()[0][1] == days[0]
+    assert shown()[1][1].startswith((days[0], days[1]))
+    events = instance.event_log_storage.get_maximum_record_id()
+    shown()
+    assert instance.event_log_storage.get_maximum_record_id() == events, "told once"
+    landed.write_bytes(before)
+    assert [passed for passed, _ in shown()] == [True, True]

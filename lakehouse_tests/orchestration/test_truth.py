@@ -15,7 +15,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetada
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import READY, readiness
 from lakehouse.build.result import BuildResult
-from lakehouse.build.verdicts import JUDGED_AFTER
+from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
 from lakehouse.commands.operate.alerts import _failing
@@ -156,6 +156,18 @@ class Shop:
             found |= {(key.name, str(each.data["day"])) for each in days}
         return found
 
+    def waiting_in_dagster(self) -> set[date]:
+        """The days that `inputs_fresh` names; none where nothing has judged it yet."""
+        key = AssetCheckKey(asset_key(self.table), INPUTS_FRESH)
+        record = self.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+        if record is None:
+            return set()
+        assert record.evaluation is not None, "a run that broke has left it open"
+        listed = record.evaluation.metadata.get("failing")
+        days = listed.records if isinstance(listed, TableMetadataValue) else []
+        assert record.evaluation.passed == (not days)
+        return {date.fromisoformat(str(each.data["day"])) for each in days}
+
     def in_status(self) -> dict[str, str]:
         """By failing check, the sentence of `lakehouse status`."""
         (state,) = table_states(self.settings, [self.table])
@@ -200,6 +212,10 @@ class Shop:
         if looked:
             assert self.in_dagster() == true
             assert self.remembered() == true
+            (state,) = table_states(self.settings, [self.table])
+            waiting = self.waiting_in_dagster()
+            assert waiting >= set(state.waiting_days)
+            assert waiting - set(state.waiting_days) <= set(state.failed_days), "never published, and missed"
 
 
 @pytest.fixture

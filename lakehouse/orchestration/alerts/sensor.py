@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.removed import CanFail, forget_removed
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.store import Store, opened_store
-from lakehouse.orchestration.checks import align
+from lakehouse.orchestration.checks import align, align_inputs
 from lakehouse.read.lake import Lake, LakeOfNow
 from lakehouse.records.ledger import LEDGER
 from lakehouse.settings import Settings, get_settings
@@ -172,11 +173,13 @@ class _Looking:
 
     def compare(self, lake: Lake) -> None:
         """Take in how the checks of the tables stand: what no event has said, and what is over."""
+        changed = bool(self.done.taken_in)
         for name, table in lake.tables.items():
             versions = _versions(lake, table)
             before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
             if not self.done.taken_in and before == versions and self.now - at < COMPARED_FOR:
                 continue
+            changed |= before != versions or at > 0
             try:
                 failed = [*verdicts(lake, table), *table_verdicts(lake, table)]
             except DeltaError as error:  # a table that cannot be read is told by whoever reads it
@@ -186,10 +189,11 @@ class _Looking:
                 self._judge(not_told(table, failed, self.store.problems(), self.now))
             align(self.instance, table, failed)
             # Whether a refused day is still wanted is told by the landing zone too, which is not in the versions.
-            if not any(each.blocking for each in failed):
-                _SEEN[lake.settings.root, name] = versions, self.now
-            else:
-                _SEEN.pop((lake.settings.root, name), None)
+            refused = any(each.blocking for each in failed)
+            _SEEN[lake.settings.root, name] = versions, 0.0 if refused else self.now
+        if changed or self.done.made:
+            with suppress(DeltaError, LakehouseError, OSError):  # what cannot be read is told by whoever reads it
+                align_inputs(self.instance, lake)
 
     def _judge(self, found: Iterable[Observed]) -> None:
         """Keep what is news, step by step: the second of two steps is judged in the light of the first."""
