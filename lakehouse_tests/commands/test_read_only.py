@@ -59,6 +59,13 @@ def test_a_reader_sees_what_its_owner_sees(reading: Called, tmp_path: Path) -> N
     states = {each["table"]: each for each in json.loads(status.stdout)}
     assert states["silver.transactions"]["quarantined"] > 0
     assert states["silver.transactions"]["failed_days"], "how runs ended is known"
+    failed = {name for name, each in states.items() if each["failed_days"]}
+    rerun = reading(*CLI, "backfill", "--failed-only", "--dry-run", "--json")
+    assert rerun.returncode == 0, rerun.stderr
+    plans = json.loads(rerun.stdout)["tables"]
+    assert {each["table"] for each in plans if each["build"] or each["unchanged"]} == failed
+    for look in (["alerts", "list"], ["alerts", "list", "--failing"], ["backfills", "list"]):
+        assert reading(*CLI, *look, "--json").returncode == 0, look
     written = reading(*CLI, "report", "--out", str(tmp_path / "report.html"))
     assert written.returncode == 0, written.stderr
     refused = reading(*CLI, "report")

@@ -31,7 +31,7 @@ from lakehouse.commands.summary import print_summary, say_days_before_the_first
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.ended import unfinished_days
-from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.instance import instance_to_read, opened_instance
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.plans import DayPlan, forecast, plan_days, stale_by_table
@@ -175,7 +175,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         _build_stale(settings, names, within, way, by_code=older_code)
         return
     if failed_only:
-        wanted = _unfinished(settings, names, first, last)
+        wanted = _unfinished(settings, names, first, last, look=dry_run)
     else:
         first, last = check_days(settings, first, last)
         wanted = {name: set(Piece((), first, last).days) for name in names}
@@ -280,13 +280,13 @@ def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
 
 
 def _unfinished(
-    settings: Settings, names: Sequence[str], first: date | None, last: date | None
+    settings: Settings, names: Sequence[str], first: date | None, last: date | None, *, look: bool
 ) -> dict[str, set[date]]:
     in_order(first, last)
     # Nothing was ever run here, and to look would make Dagster's folder.
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
-    with opened_instance(settings) as instance:
+    with (instance_to_read if look else opened_instance)(settings) as instance:
         close_abandoned(instance, say)
         return unfinished_days(instance, names, first=first, last=last)
 

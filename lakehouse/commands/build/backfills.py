@@ -25,7 +25,7 @@ from lakehouse.orchestration.backfills import (
     state_of,
     target_of,
 )
-from lakehouse.orchestration.instance import opened_instance
+from lakehouse.orchestration.instance import instance_to_read, opened_instance
 from lakehouse.runs.daemon import DaemonClient
 from lakehouse.runs.executing import asset_graph
 from lakehouse.runs.reports import TableOutcome
@@ -70,7 +70,7 @@ def list_(*, as_json: AsJson = False) -> None:
     if not _has_state(settings):
         found = []
     else:
-        with opened_instance(settings) as instance:
+        with instance_to_read(settings) as instance:
             found = [_brief(each) for each in newest_backfills(instance, MOST_LISTED)]
     if as_json:
         print_json(found)
@@ -98,7 +98,7 @@ def list_(*, as_json: AsJson = False) -> None:
 def show(backfill_id: Id, *, as_json: AsJson = False) -> None:
     """How far a backfill is, table by table; its runs; its failed days with their reasons."""
     settings = get_settings()
-    with opened_instance(settings) as instance:
+    with (instance_to_read if _has_state(settings) else opened_instance)(settings) as instance:
         watch = Watch(instance, _chosen(instance, backfill_id).backfill_id)
         watch.look()
         if is_over(watch.backfill):
