@@ -10,8 +10,10 @@ from pathlib import Path
 from lakehouse import store
 from lakehouse.errors import DiskFullError
 
-# As the system, the JVM and delta-rs word ENOSPC, EDQUOT and EFBIG; they agree on the words, not on the classes.
-_FULL = re.compile(r"no space left on device|disk quota exceeded|file too large|not enough space", re.IGNORECASE)
+# As the system, the JVM, delta-rs and SQLite word ENOSPC, EDQUOT and EFBIG; what they agree on is words, not classes.
+_FULL = re.compile(
+    r"no space left on device|disk quota exceeded|file too large|not enough space|disk is full", re.IGNORECASE
+)
 _PLENTY = 64 << 20  # bytes free: then it is another disk that is full
 
 
@@ -27,7 +29,7 @@ def said_when_full(table: str, folder: Path) -> Iterator[None]:
     except DiskFullError:
         raise
     except Exception as error:
-        if not _is_full(error):
+        if not is_full(error):
             raise
         free = store.free_bytes(folder)
         where = f"{folder} ({free >> 20} MiB free)"
@@ -40,7 +42,8 @@ def said_when_full(table: str, folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_full(error: BaseException | None) -> bool:
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what led to it, is that of a full disk."""
     seen = 0
     while error is not None and seen < 10:  # noqa: PLR2004 - deeper chains than that are loops
         if _FULL.search(str(error)):

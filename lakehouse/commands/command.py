@@ -89,9 +89,27 @@ class LookingCommand(Command):
 
 
 def _unforeseen(error: Exception) -> typer.Exit:
+    if told := _full_disk(error):
+        say(f"Error: no space left on a disk ({told}). Free space, then run the same command again.")
+        return typer.Exit(BROKEN)
     traceback.print_exception(error, file=sys.stderr)
     say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
     return typer.Exit(BROKEN)
+
+
+def _full_disk(error: Exception) -> str:
+    """What is free under the root, where a full disk is to blame: errors of writes and of SQLite name no file."""
+    from lakehouse import store
+    from lakehouse.build.space import is_full
+
+    try:
+        root = get_settings().root
+        free = store.free_bytes(root) >> 20
+    except (SettingsError, OSError):
+        return ""
+    # SQLite says no more than that, where there is no space for what it keeps beside a database.
+    beside = not free and "disk I/O error" in str(error)
+    return f"{free} MiB are free under {root}" if beside or is_full(error) else ""
 
 
 def _quiet_warnings() -> None:

@@ -3,13 +3,16 @@
 import errno
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from inspect import cleandoc
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import typer
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 import lakehouse
@@ -256,6 +259,22 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(cli: Cli, monkeypatch: py
     said = cli("land", "events", *MADE_UP)
     assert said.code == 3
     assert "Error: /lake/landing: read-only file system. `lakehouse doctor`" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),  # of a write, which names no file
+        OperationalError("COMMIT", None, sqlite3.OperationalError("database or disk is full")),
+    ],
+)
+def test_a_disk_that_is_full_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Without it, Dagster's databases end a command with a hundred lines, which say that this should not happen."""
+    monkeypatch.setattr(store, "put", Mock(side_effect=error))
+    said = cli("land", "events", *MADE_UP)
+    assert said.code == 3
+    assert "Error: no space left on a disk (" in said.err
     assert "Traceback" not in said.err
 
 
