@@ -21,11 +21,11 @@ from lakehouse.sample.events import land_events
 from lakehouse.sample.faults import Faults
 from lakehouse.settings import get_settings
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.faults.operated import DAYS, OfFiles, OfTopic, Operated
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having
 from lakehouse_tests.fixtures.tally import tally
 from lakehouse_tests.sample import test_stream_equality
+from lakehouse_tests.sample.operated import DAYS, OfFiles, OfTopic, Operated
 from lakehouse_tests.sample.test_stream_equality import FAULTS, lines
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.slow]
