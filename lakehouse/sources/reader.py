@@ -6,6 +6,7 @@ file is named and set aside instead of failing the job that reads its neighbours
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
@@ -109,6 +110,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
             return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
     if landing.format != "csv":
         return Probe(file, seen.lines, (), None, seen.signs, seen.size)
+    if seen.first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return Probe(file, 0, (), f"{file.path.name} is UTF-16 text; land it as UTF-8")
     text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
     try:
         header = tuple(next(csv.reader(io.StringIO(text)), ()))
