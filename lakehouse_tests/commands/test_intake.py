@@ -78,6 +78,11 @@ def test_the_doctor_looks_for_databases(server: Server, cli: Cli, monkeypatch: p
 
         threading.Thread(target=answer, daemon=True).start()
         assert "answers, but not as a PostgreSQL does" in looked(f"127.0.0.1:{other.getsockname()[1]}")[1]
+    monkeypatch.setenv("LAKEHOUSE_ORDERS_URL", "127.0.0.1/shop")
+    tables.cache_clear()
+    found = {each["check"]: each for each in cli("doctor", "--no-engine", "--json").json}
+    assert "LAKEHOUSE_ORDERS_URL: is not an address such as" in found["databases"]["found"]
+    assert found["folders"]["ok"], "one wrong address does not hide the rest"
     tables.cache_clear()
 
 

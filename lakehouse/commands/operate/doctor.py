@@ -129,8 +129,8 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=True, found=look())
     except ProblemError as problem:
         return Finding(check, ok=False, found=problem.found, mend=problem.mend)
-    except OSError as error:  # a disk that is read-only or full, a folder of somebody else's
-        return Finding(check, ok=False, found=str(error), mend="See what the finding on folders says.")
+    except (OSError, LakehouseError) as error:  # a disk that is read-only or full; a setting, which says what to do
+        return Finding(check, ok=False, found=str(error), mend="See what it says, and the finding on folders.")
 
 
 def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
