@@ -88,7 +88,9 @@ class Follower:
         for (name, check), days in self._warned.items():
             first = min(days)
             when = f"{len(days)} days, first {first}: " if len(days) > 1 else f"{first} " if first else ""
-            self._reports[name].warnings.append(f"{check}: {when}{days[first]}")
+            text, told = f"{check}: {when}{days[first]}", self._reports[name].warnings
+            if text not in told:  # of the whole table, each run of a backfill finds the same
+                told.append(text)
         self._warned.clear()
 
     def finish(self, instance: DagsterInstance) -> None:
