@@ -28,6 +28,7 @@ from lakehouse.build.recompute import (
 from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.keys import EVENT_DAYS
 from lakehouse.delta.log import days_of, oldest_entry, read_entry, snapshot_at
+from lakehouse.errors import HistoryGoneError
 from lakehouse.lineage.contributing import PLACES, Made, Maker
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
@@ -176,9 +177,22 @@ class Tracer:
         own = step.commits.get(row[step.table.day_column])
         days = {row[step.table.day_column], *(row.get(EVENT_DAYS) or ())}
         older = [each for each in self._records(step.table.id) if each.day in days and each.version <= step.version]
-        all_known = [*([own] if own else []), *reversed(older)]
+        back = self._brought_back(step.table, own, older)
+        all_known = [*([own] if own else []), *([back] if back else []), *reversed(older)]
         tried = [tuple(sorted(each.inputs.items())) for each in all_known if each.inputs]
         return tuple(dict.fromkeys(tried)) or ((),)
+
+    def _brought_back(self, table: Table, own: DayRecord | None, older: Sequence[DayRecord]) -> DayRecord | None:
+        """What first published a day that was restored; None for another day, or where the log no longer says it."""
+        found = own
+        while found is not None and found.operation == "restore":
+            try:
+                facts = read_entry(self._lake.path(table.id), found.version, ()).facts
+            except HistoryGoneError:
+                return None
+            restored = int(facts["lakehouse.restored_version"])
+            found = next((each for each in reversed(older) if each.version <= restored and each.day == found.day), None)
+        return found
 
 
 def _made(maker: Maker, rows: Sequence[Row], tried: Sequence[Mapping[str, int]]) -> Made:

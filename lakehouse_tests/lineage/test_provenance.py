@@ -253,6 +253,13 @@ def test_a_restored_row_is_that_of_its_first_commit(own: Lake) -> None:
     step = explain(own, "gold.daily_revenue", event_date=DAYS[0])
     assert (step.commits[DAYS[0]].operation, step.differences) == ("restore", [])
     assert input_of(step, "silver.transactions").version == 1
+    # Also where both versions of the input give the row, and after a restore of what was restored.
+    for version in (1, 3):
+        build_all(own, "gold.user_features", run_id="run-3")
+        restore(own, plan_restore(own, own.table("gold.user_features"), version), by="somebody")
+        step = explain(own, "gold.user_features", user_id="u2", feature_date=DAYS[0])
+        assert (step.commits[DAYS[0]].operation, step.differences) == ("restore", [])
+        assert input_of(step, "silver.transactions").version == 1
 
 
 def test_a_row_that_does_not_come_out_again_is_told(own: Lake) -> None:
