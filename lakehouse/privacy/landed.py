@@ -10,7 +10,8 @@ from pathlib import Path
 from lakehouse.contracts import Table
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.sources.landing import content_of, landing_files, rewrite
-from lakehouse.sources.people import Lines, Person
+from lakehouse.sources.people import Person
+from lakehouse.sources.people_in_lines import Lines
 
 
 @dataclass(frozen=True)

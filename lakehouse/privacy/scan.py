@@ -10,7 +10,8 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.privacy.traces import files_under, names_person, without_person
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.people import Lines, Person
+from lakehouse.sources.people import Person
+from lakehouse.sources.people_in_lines import Lines
 
 
 def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:

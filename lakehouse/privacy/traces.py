@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from lakehouse import store
 from lakehouse.errors import LakehouseError
 from lakehouse.privacy.sqlite_pages import not_alive
-from lakehouse.sources.people import Lines, Person, parsed
+from lakehouse.sources.people import Person, parsed
+from lakehouse.sources.people_in_lines import Lines
 from lakehouse.store import parquet
 
 _SQLITE = b"SQLite format 3\0"

@@ -18,7 +18,8 @@ from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, content_of, rewrite
-from lakehouse.sources.people import Lines, Person, person_hmac
+from lakehouse.sources.people import Person, person_hmac
+from lakehouse.sources.people_in_lines import Lines
 from lakehouse.store import parquet
 from lakehouse.users import operator
 

@@ -8,7 +8,8 @@ from urllib.parse import quote
 import pytest
 
 from lakehouse.contracts import Landing
-from lakehouse.sources.people import FORGOTTEN, Lines, Person, person_hmac
+from lakehouse.sources.people import FORGOTTEN, Person, person_hmac
+from lakehouse.sources.people_in_lines import Lines
 
 EVENTS = Lines(Landing("events", "jsonl", ("event_id", "user_id", "amount", "email")), ("user_id",))
 RETAIL = Lines(Landing("online_retail", "csv", ("InvoiceNo", "StockCode", "CustomerID")), ("CustomerID",))

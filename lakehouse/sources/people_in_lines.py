@@ -1,0 +1,153 @@
+"""Whose lines of landed files are, and the lines without a person who is to be forgotten."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lakehouse.contracts import Landing
+from lakehouse.sources.people import Person, canonical_address, canonical_id, parsed
+from lakehouse.transforms.addresses import addresses_in
+
+
+class Lines:
+    """The lines of landed files of one source, as far as people are concerned."""
+
+    def __init__(self, landing: Landing, person_columns: Sequence[str]) -> None:
+        self.landing = landing
+        self._columns = [name for name in person_columns if name in landing.columns]
+
+    def without(self, content: bytes, person: Person) -> tuple[bytes, int, int]:
+        """A file's content without the person, how many lines are gone, and from how many they were taken out.
+
+        A line goes if its id or an address in its known fields is the person's; so does one that cannot be parsed, or
+        has no id, and names the person anywhere. From another person's line only the mention is taken.
+        """
+        lines = content.split(b"\n")
+        header = self._header(lines[0]) if self.landing.format == "csv" else None
+        kept, gone, changed = lines[:1] if header is not None else [], 0, 0
+        for line in lines[len(kept) :]:
+            left = self._line(line, header, person)
+            gone += left is None
+            changed += left is not None and left != line
+            kept += [left] if left is not None else []
+        return (b"\n".join(kept), gone, changed) if gone or changed else (content, 0, 0)
+
+    def _line(self, line: bytes, header: Sequence[str] | None, person: Person) -> bytes | None:
+        """A line without the person; the very bytes where they are not in it, None where the whole line goes."""
+        text = line.decode("utf-8", "replace")
+        # A cheap look first: nearly all lines are somebody else's, and to parse each of them takes far longer.
+        if not (person.may_be_in(text) or "\\u" in text or "%" in text):  # the latter may spell them otherwise
+            return line
+        bare = text.removesuffix("\r")
+        left = self._csv_line(bare, header, person) if header is not None else self._json_line(bare, person)
+        return line if left == bare else None if left is None else (left + text[len(bare) :]).encode()
+
+    def people(self, content: bytes) -> Iterable[tuple[str, str]]:
+        """Every id and address in the content, as (`user` or `email`, canonical text)."""
+        ids: set[str] = set()
+        lines = content.decode("utf-8", "replace").split("\n")
+        header = self._header(lines[0].encode()) if self.landing.format == "csv" else None
+        for line in lines:
+            row = _object(line) if header is None else dict(zip(header, _cells(line), strict=False))
+            ids |= {canonical_id(row[c]) for c in self._columns if row and row.get(c) not in (None, "")}
+        yield from (("user", each) for each in ids)
+        yield from (("email", each) for each in {canonical_address(each) for each in addresses_in("\n".join(lines))})
+
+    def _header(self, line: bytes) -> list[str]:
+        return _cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+
+    def _json_line(self, text: str, person: Person) -> str | None:
+        row = _object(text)
+        if row is None:
+            return None if person.in_text(text) else text
+        known, extra = self._parted(row)
+        # The id decides whose the line is; any other mention of the person is taken out of somebody else's line.
+        ids = [known.get(name) for name in self._columns]
+        if any(map(person.is_user, ids)) or self._names(known, person):
+            return None
+        if not person.in_value(extra):
+            return text
+        if not any(each not in (None, "") for each in ids):
+            return None
+        mended = _without(text, extra, person)
+        return None if mended is None else person.out_of_text(mended, strict=True)
+
+    def _names(self, known: dict[str, Any], person: Person) -> bool:
+        """Whether known fields name the person: their values, not `null` and what else JSON is written with."""
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in known.items()
+            if isinstance(value, str | list | dict)
+        }
+        return any(
+            person.in_id(text) if name in self._columns else person.in_text(text, strict=True)
+            for name, text in texts.items()
+        )
+
+    def _parted(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the landing has columns for, and what else stands in the line."""
+        known = {name: value for name, value in row.items() if name in self.landing.columns}
+        return known, {name: value for name, value in row.items() if name not in known}
+
+    def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
+        # As the reader does: a quoted field that does not end on the line takes the comma behind it.
+        *cells, after = _cells(text.removesuffix("\r") + ",") or [""]
+        if len(cells) != len(header) or after:
+            return None if person.in_text(text) else text
+        row = dict(zip(header, cells, strict=True))
+        known, extra = self._parted(row)
+        ids = [row[name] for name in self._columns if name in row]
+        if any(map(person.is_user, ids)) or self._names(known, person):
+            return None
+        if not person.in_value(extra):
+            return text
+        if not any(ids):
+            return None
+        left = io.StringIO()
+        row |= {name: person.out_of_value(value, name) for name, value in extra.items()}
+        csv.writer(left, lineterminator="").writerow(row.values())
+        return left.getvalue()
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A line's JSON object; None where it is none, or names a field twice."""
+    found = parsed(text)
+    return found if isinstance(found, dict) else None
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line.removesuffix("\r")]), [])
+    except csv.Error:
+        return []
+
+
+def _without(text: str, fields: dict[str, Any], person: Person) -> str | None:
+    """A line of JSON whose fields are rid of the person; None where that cannot be done for sure."""
+    for name, value in fields.items():
+        if person.in_value(value, name) or person.in_text(name, strict=True):
+            written = _written_anew(text, name, person.out_of_value(value, name))
+            if written is None:
+                return None
+            text = written
+    return text
+
+
+def _written_anew(text: str, name: str, value: Any) -> str | None:
+    """A JSON object's text with another value for one field: a number of another one keeps its digits.
+
+    None where the field's name is spelled in a way that is not found, or a number in its value has too many digits.
+    """
+    found = re.search(rf"{re.escape(json.dumps(name))}\s*:\s*", text)
+    if found is None:
+        return None
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, found.end())
+    except ValueError:
+        return None
+    return text[: found.end()] + json.dumps(value, ensure_ascii=False) + text[end:]
