@@ -24,11 +24,11 @@ from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, slice
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
-from lakehouse.contracts.versions import lock_file, problems, read_lock, unlocked
+from lakehouse.contracts.schema_versions import lock_file, problems, read_lock, unlocked
 from lakehouse.environment import source_setting
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse.read.kept import keep_tables, kept_tables
-from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.read.lake import Lake, PinnedLake, table_path
 from lakehouse.settings import LAYERS, Settings, get_settings
 from lakehouse.texts import near
 
@@ -127,7 +127,7 @@ def _declared(home: str) -> dict[str, Table]:
             path = Path(module.module_finder.path) / f"{module.name}.py"
             try:
                 table = _load(f"{package.__name__}.{module.name}", path)
-            # One wrong file does not hide the mistakes of the others: whoever mends one sees all that is left.
+            # One wrong file does not hide the mistakes of the others: whoever fixes one sees all that is left.
             except Exception as error:  # noqa: BLE001  # a table file may fail in any way; all are told together
                 wrong.append(told(error, path, f"{home.replace('.', '/')}/{layer}/{module.name}.py", VOCABULARY))
             else:
@@ -261,7 +261,7 @@ def lake_beside(lake: Lake) -> Lake:
 
 def lake_without_engine(settings: Settings) -> Lake:
     """The lake for reading logs; asking it for a Spark session is a mistake in this program."""
-    return LakeOfNow(settings, tables())
+    return PinnedLake(settings, tables())
 
 
 def above(known: Mapping[str, Table], name: str) -> set[str]:

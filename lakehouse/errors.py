@@ -109,6 +109,6 @@ class BadPartitionsError(LakehouseError):
         more = f"\n  … and {len(reasons) - MOST_DAYS} more" if len(reasons) > MOST_DAYS else ""
         super().__init__(
             f"{len(reasons)} day(s) of {table} were not published; {published} good day(s) were.\n{listed}{more}\n"
-            "Readers see what was published of these days before, if anything was. Mend the cause, then re-run only "
+            "Readers see what was published of these days before, if anything was. Fix the cause, then re-run only "
             "these: lakehouse backfill --failed-only"
         )

@@ -29,7 +29,7 @@ DECIDES_ROWS = (
     "build.build", "build.work", "build.grow", "build.unique", "build.route", "build.stage", "build.upsert", "read.key_index", "build.slices", "contracts.slices",
     "build.intake.closings",
     # Reading tables back: partition values, columns that were added later.
-    "read.lake", "read.promote", "contracts.versions",
+    "read.lake", "read.promote", "contracts.schema_versions",
     # Settings of the engine.
     "spark.config", "spark.session", "spark.fixed_settings",
 )  # fmt: skip

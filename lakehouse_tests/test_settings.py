@@ -103,7 +103,7 @@ def test_backfills_have_the_engine_of_live_runs_unless_told(configure: Configure
 
 
 def test_all_wrong_values_are_named_at_once(configure: Configure) -> None:
-    """Without it, a deployment would be mended one failed start at a time."""
+    """Without it, a deployment would be fixed one failed start at a time."""
     with pytest.raises(SettingsError, match=r"LAKEHOUSE_SPARK_MEMORY.*; LAKEHOUSE_PORT.*env.example") as caught:
         configure(port="0", spark_memory="much")
     assert caught.value.__cause__ is None

@@ -52,9 +52,9 @@ class Plan:
         """Version read of each upstream table."""
         return {self.table.upstream[name].table: s.version for name, s in self.inputs.items()}
 
-    def read_days(self, parameter: str, days: Iterable[date]) -> list[date]:
+    def input_days(self, parameter: str, days: Iterable[date]) -> list[date]:
         """The days of an input that some days of the table are made from, in order."""
-        return sorted({read for day in days for read in days_read(self.table.upstream[parameter], day)})
+        return sorted({read for day in days for read in input_days(self.table.upstream[parameter], day)})
 
     def size(self, lake: Lake, days: Iterable[date], files: Mapping[str, Collection[str]] | None = None) -> int:
         """Bytes of the inputs' files that some days of the table are made from.
@@ -68,7 +68,7 @@ class Plan:
         size = sum(file.size for day in days for file in self.landed.get(day, ()))
         for name, inputs in self.inputs.items():
             by_day = inputs.by_day(lake.table(self.table.upstream[name].table).content_day_column)
-            read = [file for day in self.read_days(name, days) for file in by_day.get(day, ())]
+            read = [file for day in self.input_days(name, days) for file in by_day.get(day, ())]
             size += sum(file.size for file in read if files is None or file.path in files[name])
         return size
 
@@ -84,7 +84,7 @@ class Plan:
         """
         days = list(days)
         return {
-            name: input_rows(lake, each, self.read_days(name, days), self.inputs[name], files[name] if files else None)
+            name: input_rows(lake, each, self.input_days(name, days), self.inputs[name], files[name] if files else None)
             for name, each in self.table.upstream.items()
         }
 
@@ -134,7 +134,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
-    return [(name, read) for name, each in table.upstream.items() for read in days_read(each, day)]
+    return [(name, read) for name, each in table.upstream.items() for read in input_days(each, day)]
 
 
 def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tuple[str, date]]) -> list[str]:
@@ -178,7 +178,7 @@ def neighbours(table: Table, day: date) -> list[date]:
     return [day + timedelta(days=n) for n in range(-table.unique_days, table.unique_days + 1) if n]
 
 
-def read_by(table: Table, each: Input, day: date) -> list[date]:
+def touched_days(table: Table, each: Input, day: date) -> list[date]:
     """The days of a table that one day of an input may change.
 
     Args:
@@ -192,13 +192,13 @@ def read_by(table: Table, each: Input, day: date) -> list[date]:
     return [day + timedelta(days=n) for n in range(-each.days_after - unique, each.days_before + unique + 1)]
 
 
-def days_read(each: Input, day: date) -> list[date]:
+def input_days(each: Input, day: date) -> list[date]:
     """The days of an input that one day of output reads."""
     return [day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)]
 
 
-def days_reading(each: Input, day: date) -> list[date]:
-    """The days of output that read one day of an input: `days_read` the other way round."""
+def output_days(each: Input, day: date) -> list[date]:
+    """The days of output that read one day of an input: `input_days` the other way round."""
     return [day + timedelta(days=n) for n in range(-each.days_after, each.days_before + 1)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
-from lakehouse.build.plan import days_read, days_reading, make_plan
+from lakehouse.build.plan import input_days, make_plan, output_days
 from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
@@ -138,7 +138,7 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
         mine = found[name] = {}
         for each in table.upstream.values():
             for day, why in sorted(stale.get(each.table, {}).items()):
-                for reader in days_reading(each, day):
+                for reader in output_days(each, day):
                     if day in _awaited(lake, each, reader):
                         mine.setdefault(reader, why)
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
@@ -153,7 +153,7 @@ def _awaited(lake: Lake, each: Input, day: date) -> list[date]:
     A row that is dated after the newest day is in no day that could be built before tomorrow.
     """
     newest = newest_day(lake.settings.last_day, datetime.now(UTC))
-    return [read for read in days_read(each, day) if read <= max(day, newest)]
+    return [read for read in input_days(each, day) if read <= max(day, newest)]
 
 
 def _as_built_by(table: Table, code: str) -> Table:
@@ -179,7 +179,7 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)
-        known |= {reader for day in read for reader in days_reading(each, day)}
+        known |= {reader for day in read for reader in output_days(each, day)}
     return known
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.plan import Plan
 from lakehouse.contracts import Table
 from lakehouse.contracts.keys import EVENT_DAYS
-from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.key_index import days_of_keys
 from lakehouse.read.lake import Lake, joined, only

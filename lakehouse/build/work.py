@@ -18,7 +18,7 @@ from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
 from lakehouse.build.upsert import upsert_frame
 from lakehouse.contracts import Landing, Table
-from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.sources.reader import Probe, probe, read_lines
@@ -226,6 +226,6 @@ def _identity(lake: Lake, plan: Plan, days: Sequence[date], number: int) -> str:
         source = lake.table(each.table)
         files = plan.inputs[name].by_day(source.content_day_column)
         parts += [f"{name} {source.code_version}"]
-        read = plan.read_days(name, with_neighbours(table, days))
+        read = plan.input_days(name, with_neighbours(table, days))
         parts += sorted({file.first_name for day in read for file in files.get(day, [])})
     return f"{fingerprint(parts):016x}"

@@ -166,7 +166,7 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _row_count(table: Table, m: DayMetrics) -> Outcome:
-    # A day that nothing came for is no failure of the lower bound: there is nothing to publish and nothing to mend.
+    # A day that nothing came for is no failure of the lower bound: there is nothing to publish and nothing to fix.
     empty = m.staged == 0 and not m.rows_in
     high = table.quality.max_rows
     passed = empty or (m.rows >= table.quality.min_rows and (high is None or m.rows <= high))

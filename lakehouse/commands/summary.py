@@ -86,7 +86,7 @@ def _reasons(report: Report, settings: Settings) -> None:
         )
     if any(each.failed for each in report.tables.values()):
         say("Readers see what was published of failed days before, if anything was.")
-    say(f"When the cause is mended, re-run only what is missing: {program()} backfill --failed-only")
+    say(f"When the cause is fixed, re-run only what is missing: {program()} backfill --failed-only")
     say(f"Where a file was landed again, build what it touches: {program()} backfill --stale")
 
 

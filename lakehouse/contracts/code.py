@@ -283,7 +283,7 @@ def _installed(distribution: importlib.metadata.Distribution) -> set[str]:
 
 @lru_cache(maxsize=64)
 def _minor(library: str) -> str:
-    """The version of a library without what only mends: `4.2` of `4.2.1`; empty where it has none."""
+    """The version of a library without what only fixes: `4.2` of `4.2.1`; empty where it has none."""
     for name in (library, *sorted(_distributions(library) if library != "pyspark" else ())):
         try:
             return ".".join(importlib.metadata.version(name).split(".")[:2])

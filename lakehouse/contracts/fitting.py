@@ -98,7 +98,7 @@ def feature_mistakes(made: Table) -> list[Mistake]:
         *are_known("features.key", said.key, made.columns, f"a column of {made.model.__name__}"),
         *unless(said.key and set(said.key) == set(rest) and day in made.key, "features.key",
                 f"the table's key ({key}) but for its day, {day}, which has to be in it",
-                ", ".join(said.key) or "none", "A row is of one entity and one day: mend key= or the key of Features."),
+                ", ".join(said.key) or "none", "A row is of one entity and one day: fix key= or the key of Features."),
         *unless(made.partition_by == (day,), "features", "a table that is partitioned by its day alone",
                 ", ".join(made.partition_by), "Take the further columns out of partition_by."),
         *unless(said.columns(made), "features", "a column beside the key", "none", "Add what is known of the entity."),

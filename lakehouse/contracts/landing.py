@@ -164,5 +164,5 @@ def _is_pattern(text: str | None) -> list[Mistake]:
     try:
         groups = 1 if text is None else re.compile(text).groups
     except re.error as error:
-        return unless(False, "inputs", "a pattern for the producer", f"{text!r} ({error})", "Mend the pattern.")
+        return unless(False, "inputs", "a pattern for the producer", f"{text!r} ({error})", "Fix the pattern.")
     return unless(groups, "inputs", "a pattern whose first group is the producer", repr(text), "Put it in brackets.")

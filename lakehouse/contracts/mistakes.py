@@ -103,7 +103,7 @@ def is_at_least(word: str, value: object, least: int) -> list[Mistake]:
         least: the least it may be.
     """
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return unless(fits, word, f"a whole number, {least} or more", value, "Mend the number, or leave it out.")
+    return unless(fits, word, f"a whole number, {least} or more", value, "Fix the number, or leave it out.")
 
 
 def is_time(value: object, least: timedelta = timedelta(0)) -> bool:

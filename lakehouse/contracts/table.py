@@ -34,7 +34,7 @@ KEPT_MODULE, KEPT_SCHEMA = "_kept_module", "_kept_schema"  # of a table that was
 # Columns that an input with `hours_close_after` has beside its own: the watermark that closed the hour of the row's
 # event time, null while it is open, and whether the row arrived after that.
 CLOSING = ("_closed_at", "_came_after")
-COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.versions
+COMPATIBILITY = ("backward", "forward", "full", "none")  # told in lakehouse.contracts.schema_versions
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Table:
             the transform, or is less than the transform looks at; a landed field is `("landing.<source>", field)`.
             What the key is computed from also decides which rows make one row; that need not be repeated.
         schema_version: number of the present columns; a change of names, types or nullability needs the next one.
-        compatibility: what a change of the columns must leave possible (`lakehouse.contracts.versions`).
+        compatibility: what a change of the columns must leave possible (`lakehouse.contracts.schema_versions`).
         features: that the rows are features of an entity, point in time; None: they are not.
         reads: data files that the transform reads, relative to the table file's folder; those beside a module of the
             project that it names in full count by themselves. Another content makes every day stale.

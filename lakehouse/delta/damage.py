@@ -1,4 +1,4 @@
-"""What is wrong with a Delta log that cannot be read, and what mends it.
+"""What is wrong with a Delta log that cannot be read, and what fixes it.
 
 A checkpoint only sums up entries, and an entry that was cut short belongs to a commit that nobody was told of.
 """

@@ -31,7 +31,7 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
 
     Raises:
         UnsupportedTableError: where the table uses a feature this project must not write to.
-        DamagedLogError: where a checkpoint of the newest version is broken; it says what mends it.
+        DamagedLogError: where a checkpoint of the newest version is broken; it says what fixes it.
     """
     kept, state = _kept(path), _state(path)
     newest_first = kept.newest_first

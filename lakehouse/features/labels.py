@@ -185,7 +185,7 @@ def judged(frame: DataFrame, key: T.StructType, time: str, *, source: str) -> La
     if bad:
         such = f" ({told['_wrong']!r} is one)" if told["_wrong"] is not None else ""
         raise UsageError(
-            f"{source}: of {counted(told['_rows'], 'label')}, {', '.join(bad)}{such}. Mend or remove them: a label "
+            f"{source}: of {counted(told['_rows'], 'label')}, {', '.join(bad)}{such}. Fix or remove them: a label "
             "left out in silence would change what a model learns. A time is such as 2011-09-01T00:00:00Z."
         )
     kept = [name for name in frame.columns if name != UNREAD]

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from lakehouse.build.intake.closings import input_rows, input_schema
-from lakehouse.build.plan import days_read
+from lakehouse.build.plan import input_days
 from lakehouse.build.recompute import (
     PLACE,
     Row,
@@ -76,7 +76,7 @@ class Maker:
         made = Made({}, {}, {})
         frames: dict[str, DataFrame] = {}
         for name, each in table.upstream.items():
-            days = _days_read(table, each, rows)
+            days = _input_days(table, each, rows)
             snapshot = self._pinned(each.table, versions.get(each.table), days, made.notes)
             made.versions[each.table] = snapshot.version
             frames[name] = input_rows(self._lake, each, days, snapshot)
@@ -274,12 +274,12 @@ class Maker:
         made.differences = differing(table, rows, again, self.ident(rows[0]))
 
 
-def _days_read(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
+def _input_days(table: Table, each: Input, rows: Sequence[Row]) -> list[date]:
     if table.upsert:
         return sorted({day for row in rows for day in [row[table.day_column], *(row.get(EVENT_DAYS) or ())]})
     # Repeats are told from rows of neighbouring days, so what these read is read as well.
     days = {row[table.day_column] for row in rows}
-    return sorted({read for day in with_neighbours(table, days) for read in days_read(each, day)})
+    return sorted({read for day in with_neighbours(table, days) for read in input_days(each, day)})
 
 
 def _order(value: Any) -> tuple[bool, Any, str]:

@@ -52,7 +52,7 @@ from lakehouse.orchestration.quarantine import is_news, observed
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
 from lakehouse.orchestration.slices import slicing_of
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
 from lakehouse.spark.progress import QUERIES, Seldom
@@ -149,7 +149,7 @@ def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Ta
     good = [day for day in asked if day not in failed]
     with _retried(context):
         metadata = _metadata_of(lakehouse, table, result, good)
-        found, waiting = judged(LakeOfNow(get_settings(), tables()), table, result, days, held)
+        found, waiting = judged(PinnedLake(get_settings(), tables()), table, result, days, held)
     _observe(context, result, asked)
     bad.update(failed)
     _log_summary(context, result, good, bad)

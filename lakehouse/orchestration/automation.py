@@ -53,7 +53,7 @@ from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
 
@@ -118,7 +118,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         # Of the checks, the job has those of days only.
         graph = context.repository_def.get_job(job.name).asset_layer.asset_graph
         made = decide(
-            LakeOfNow(get_settings(), tables()),
+            PinnedLake(get_settings(), tables()),
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
             leave=still_to_come(context.instance, graph),

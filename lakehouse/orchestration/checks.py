@@ -164,7 +164,7 @@ def align(instance: DagsterInstance, table: Table, failed: Sequence[Verdict]) ->
 def align_inputs(instance: DagsterInstance, lake: Lake) -> None:
     """Have Dagster show which days wait for their inputs, of every table, where no run has said so.
 
-    A run whose first table has no good day ends there: the tables below judge nothing, and a file that is mended with
+    A run whose first table has no good day ends there: the tables below judge nothing, and a file that is fixed with
     its old bytes needs no run at all.
 
     Args:

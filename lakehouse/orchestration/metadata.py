@@ -230,8 +230,8 @@ def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
     if "source_readable" in checks:
         return f"land the file again; the sensor then builds the day, or: {again}"
     if table.rules and "row_rules" in checks:
-        return f"look at the rows: lakehouse quarantine show {table.id} --day {day}; mend the cause, then: {again}"
-    return f"mend the source or the contract, then: {again}"
+        return f"look at the rows: lakehouse quarantine show {table.id} --day {day}; fix the cause, then: {again}"
+    return f"fix the source or the contract, then: {again}"
 
 
 def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:

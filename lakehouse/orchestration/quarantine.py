@@ -119,7 +119,7 @@ class Chosen(Config):
 
 
 class Discard(Chosen):
-    """Rows that nobody will mend are taken out of every count; they stay as evidence."""
+    """Rows that nobody will fix are taken out of every count; they stay as evidence."""
 
     reason: str = Field(description="Why; kept in the ledger for ever. No personal data")
     undo: bool = Field(False, description="Let rows that were discarded count again")

@@ -67,7 +67,7 @@ def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, i
 
 
 def erase_rows(root: Path, path: Path, table: Table | None, person: Person, erasure: str) -> int:
-    """Write days of a table anew from themselves without the person, in one commit; returns rows gone or mended.
+    """Write days of a table anew from themselves without the person, in one commit; returns rows gone or edited.
 
     Rows of the person go; where another person's row names them, only the mention does. Of tables that are not layers'
     (`ops.…`) no row goes. The days then count as stale, so that whatever can build them better does.
@@ -119,21 +119,21 @@ def erase_rows(root: Path, path: Path, table: Table | None, person: Person, eras
 def _stage_without(
     person: Person, table: Table | None, snapshot: Snapshot, file: DataFile, folder: Path, route: str
 ) -> int:
-    """Write a file's rows without the person into a stage folder; returns how many rows are gone or mended."""
-    left, mask, mended = _kept(parquet.read(Path(snapshot.uri) / file.path), table, person)
+    """Write a file's rows without the person into a stage folder; returns how many rows are gone or edited."""
+    left, mask, edited = _kept(parquet.read(Path(snapshot.uri) / file.path), table, person)
     # A file of nobody else's rows is not written empty: a partition without files is one without rows.
     if left.num_rows:
         _write(left, folder, route, snapshot, file)
-    return len(mask) - sum(mask) + mended
+    return len(mask) - sum(mask) + edited
 
 
 def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
-    """The rows without the person, which rows are kept, and how many of them were mended."""
+    """The rows without the person, which rows are kept, and how many of them were edited."""
     # Row by row in Python, though slow: only files that name the person come this far.
-    mask, mended = [True] * rows.num_rows, 0
+    mask, edited = [True] * rows.num_rows, 0
     cells = {field.name: rows[field.name].to_pylist() for field in rows.schema if _textual(field.type)}
     own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
-    # A table without a contract and without an id column is about the lakehouse: its rows are mended, and none goes.
+    # A table without a contract and without an id column is about the lakehouse: its rows are edited, and none goes.
     layered = table is not None or bool(own)
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
@@ -142,11 +142,11 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
         if hits and layered and _theirs(person, hits, [row.get(name) for name in own]):
             mask[index] = False
         elif hits:
-            mended += 1
+            edited += 1
             for name in hits:
                 new.setdefault(name, list(cells[name]))[index] = person.out_of_value(cells[name][index], name)
     rows = _with_columns(rows, new)
-    return (rows if all(mask) else rows.filter(pa.array(mask))), mask, mended
+    return (rows if all(mask) else rows.filter(pa.array(mask))), mask, edited
 
 
 def _with_columns(rows: pa.Table, new: Mapping[str, list[Any]]) -> pa.Table:

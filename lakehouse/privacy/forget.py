@@ -7,7 +7,7 @@ The protocol; whoever runs it again after a kill begins at the first step, and e
 3. Landed files are written without the person, and the days are built again.
 4. What no landed file could give again is written anew from itself, and what depends on it is built again.
 5. No run is on, so that none can have read the person before: old files and log entries that name them are removed,
-   the rows of features online too, and whatever else names them is mended.
+   the rows of features online too, and whatever else names them is edited.
 6. All files are searched. Only if none names the person are the removals flushed, the ledger says done, and the
    journal goes.
 """
@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 
 from lakehouse import store
-from lakehouse.build.plan import read_by
+from lakehouse.build.plan import touched_days
 from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import table_name
@@ -199,14 +199,14 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
     counts = {
         "landed_files": landed.files,
         "landed_lines": landed.lines,
-        "lines_mended": landed.mended,
+        "lines_edited": landed.edited,
         "rows_rewritten": rows,
         "days_built": len(frozenset[tuple[str, date]]().union(*(each.published for each in built))),
         "days_failed": len(built[-1].behind),
         "files_removed": removed,
         "log_entries_removed": entries,
         "online_rows_removed": online,
-        "other_files_mended": cleaned,
+        "other_files_edited": cleaned,
         "files_scanned": scanned,
     }
     if not hits:
@@ -267,7 +267,7 @@ def _touched(settings: Settings, contracts: Mapping[str, Table], person: Person,
             reader
             for each in contract.upstream.values()
             for day in content.get(each.table, ())
-            for reader in read_by(contract, each, day)
+            for reader in touched_days(contract, each, day)
         }
         snapshot = open_snapshot(table_path(settings.root, name))
         own = {day for day in own if snapshot.transaction(day_transaction(day)) is not None}  # others were never built

@@ -16,11 +16,11 @@ from lakehouse.sources.people_in_lines import Lines
 
 @dataclass(frozen=True)
 class LandedTraces:
-    """What the landing zone holds of a person: files, lines to take out, lines to mend, and days by bronze table."""
+    """What the landing zone holds of a person: files, lines to take out, lines to edit, and days by bronze table."""
 
     files: int
     lines: int
-    mended: int
+    edited: int
     days: Mapping[str, set[date]]
 
 
@@ -36,21 +36,21 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
     Raises:
         SourceError: a file was landed again meanwhile.
     """
-    files = gone = mended = 0
+    files = gone = edited = 0
     days: dict[str, set[date]] = {}
     for name, table in tables.items():
         if table.landing is None:
             continue
         lines = Lines(table.landing, table.privacy.person)
         for file in landing_files(root, table.landing):
-            # What cannot be unpacked cannot be mended line by line; the scan at the end reads it as bytes and names it.
+            # What cannot be unpacked cannot be edited line by line; the scan at the end reads it as bytes and names it.
             content = content_of(file.path)
             if content is None:
                 continue
             left, out, changed = lines.without(content, person)
             if not out and not changed:
                 continue
-            files, gone, mended = files + 1, gone + out, mended + changed
+            files, gone, edited = files + 1, gone + out, edited + changed
             days.setdefault(name, set()).add(file.arrival_date)
             if not dry_run:
                 # Killed before it: the file names the person still. After it: it does not. Either way the next call
@@ -58,4 +58,4 @@ def clean_landing(root: Path, tables: Mapping[str, Table], person: Person, *, dr
                 failpoint(name, "before-landing-rewrite")
                 rewrite(file, left)
                 failpoint(name, "after-landing-rewrite")
-    return LandedTraces(files, gone, mended, days)
+    return LandedTraces(files, gone, edited, days)

@@ -1,4 +1,4 @@
-"""All files under the root: mended where they are no table's and no landed file, and searched for a person."""
+"""All files under the root: edited where they are no table's and no landed file, and searched for a person."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakehouse.sources.people_in_lines import Lines
 
 
 def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
-    """Mend logs, Dagster's events and whatever else is no table and no landed file; returns how many files.
+    """Edit logs, Dagster's events and whatever else is no table and no landed file; returns how many files.
 
     Args:
         root: of the lakehouse.
@@ -26,7 +26,7 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
         TraceError: an event store is in use.
     """
     landed = _landed(root, tables)
-    mended = 0
+    edited = 0
     for path in files_under(root):
         top = path.relative_to(root).parts[0]
         # The files of a broker or of Redis are its own: changed under it, they would be damaged. The scan names them.
@@ -36,10 +36,10 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
             # A killed landing leaves its draft; any other file there is not ours, and the scan names it.
             if path.name.startswith(".") and path.suffix == ".tmp" and names_person(path, person):
                 store.delete(path)
-                mended += 1
+                edited += 1
         else:
-            mended += without_person(path, person)
-    return mended
+            edited += without_person(path, person)
+    return edited
 
 
 def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, list[str]]:

@@ -26,7 +26,7 @@ PATIENCE = 30.0  # seconds to wait for an event store
 
 
 class TraceError(LakehouseError):
-    """A file that names a person cannot be mended."""
+    """A file that names a person cannot be edited."""
 
 
 def files_under(root: Path) -> Iterator[Path]:
@@ -183,7 +183,7 @@ def _in_use(path: Path, why: str) -> TraceError:
 
 
 def _database_of(path: Path) -> Path | None:
-    """The SQLite file that a file is, or is the journal of, which is mended by way of it alone; None: neither."""
+    """The SQLite file that a file is, or is the journal of, which is edited by way of it alone; None: neither."""
     found = path.with_name(path.name.removesuffix("-wal") or path.name)
     if not store.exists(found):
         return None

@@ -164,7 +164,7 @@ def joined(rows: DataFrame, others: DataFrame, columns: Iterable[str], how: str)
     return rows.join(others.withColumnsRenamed(names), reduce(and_, same), how).drop(*names.values())
 
 
-class LakeOfNow(Lake):
+class PinnedLake(Lake):
     """A lake for reading logs: it opens each table once, so that it tells one state of it, and has no engine."""
 
     def __init__(self, settings: Settings, tables: Mapping[str, Table]) -> None:

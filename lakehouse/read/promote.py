@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Table
-from lakehouse.contracts.versions import added_later, read_lock
+from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lazy import F
 

@@ -93,7 +93,7 @@ def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
     by_rule += f"; unresolved for too long: {', '.join(overdue)}" if overdue else ""
     return passed, (
         f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
-        f"Look at them: lakehouse quarantine show {table.id}; then mend the cause and replay them, or discard them"
+        f"Look at them: lakehouse quarantine show {table.id}; then fix the cause and replay them, or discard them"
     )
 
 

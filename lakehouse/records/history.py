@@ -67,7 +67,7 @@ def all_records(
 def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, DayRecord]:
     """The record of each day that says how its checks stand: the newest build, published or not.
 
-    A day whose newest build was not published stands by that one: restoring older rows does not mend its input.
+    A day whose newest build was not published stands by that one: restoring older rows does not fix its input.
 
     Args:
         root: of the lakehouse.

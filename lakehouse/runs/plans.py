@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from lakehouse.build.plan import days_read, neighbours, read_by
+from lakehouse.build.plan import input_days, neighbours, touched_days
 from lakehouse.build.stale import all_stale_days, known_days, stale_days
 from lakehouse.catalog import below, lake_without_engine, tables
 from lakehouse.orchestration.pieces import Piece
@@ -65,7 +65,7 @@ def plan_days(
         stale = set(days) if force else set(stale_days(lake, contract, days))
         for day in days:
             if any(
-                building.get(each.table, set()).intersection(days_read(each, near))
+                building.get(each.table, set()).intersection(input_days(each, near))
                 for each in contract.upstream.values()
                 for near in [day, *neighbours(contract, day)]
             ):
@@ -136,7 +136,7 @@ def stale_by_table(
             reader
             for each in contract.upstream.values()
             for day in found.get(each.table, ())
-            for reader in read_by(contract, each, day)
+            for reader in touched_days(contract, each, day)
         }
         found[name] = {day for day in days | (touched & known_days(lake, contract)) if first <= day <= last}
     return found

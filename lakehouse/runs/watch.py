@@ -10,7 +10,7 @@ from dagster import DagsterInstance, DagsterRun
 # Dagster (1.13) has no public name for its own backfills.
 from dagster._core.execution.backfill import PartitionBackfill
 
-from lakehouse.build.plan import days_read
+from lakehouse.build.plan import input_days
 from lakehouse.catalog import tables
 from lakehouse.errors import DaemonError
 from lakehouse.orchestration.backfills import is_over, runs_of, state_of, tables_of, target_of
@@ -132,7 +132,7 @@ class Watch:
     def _why_never(self, name: str, day: date) -> str:
         for each in tables()[name].upstream.values():
             upstream = self.report.tables.get(each.table)
-            if upstream is not None and not {*upstream.failed, *upstream.skipped}.isdisjoint(days_read(each, day)):
+            if upstream is not None and not {*upstream.failed, *upstream.skipped}.isdisjoint(input_days(each, day)):
                 return f"waits for {each.table}"
         return f"no run was started for it; the backfill is {state_of(self.backfill)}"
 

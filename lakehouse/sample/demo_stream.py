@@ -149,7 +149,7 @@ def _shown(settings: Settings, sent: Mapping[str, Any], before: tuple[int, int],
     for command, purpose in (
         (f"{call} stream status", "what was taken of each partition, what waits, the watermark"),
         (f"{call} quarantine show silver.transactions --rule message_readable", "messages that cannot be read as rows"),
-        (f"{call} quarantine replay silver.transactions", "judge them again, once their cause is mended"),
+        (f"{call} quarantine replay silver.transactions", "judge them again, once their cause is fixed"),
         (f"{call} kafka stop", "end the broker; its messages stay"),
         ("make dev", f"the web interface, on http://127.0.0.1:{settings.port}"),
     ):

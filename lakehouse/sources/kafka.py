@@ -166,7 +166,7 @@ class Brokers:
         )
 
     def _kept_out(self, why: str) -> SourceError:
-        """An error that no retry mends."""
+        """An error that no retry fixes."""
         return SourceError(f"{self._name}: {why}. Nothing was taken.")
 
     def _refused(self, error: Exception, asking: Asking) -> SourceError:

@@ -74,8 +74,8 @@ class Lines:
             return text
         if not any(each not in (None, "") for each in ids):
             return None
-        mended = _without(text, extra, person)
-        return None if mended is None else person.out_of_text(mended, strict=True)
+        fixed = _without(text, extra, person)
+        return None if fixed is None else person.out_of_text(fixed, strict=True)
 
     def _names(self, known: dict[str, Any], person: Person) -> bool:
         """Whether known fields name the person: their values, not `null` and what else JSON is written with."""

@@ -92,7 +92,7 @@ def check_session(session: SparkSession, url: str) -> None:
         wrong.append(f"it runs Spark {session.version}, but {own} is in the code version of what it would build")
     if wrong:
         raise EngineError(
-            f"The Spark engine at {url} would give other rows: {'; '.join(wrong)}. Mend its spark-defaults.conf or its "
+            f"The Spark engine at {url} would give other rows: {'; '.join(wrong)}. Fix its spark-defaults.conf or its "
             "start command, and start it again."
         )
 

@@ -175,7 +175,7 @@ def java_version() -> int | None:
 
 
 def java_home_problem() -> str | None:
-    """Why Spark could not start Java, with how to mend it, or None where all is well."""
+    """Why Spark could not start Java, with how to fix it, or None where all is well."""
     home = os.environ.get("JAVA_HOME")
     version = java_version()
     where = f"JAVA_HOME={home}" if home else "PATH"

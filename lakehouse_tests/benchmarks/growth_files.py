@@ -34,7 +34,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, quarantined
 from lakehouse.records.history import HISTORY, older_code
@@ -110,7 +110,7 @@ def _one_day(lake: Lake, sales: Table, day: date) -> None:
     result = build(lake, sales, [day], run_id=uuid.uuid4().hex)
     assert result.days[day].metrics.rows == 99, result.days[day].reason
     assert result.quarantine is not None
-    assert changed_days(LakeOfNow(lake.settings, lake.tables), sales, [day]) == []
+    assert changed_days(PinnedLake(lake.settings, lake.tables), sales, [day]) == []
     older_code(lake.settings.root, sales.id, sales.code_version)
     assert lake.snapshot(sales.id).live.rows
 

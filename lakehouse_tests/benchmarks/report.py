@@ -36,7 +36,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.metadata import asset_key
-from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.read.lake import Lake, PinnedLake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, history, quarantined
 from lakehouse.records.ops import TABLE_ID, add_rows, ops_target, position_name
@@ -104,7 +104,7 @@ def _measure(root: Path, number: int, out: Path | None) -> dict[str, float]:
             found[f"{name}_cpu_seconds"] = round(time.process_time() - cpu, 2)
             wall, cpu = time.perf_counter(), time.process_time()
 
-        figures = collect(LakeOfNow(settings, made), list(made), NOW, asked(instance, list(made))[0])
+        figures = collect(PinnedLake(settings, made), list(made), NOW, asked(instance, list(made))[0])
         lap("collect")
         page = render(figures)
         lap("render")
@@ -175,7 +175,7 @@ def make_lake(root: Path, number: int, days: int) -> None:
             chance = random.Random(position)
             rows = {day: _rows(day, chance) for day in span}
             broken = {chance.choice(span[-300:-2])} if position % 4 == 1 else set()
-            _log(LakeOfNow(settings, made), each, rows, broken, chance)
+            _log(PinnedLake(settings, made), each, rows, broken, chance)
             _records(root, each, rows, broken, chance)
             _events(instance, each, span, broken)
 

@@ -170,7 +170,7 @@ def test_a_bad_day_stays_as_it_was_while_the_others_go_live(lake: LakeFactory) -
         {UNCHANGED: [0, 2], FAILED: [1]},
         {UNCHANGED: [0, 1, 2]},
     ]
-    # Mended: the days are published, and the quarantine holds what the published rows leave out.
+    # Fixed: the days are published, and the quarantine holds what the published rows leave out.
     (shop.settings.root / "landing/events" / DAYS[2].isoformat() / "broken.jsonl.gz").unlink()
     land(shop, DAYS[1], [("a1", None, 4), ("b1", None, 5), ("x", None, -1)])
     assert run(shop, three)[1:] == [{PUBLISHED: [1, 2], UNCHANGED: [0]}] * 2
@@ -185,7 +185,7 @@ def test_a_bad_day_stays_as_it_was_while_the_others_go_live(lake: LakeFactory) -
         assert all(len(ids) == 2 for ids in by_day.values()), version
 
 
-def test_going_back_to_old_code_mends_the_quarantine_of_a_failed_attempt(lake: LakeFactory) -> None:
+def test_going_back_to_old_code_fixes_the_quarantine_of_a_failed_attempt(lake: LakeFactory) -> None:
     """Without it, the day would count as unchanged, while its quarantine holds what the failed attempt left there."""
     shop = lake(*sensors())
     land(shop, DAYS[0], [("a", None, 1), ("b", None, 2), ("bad", None, -1)])

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build as build_days
-from lakehouse.build.plan import days_read, days_reading, read_by
+from lakehouse.build.plan import input_days, output_days, touched_days
 from lakehouse.build.stale import all_waiting_days, known_days, stale_days, waiting_days
 from lakehouse.contracts import Input, Table
 from lakehouse.read.lake import Lake
@@ -60,9 +60,9 @@ def test_what_a_day_reads_and_what_reads_a_day_are_one(before: int, after: int) 
     made = around(before=before, after=after)
     (each,) = made.upstream.values()
     for day in D:
-        assert days_read(each, day) == [day + timedelta(days=n) for n in range(-before, after + 1)]
-        assert days_reading(each, day) == read_by(made, each, day)
-        assert {reader for reader in D if day in days_read(each, reader)} == set(days_reading(each, day)) & set(D)
+        assert input_days(each, day) == [day + timedelta(days=n) for n in range(-before, after + 1)]
+        assert output_days(each, day) == touched_days(made, each, day)
+        assert {reader for reader in D if day in input_days(each, reader)} == set(output_days(each, day)) & set(D)
 
 
 def test_a_changed_day_makes_the_days_around_it_stale(chain: Lake) -> None:

@@ -211,7 +211,7 @@ def test_no_day_to_come_is_built_of_a_table_that_looks_back(taking: Taking) -> N
 
 
 def test_a_day_that_fails_with_new_rows_keeps_its_good_ones(lake: LakeFactory, kafka: Kafka) -> None:
-    """Without it, a burst of broken messages would go live with the rest, or stay after it was mended."""
+    """Without it, a burst of broken messages would go live with the rest, or stay after it was fixed."""
     taking = Taking(lake, kafka)
     silver = visits(0.1)
     turn(taking, 0, *[visit(n) for n in range(40)])

@@ -75,7 +75,7 @@ def shop(lake: LakeFactory) -> Lake:
 
 
 def test_every_kind_of_wrong_clock_from_landing_to_gold(shop: Lake) -> None:
-    """Each impossible time would be a day of its own in reports, or lost; or the reason would not say what to mend."""
+    """Each impossible time would be a day of its own in reports, or lost; or the reason would not say what to fix."""
     root = shop.settings.root
     land(root, "right", hours())
     land(root, "ten-minutes", hours(timedelta(minutes=10)))

@@ -1,4 +1,4 @@
-"""Freshness by the data's own time: what an old rebuild does not mend, and what the error budget counts."""
+"""Freshness by the data's own time: what an old rebuild does not fix, and what the error budget counts."""
 
 from __future__ import annotations
 

@@ -183,11 +183,11 @@ def test_usage_errors_end_with_2_and_say_what_to_do(cli: Cli, arguments: list[st
 
 def test_an_execution_error_ends_with_3_and_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
-        raise EngineError("The engine is out of order. Mend it.")
+        raise EngineError("The engine is out of order. Fix it.")
 
     monkeypatch.setattr(backfill, "select_tables", broken)
     said = cli("materialize", "--from", "2011-03-01")
-    assert (said.code, said.err) == (3, "Error: The engine is out of order. Mend it.\n")
+    assert (said.code, said.err) == (3, "Error: The engine is out of order. Fix it.\n")
 
 
 def test_a_selection_may_be_given_twice(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_a_selection_may_be_given_twice(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
     def broken(selections: object) -> None:
         asked.append(selections)
-        raise EngineError("The engine is out of order. Mend it.")
+        raise EngineError("The engine is out of order. Fix it.")
 
     monkeypatch.setattr(backfill, "select_tables", broken)
     cli("backfill", "-s", "silver.orders", "--select", "group:gold")

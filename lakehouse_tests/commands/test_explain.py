@@ -88,7 +88,7 @@ def test_a_row_is_explained_without_personal_data(built: Cli, first_backfill: tu
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_quarantined_row_is_explained(built: Cli) -> None:
-    """Its reason in words, and the line to mend."""
+    """Its reason in words, and the line to fix."""
     shown = built("quarantine", "show", "silver.transactions", "--limit", "1", "--json").json[0]
     place = [f"{name}={shown[name]}" for name in ("_source_file", "_source_row")]
     said = built("explain-row", "silver.transactions_quarantine", *place)

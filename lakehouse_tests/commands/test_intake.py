@@ -61,13 +61,13 @@ def test_the_doctor_looks_for_databases(server: Server, cli: Cli, monkeypatch: p
         monkeypatch.setenv("LAKEHOUSE_ORDERS_URL", f"postgresql://reader:secret@{address}/shop")
         tables.cache_clear()
         (found,) = [e for e in cli("doctor", "--no-engine", "--json").json if e["check"] == "databases"]
-        return found["ok"], found["found"], found["mend"]
+        return found["ok"], found["found"], found["fix"]
 
-    here, nobody, mend = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}", "Start the database, or correct "
+    here, nobody, fix = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}", "Start the database, or correct "
     assert looked(here) == (True, f"{here} answers", "")
     assert looked(f"{nobody},{here}") == (True, f"{here} answers", "")
     ok, said, told = looked(nobody)
-    assert (ok, said, told.startswith(f"{mend}LAKEHOUSE_ORDERS_URL")) == (
+    assert (ok, said, told.startswith(f"{fix}LAKEHOUSE_ORDERS_URL")) == (
         False, f"{nobody} does not answer (Connection refused)", True,
     )  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as other:

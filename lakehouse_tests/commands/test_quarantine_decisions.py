@@ -89,7 +89,7 @@ def test_a_replay_without_a_fix_builds_nothing(copied: Path) -> None:
 
 
 def test_discarded_rows_leave_every_count_and_stay_as_evidence(copied: Path) -> None:
-    """Without it, rows that nobody can mend would keep the depth check red, or vanish without a trace."""
+    """Without it, rows that nobody can fix would keep the depth check red, or vanish without a trace."""
 
     def depth() -> Any:
         return next(each for each in run(copied, "status", "--json").json if each["table"] == TABLE)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lakehouse.catalog import declared, tables
-from lakehouse.contracts import versions
+from lakehouse.contracts import schema_versions
 from lakehouse.contracts.derived import lineage_file, read_lineage, write_lineage
-from lakehouse.contracts.versions import Version, read_lock, write_lock
+from lakehouse.contracts.schema_versions import Version, read_lock, write_lock
 from lakehouse.settings import get_settings
 from lakehouse_tests.commands.conftest import Cli
 
@@ -25,7 +25,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (now,) = held["silver.orders"][-1:]
     older = Version(now.number, now.compatibility, {k: v for k, v in now.columns.items() if k != "country"})
     write_lock({**held, "silver.orders": [*held["silver.orders"][:-1], older]}, tmp_path / "schemas.json")
-    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
+    monkeypatch.setattr(schema_versions, "lock_file", lambda: tmp_path / "schemas.json")
     return tmp_path / "schemas.json"
 
 
@@ -46,7 +46,7 @@ def test_the_project_is_as_locked(cli: Cli) -> None:
 
 
 def test_a_change_without_a_new_version_is_named_and_not_locked(cli: Cli, lock: Path) -> None:
-    """Without it, the lock would be mended by the command that people run when it complains."""
+    """Without it, the lock would be fixed by the command that people run when it complains."""
     before = lock.read_text()
     for arguments in (("schema", "check"), ("schema", "lock")):
         said = cli(*arguments)
@@ -103,7 +103,7 @@ def test_lineage_of_other_code_is_named(cli: Cli, tmp_path: Path, monkeypatch: p
     assert "gold.user_features: its lineage was derived from other code. Run `lakehouse schema lock`" in said.err
     found = {each["check"]: each for each in cli("doctor", "--no-engine", "--json").json}["lineage"]
     assert (found["ok"], found["found"]) == (False, "of other code: gold.user_features")
-    assert "Derive it" in found["mend"]
+    assert "Derive it" in found["fix"]
 
 
 @pytest.mark.slow

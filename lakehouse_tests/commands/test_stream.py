@@ -90,7 +90,7 @@ def test_a_day_that_is_kept_back_ends_an_intake_with_one(topic: str, kafka: Kafk
 
 
 def test_a_day_that_a_later_turn_publishes_is_no_failure() -> None:
-    """Without it, a day whose first messages were bad would fail a stream that mended it."""
+    """Without it, a day whose first messages were bad would fail a stream that fixed it."""
     table, other = tables()["silver.transactions"], tables()["gold.daily_revenue"]
     before, refused = DAY - timedelta(days=1), Refused()
     refused.add({table.id: result(table, FAILED, DAY, before), other.id: result(other, FAILED, DAY)})

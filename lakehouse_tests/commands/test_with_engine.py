@@ -257,18 +257,18 @@ def test_history_lists_commits(built: Cli, first_backfill: tuple[Path, Result]) 
     assert built("history", "silver.transactions_quarantine").code == 0
 
 
-def test_what_failed_is_mended_alone_and_then_nothing_changes(copied: Path, tmp_path: Path) -> None:
+def test_what_failed_is_fixed_alone_and_then_nothing_changes(copied: Path, tmp_path: Path) -> None:
     planned = run(copied, "backfill", "--failed-only", "--dry-run", "--json").json
     others = list(tables())[1:]
     assert planned["runs"] == [{"from": str(BAD), "to": str(BAD), "tables": others}]
-    mended = land(tmp_path / "sound")
-    shutil.copy(mended, copied / "landing" / "online_retail" / mended.name)
+    fixed = land(tmp_path / "sound")
+    shutil.copy(fixed, copied / "landing" / "online_retail" / fixed.name)
     said = run(copied, "backfill", "--failed-only", "--json")
     assert said.code == 0, said.err
     assert {name: each["published"] for name, each in by_table(said).items()} == {name: [str(BAD)] for name in others}
     assert all(state["failed_days"] == [] for state in run(copied, "status", "--json").json)
     assert "Nothing to do" in run(copied, "backfill", "--failed-only").err
-    # A backfill of everything builds only what the mended day changes: later windows, and the days beside it, of whose
+    # A backfill of everything builds only what the fixed day changes: later windows, and the days beside it, of whose
     # rows some might have been repeats of it.
     again = by_table(run(copied, "backfill", *RANGE, "--json"))
     assert {name for name, each in again.items() if each["published"]} <= set(list(tables())[2:])

@@ -262,7 +262,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert said.code == 0
 
 
-def test_the_doctor_says_how_to_mend(cli: Cli, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_how_to_fix(cli: Cli, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.write_text("a file in the place of the folder")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("LAKEHOUSE_PORT", str(taken.getsockname()[1]))
@@ -275,10 +275,10 @@ def test_the_doctor_says_how_to_mend(cli: Cli, root: Path, tmp_path: Path, monke
     found = findings(said)
     bad = {check for check, each in found.items() if not each["ok"]}
     assert bad == {"packages", "java", "jars", "folders", "port"}
-    assert all(found[check]["mend"] for check in bad)
+    assert all(found[check]["fix"] for check in bad)
     assert found["packages"]["found"] == "deltalake 0.1 instead of 1.6.6; pandera 1 instead of 0.35.0"
-    assert "Install a Java 17" in found["java"]["mend"]
-    assert "python -m lakehouse.spark.jars" in found["jars"]["mend"]
+    assert "Install a Java 17" in found["java"]["fix"]
+    assert "python -m lakehouse.spark.jars" in found["jars"]["fix"]
 
 
 def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
@@ -293,7 +293,7 @@ def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
     )
     with pytest.raises(doctor.ProblemError, match="small files to merge: ops.notes 4") as caught:
         doctor.tidiness(Settings(root=root), many=3)
-    assert "lakehouse compact" in caught.value.mend
+    assert "lakehouse compact" in caught.value.fix
 
 
 def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_a_root_that_others_can_read_is_a_problem(cli: Cli, root: Path, monkeypa
     with pytest.raises(doctor.ProblemError) as problem:
         doctor._privacy(settings)
     assert str(root / "landing") in problem.value.found
-    assert f"chmod -R go-rwx {root}" in problem.value.mend
+    assert f"chmod -R go-rwx {root}" in problem.value.fix
     for mode, told in ((0o750, "open to its group"), (0o700, "yours alone")):
         root.chmod(mode)
         assert told in doctor._privacy(settings)

@@ -130,7 +130,7 @@ ONE = "Write one of these."
          "'other.amount'. Write rows.amount.")),
         ({"owner": ""}, "owner: expected team:… or an e-mail address, got nothing. Say who is asked about it."),
         ({"grain": ""}, 'grain: expected what one row is, got nothing. Say it in words: "one order".'),
-        ({"schema_version": 0}, ("schema_version: expected a whole number, 1 or more, got 0. Mend the number, or leave "
+        ({"schema_version": 0}, ("schema_version: expected a whole number, 1 or more, got 0. Fix the number, or leave "
          "it out.")),
         ({"compatibility": "backwards"}, ("compatibility: expected one of backward, forward, full, none, got "
          "'backwards'. Leave it out for backward.")),
@@ -178,7 +178,7 @@ def test_policy_that_does_not_fit_is_refused_by_name(policy: dict[str, Any], mes
 
 ONE_NAME: Any = "user_id"
 SHARE = "expected a share from 0 to 1, got {}. Write 5 % as 0.05."
-NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave it out."
+NUMBER = "expected a whole number, {} or more, got {}. Fix the number, or leave it out."
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ NUMBER = "expected a whole number, {} or more, got {}. Mend the number, or leave
         (lambda: Landing("sales", "csv", ("a",), producer="x"), ("inputs: expected a pattern whose first group is the "
          "producer, got 'x'. Put it in brackets.")),
         (lambda: Landing("sales", "csv", ("a",), producer="("), ("inputs: expected a pattern for the producer, got '(' "
-         "(missing ), unterminated subpattern at position 0). Mend the pattern.")),
+         "(missing ), unterminated subpattern at position 0). Fix the pattern.")),
         (lambda: Extract("s", "t", ("id", "updated_at"), times=("updated_at",), key=("idd",)), ("inputs: expected a "
          "column of t (id, updated_at), got 'idd'. Did you mean 'id'?")),
     ],
@@ -229,7 +229,7 @@ def test_a_value_of_the_vocabulary_checks_itself(make: Callable[[], object], mes
 
 
 def test_all_mistakes_are_told_together() -> None:
-    """Without it, a file with three of them would be mended in three rounds."""
+    """Without it, a file with three of them would be fixed in three rounds."""
     with pytest.raises(ContractError) as caught:
         declared(owner="", grain="", compatibility="x")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["owner", "grain", "compatibility"]

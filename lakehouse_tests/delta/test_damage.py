@@ -1,4 +1,4 @@
-"""Damaged checkpoints: never read as less than the table, said by file, and mended by what the message says."""
+"""Damaged checkpoints: never read as less than the table, said by file, and fixed by what the message says."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_the_log_can_do_without_harms_nothing(long: Target, name: str) -> N
 
 
 @pytest.mark.parametrize("name", HARMFUL)
-def test_a_broken_checkpoint_is_named_with_what_mends_it(long: Target, name: str) -> None:
+def test_a_broken_checkpoint_is_named_with_what_fixes_it(long: Target, name: str) -> None:
     """Without it, people would read of Arrow's footers, and not know whether their data is lost."""
     HARMFUL[name](long)
     with pytest.raises(
@@ -120,7 +120,7 @@ def test_a_broken_checkpoint_without_its_entries_is_not_called_harmless(long: Ta
         fresh_snapshot(long.path)
 
 
-def test_an_entry_that_was_cut_short_is_named_with_what_mends_it(long: Target) -> None:
+def test_an_entry_that_was_cut_short_is_named_with_what_fixes_it(long: Target) -> None:
     """Without it, a table would be gone after a power cut in the middle of a commit, for all that people can tell."""
     version = append(long, stage_rows(long, [row("cut", MONDAY)]), Commit({"stream": VERSIONS + 1}))
     entry = long.path / "_delta_log" / f"{version:020}.json"

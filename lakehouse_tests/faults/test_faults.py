@@ -1,4 +1,4 @@
-"""The file system fails at every step of a publish: readers see the old day or the new one, and the next run mends it."""
+"""The file system fails at every step of a publish: readers see the old day or the new one, and the next run fixes it."""
 
 from __future__ import annotations
 

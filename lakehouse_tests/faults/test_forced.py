@@ -37,7 +37,7 @@ OLD, NEW, LATER = ["1-0", "1-1", "1-2"], ["2-0", "2-1", "2-2"], ["3-0", "3-1", "
 def test_a_killed_forced_build_never_looks_current_by_halves(
     door: Door, point: str, rows: list[str], quarantined: list[str], done: bool
 ) -> None:
-    """Without it, the quarantine of one attempt could stand beside the rows of another for ever: no run mends it."""
+    """Without it, the quarantine of one attempt could stand beside the rows of another for ever: no run fixes it."""
     code, said = ended(publish, door.lake.settings.root, 2, 1, LAKEHOUSE_FAILPOINT=point)
     assert code == -signal.SIGKILL, said
     assert (door.seen(door.path), door.seen(door.side)) == (rows, quarantined)

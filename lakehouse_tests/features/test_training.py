@@ -177,7 +177,7 @@ def test_times_with_and_without_offsets(corrected: tuple[Lake, Table]) -> None:
     ("rows", "message"),
     [
         ([("a", "12:30"), ("a", "2024-01-02"), ("a", "soon"), ("b", None), (None, "2024-01-02")],
-         "Labels: of 5 labels, 1 without user, 1 without event_time, 2 whose event_time is no time ('12:30' is one). Mend"),
+         "Labels: of 5 labels, 1 without user, 1 without event_time, 2 whose event_time is no time ('12:30' is one). Fix"),
     ],
 )  # fmt: skip
 def test_bad_labels_are_counted_by_reason(corrected: tuple[Lake, Table], rows: Any, message: str) -> None:

@@ -211,7 +211,7 @@ def test_the_command_says_what_it_did(
 
 
 @pytest.mark.slow
-def test_killed_anywhere_the_file_is_whole_and_the_next_command_mends_it(tmp_path: Path) -> None:
+def test_killed_anywhere_the_file_is_whole_and_the_next_command_fixes_it(tmp_path: Path) -> None:
     """Without it, a model could be trained on half of a file, or on one that says it was made of something else."""
     out = tmp_path / "out.parquet"
 

@@ -182,4 +182,4 @@ def test_the_doctor_asks_the_brokers(kafka: Kafka, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed("no-such-topic")})
     with pytest.raises(ProblemError, match="no-such-topic") as none:
         doctor_remote.topics(known)
-    assert "LAKEHOUSE_VISITS_URL" in none.value.mend
+    assert "LAKEHOUSE_VISITS_URL" in none.value.fix

@@ -189,7 +189,7 @@ def test_the_doctor_says_so(doors: Secured, tmp_path: Path, monkeypatch: pytest.
     assert said(doors.url("SASL_SSL")) == f"{topic} has 1 partition"
     with pytest.raises(ProblemError, match="does not let in") as caught:
         said(doors.url("SASL_SSL", password="wrong-one"))
-    assert caught.value.mend == "Correct LAKEHOUSE_VISITS_URL, or remove it."
+    assert caught.value.fix == "Correct LAKEHOUSE_VISITS_URL, or remove it."
 
 
 @pytest.mark.slow

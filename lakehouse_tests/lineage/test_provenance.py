@@ -203,7 +203,7 @@ def test_sums_of_a_day_are_followed(whole: Lake) -> None:
 
 
 def test_a_quarantined_row_tells_rule_and_line(whole: Lake) -> None:
-    """Whoever mends the source has to find the line."""
+    """Whoever fixes the source has to find the line."""
     step = explain(whole, "silver.transactions_quarantine", order_id="536366")
     assert step.rows[0]["_failed_rules"] == ["purchase_amount_positive"]
     assert step.places == ["landing/online_retail/2011-03-01.csv.gz:5"]

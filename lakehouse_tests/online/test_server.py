@@ -56,4 +56,4 @@ def test_the_doctor_asks_redis(redis_server: RedisServer, tmp_path: Path) -> Non
     nobody = Settings(root=tmp_path, redis_url=SecretStr("redis://me:secret@127.0.0.1:1/0"))
     with pytest.raises(ProblemError, match=r"127\.0\.0\.1:1") as none:
         doctor_remote.redis(nobody)
-    assert "secret" not in none.value.found + none.value.mend
+    assert "secret" not in none.value.found + none.value.fix

@@ -19,7 +19,7 @@ from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.read.targets import targets
 from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, project_history
 from lakehouse.runs.executing import create_run, execute
@@ -37,7 +37,7 @@ def committed(made: BuildResult, run_id: str, *, force: bool = False) -> BuildRe
 
     A day that was to be left alone is, and so is one that a build would find as it was published.
     """
-    lake = LakeOfNow(get_settings(), tables())
+    lake = PinnedLake(get_settings(), tables())
     table = made.table
     target, _ = targets(lake, table)
     base = ensure_table(target)

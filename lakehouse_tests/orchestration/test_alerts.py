@@ -208,11 +208,11 @@ def test_what_breaks_a_step_is_told_without_its_text(runs: Foretold, tick: Tick,
     assert told(receiver.take()) == [("recovered", "build", [str(DAYS[1])])]
 
     def known(*_: Any, **__: Any) -> Any:
-        raise SourceError("landing/events cannot be listed; mend its permissions")
+        raise SourceError("landing/events cannot be listed; fix its permissions")
 
     runs.run_with(known, [DAYS[4]])
     tick()
-    assert "mend its permissions" in receiver.take()[0]["text"]
+    assert "fix its permissions" in receiver.take()[0]["text"]
 
 
 @pytest.mark.slow

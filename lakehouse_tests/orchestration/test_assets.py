@@ -39,7 +39,7 @@ from lakehouse.orchestration.metadata import (
     quarantine_metadata,
 )
 from lakehouse.orchestration.quarantine import observed
-from lakehouse.read.lake import LakeOfNow
+from lakehouse.read.lake import PinnedLake
 from lakehouse.records.depth import DEPTH_CHECK, Depth
 from lakehouse.runs.executing import lake_job
 from lakehouse.settings import Settings, get_settings
@@ -104,7 +104,7 @@ def test_a_full_quarantine_warns_and_is_shown_on_the_asset(tmp_path: Path) -> No
     now = datetime(2011, 3, 6, tzinfo=UTC)
     depth = Depth(now, 7, 2, Counter({"currency_known": 7}), now - timedelta(days=40))
     result = BuildResult(table, 1, {}, {DAY: DayResult(UNCHANGED, DayMetrics(DAY))}, quarantine=depth)
-    lake = LakeOfNow(Settings(root=tmp_path), tables())
+    lake = PinnedLake(Settings(root=tmp_path), tables())
     failed = table_verdicts(lake, table, depth=result.quarantine)
     (found,) = [each for each in evaluations(table, failed, result) if each.check_name == DEPTH_CHECK]
     assert (found.passed, found.severity) == (False, AssetCheckSeverity.WARN)

@@ -28,7 +28,7 @@ from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.instance import checks_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import project_history
 from lakehouse.runs.executing import asset_graph, create_run
 from lakehouse.sample.events import land_events
@@ -71,8 +71,8 @@ class World:
         self.now = 2e9
         self._lines = 0
 
-    def lake(self) -> LakeOfNow:
-        return LakeOfNow(self.settings, self.tables)
+    def lake(self) -> PinnedLake:
+        return PinnedLake(self.settings, self.tables)
 
     def land(self, arrived: date, *events: date) -> None:
         """A file of that arrival day, with lines of these event days (that very day, unless given)."""
@@ -356,14 +356,14 @@ def test_whatever_happens_all_is_built_and_nothing_is_asked_for_twice(world: Wor
     """Without it, an order of arrivals, failures and restarts that nobody thought of could lose or double a day."""
     chance = random.Random(seed)
     for _ in range(14):
-        match chance.choice(["land", "land", "late", "fail", "mend", "run", "run"]):
+        match chance.choice(["land", "land", "late", "fail", "fix", "run", "run"]):
             case "land":
                 world.land(chance.choice(DAYS))
             case "late":
                 world.land(chance.choice(DAYS), *chance.sample(DAYS[:9], 2))
             case "fail":
                 world.failing.add((BRONZE, chance.choice(DAYS)))
-            case "mend":
+            case "fix":
                 world.failing.clear()
             case "run":
                 for piece in world.look(limit=chance.choice([1, 3, 99])).pieces:

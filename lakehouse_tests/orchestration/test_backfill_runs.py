@@ -17,7 +17,7 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.orchestration import assets, resources
 from lakehouse.orchestration.instance import BACKFILL_TAG, DAGSTER_BACKFILL_TAG
-from lakehouse.read.lake import Lake, LakeOfNow, table_path
+from lakehouse.read.lake import Lake, PinnedLake, table_path
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings, get_settings
@@ -95,7 +95,7 @@ def test_a_live_run_and_a_backfill_of_one_day_both_end_well(
     assert (live[1].status.value, run.status.value) == ("SUCCESS", "SUCCESS")
     kinds = Counter(e.dagster_event.event_type_value for e in instance.all_logs(run.run_id) if e.dagster_event)
     assert (kinds["STEP_UP_FOR_RETRY"], kinds["ASSET_MATERIALIZATION"]) == (1, 1)
-    assert stale_days(LakeOfNow(settings, tables()), tables()[TABLE], [DAY]) == []
+    assert stale_days(PinnedLake(settings, tables()), tables()[TABLE], [DAY]) == []
     rows = rows_of(table_path(settings.root, TABLE))
     assert {row["_ingested_run"] for row in rows} == {live[0].run_id}
     assert len(rows) == len({(row["_source_file"], row["_source_row"]) for row in rows}) > 50

@@ -1,4 +1,4 @@
-"""Backfills through a real daemon, beside a live run: N at once, paused over a SIGKILL, resumed, and mended.
+"""Backfills through a real daemon, beside a live run: N at once, paused over a SIGKILL, resumed, and fixed.
 
 The tests tell one story in the order of the file, on one server.
 """
@@ -156,7 +156,7 @@ def test_it_goes_on_where_it_stands_and_names_the_bad_day(story: Story) -> None:
 
 
 def test_only_what_is_missing_is_built_by_a_retry(story: Story) -> None:
-    """Without it, mending one day would mean to run the whole backfill again."""
+    """Without it, fixing one day would mean to run the whole backfill again."""
     _land(story.server.root)
     again = story.cli("backfills", "retry", story.backfill_id, "--json")
     assert again.code == 0, again.err

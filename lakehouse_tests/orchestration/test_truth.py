@@ -26,7 +26,7 @@ from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
 from lakehouse.orchestration.metadata import asset_key
-from lakehouse.read.lake import LakeOfNow
+from lakehouse.read.lake import PinnedLake
 from lakehouse.report.states import table_states
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
@@ -57,8 +57,8 @@ class Shop:
         self._number = 0
 
     @property
-    def lake(self) -> LakeOfNow:
-        return LakeOfNow(self.settings, tables())
+    def lake(self) -> PinnedLake:
+        return PinnedLake(self.settings, tables())
 
     def land(self, day: date, fate: str) -> None:
         """A file whose building ends so; of a table that is not landed, the next building of the day does."""
@@ -295,7 +295,7 @@ def test_a_restore_to_as_many_failing_days_is_seen_without_a_run(shop: Shop) -> 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_happened_all_say_the_same(shop: Shop, seed: int, cases: Callable[[int], int]) -> None:
-    """Without it, an order of failures, mends and restores that nobody thought of would show green what is not well."""
+    """Without it, an order of failures, fixes and restores that nobody thought of would show green what is not well."""
     chance = random.Random(seed)
     for _ in range(cases(7)):
         day = chance.choice(DAYS)

@@ -81,8 +81,8 @@ def test_rows_go_and_everything_else_stays_as_it_is(sales: Lake, person: Person)
     assert rows_by_day(path, SALES, person) == {MONDAY: 2}
     mark = sales.snapshot(SALES.id).transaction(day_transaction(MONDAY))
     assert erase_rows(sales.settings.root, path, SALES, person, "e1") == 3
-    mended = [{**each, "_rescued": json.dumps({"friend": FORGOTTEN})} if each["_rescued"] else each for each in others]
-    assert rows_of(path) == mended
+    edited = [{**each, "_rescued": json.dumps({"friend": FORGOTTEN})} if each["_rescued"] else each for each in others]
+    assert rows_of(path) == edited
     now = sales.snapshot(SALES.id)
     assert now.transaction(day_transaction(MONDAY)) != mark, "what reads the day would not be built again"
     assert now.transaction(day_transaction(TUESDAY)) == 5
@@ -132,7 +132,7 @@ def test_a_history_without_the_person_is_kept(sales: Lake) -> None:
     assert [len(rows_of(path, version)) for version in (1, 2, 3)] == [1, 6, 7]
 
 
-def test_what_is_no_layers_table_is_mended_in_place(lake: LakeFactory, person: Person) -> None:
+def test_what_is_no_layers_table_is_edited_in_place(lake: LakeFactory, person: Person) -> None:
     """Without it, what is written down for ever about a table would lose entries, or name the person."""
     columns = {"day": (T.DateType(), pa.Field()), "reason": (TEXT, pa.Field()), "n": (T.LongType(), pa.Field())}
     ledger = replace(
@@ -163,7 +163,7 @@ def test_what_a_kill_left_before_the_first_commit_is_found(lake: LakeFactory, pe
     assert not file.path.exists()
 
 
-def test_event_stores_and_logs_are_mended(tmp_path: Path, person: Person) -> None:
+def test_event_stores_and_logs_are_edited(tmp_path: Path, person: Person) -> None:
     """Without it, previews of before, or an error text, would go on naming the person; free pages would too."""
     store, log, free = tmp_path / "event_log.db", tmp_path / "engine.log", tmp_path / "runs.db"
     event = {"step": "s", "size": 17841, "metadata": {"preview": "| user_id | n |\n|---|---|\n| 17841 | 3 |"}}
@@ -224,7 +224,7 @@ def test_a_short_id_is_not_found_in_the_bytes_between_cells(tmp_path: Path) -> N
     assert names_person(store, u1), "a cell of bytes names them"
 
 
-def test_the_journal_of_an_event_store_is_mended_with_it(tmp_path: Path, person: Person) -> None:
+def test_the_journal_of_an_event_store_is_edited_with_it(tmp_path: Path, person: Person) -> None:
     """Without it, a journal that somebody has open would be written over: what it holds for the store would be lost."""
     store = tmp_path / "event_log.db"
     open_by_another = sqlite3.connect(store, isolation_level=None)

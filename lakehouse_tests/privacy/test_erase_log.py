@@ -163,7 +163,7 @@ def test_a_table_of_one_commit_and_a_draft_of_a_killed_writer(sales: Lake) -> No
     check(sales, path, [("cy", 1)])
 
 
-def test_the_ledger_is_mended_too(sales: Lake) -> None:
+def test_the_ledger_is_edited_too(sales: Lake) -> None:
     """Without it, who decided what could neither be read nor be written any more."""
     root = sales.settings.root
     at, path = datetime(2026, 3, 2, tzinfo=UTC), sales.path(LEDGER)

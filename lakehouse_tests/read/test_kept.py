@@ -16,8 +16,8 @@ import lakehouse.catalog
 from lakehouse.catalog import declared, looking_only, tables
 from lakehouse.checks.audit import check_names
 from lakehouse.contracts.kept import packed, unpacked
+from lakehouse.contracts.schema_versions import version_of
 from lakehouse.contracts.table import Table
-from lakehouse.contracts.versions import version_of
 from lakehouse.errors import ContractError
 from lakehouse.read import kept as module
 from lakehouse.read.kept import keep_tables, kept_tables

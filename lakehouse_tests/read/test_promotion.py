@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.build.stale import stale_days
-from lakehouse.contracts import BronzeModel, Input, Landing, Table, versions
+from lakehouse.contracts import BronzeModel, Input, Landing, Table, schema_versions
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.lake import Lake
@@ -274,8 +274,8 @@ def test_a_csv_column_is_promoted_and_older_files_lack_it(lake: LakeFactory, mon
         os.utime(path, ns=(10**18 + len(header),) * 2)
         return path
 
-    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
-    versions.write_lock(versions.locked(shops(1, "csv"), {}))
+    monkeypatch.setattr(schema_versions, "lock_file", lambda: tmp_path / "schemas.json")
+    schema_versions.write_lock(schema_versions.locked(shops(1, "csv"), {}))
     shop = lake(*shops(1, "csv")[:2])
     export(shop, DAYS[0], "id,at", f"a0,{DAYS[0]}T10:00:00Z")
     gone = export(shop, DAYS[1], "id,at,coupon", f"a1,{DAYS[1]}T10:00:00Z,OLD", f"b1,{DAYS[1]}T10:00:00Z,")

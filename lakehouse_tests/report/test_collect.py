@@ -27,7 +27,7 @@ from lakehouse.delta.commit import ensure_table, exchange_files, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.outcomes import asked
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, latest_records, project_history
 from lakehouse.report.bands import Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.collect import collect
@@ -82,7 +82,7 @@ def publish(shop: Lake, name: str, by_day: Mapping[date, int], warned: Mapping[s
     made = shop.table(name)
     target = Target(shop.path(name), made.schema, made.partition_by)
     rows = [{"id": str(n), "day": day, "paid": Decimal(n)} for day, number in by_day.items() for n in range(number)]
-    lately = LakeOfNow(shop.settings, shop.tables)
+    lately = PinnedLake(shop.settings, shop.tables)
     prints = make_plan(lately, made, list(by_day)).fingerprints
     facts: dict[str, Any] = {"lakehouse.run_id": "r", "lakehouse.code_version": made.code_version}
     facts["lakehouse.metrics"] = {
@@ -101,7 +101,7 @@ def publish(shop: Lake, name: str, by_day: Mapping[date, int], warned: Mapping[s
 
 
 def seen(shop: Lake, instance: DagsterInstance | None = None, **given: Any) -> TableReport:
-    fresh = LakeOfNow(shop.settings, shop.tables)
+    fresh = PinnedLake(shop.settings, shop.tables)
     names = ["silver.raw", "gold.sales"]
     of_runs = asked(instance, names)[0] if instance else None
     return collect(fresh, names, NOW, of_runs, **given).tables[1]
@@ -148,7 +148,7 @@ def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
     found = seen(shop)
     assert found.days[DAYS[1]].sign is State.WAITING
     assert found.days[DAYS[1]].why == "silver.raw 2026-03-03 is not published from its newest input"
-    lake = LakeOfNow(shop.settings, shop.tables)
+    lake = PinnedLake(shop.settings, shop.tables)
     assert (
         all_waiting_days(lake)["gold.sales"] == waiting_days(lake, sales(), DAYS) == {DAYS[1]: found.days[DAYS[1]].why}
     )
@@ -185,7 +185,7 @@ def test_what_blocked_a_day_is_told_until_the_day_is_built_again(shop: Lake) -> 
     publish(shop, "gold.sales", dict.fromkeys(DAYS[:2], 4))
     target = Target(shop.path("gold.sales"), sales().schema, sales().partition_by)
     told: dict[str, Any] = {"checks": {"row_count": {"blocking": True, "found": "no rows"}}}
-    told["tried"] = make_plan(LakeOfNow(shop.settings, shop.tables), sales(), [DAYS[1]]).fingerprints[DAYS[1]]
+    told["tried"] = make_plan(PinnedLake(shop.settings, shop.tables), sales(), [DAYS[1]]).fingerprints[DAYS[1]]
     facts = {"lakehouse.run_id": "r", "lakehouse.operation": CHECKS_ONLY, UNPUBLISHED_CHECKS: {str(DAYS[1]): told}}
     exchange_files(target, ensure_table(target), (), (), Commit(metadata=facts), days=[])
     found = seen(shop)

@@ -41,7 +41,7 @@ def test_each_clock(clock: str, written: str | int) -> None:
     "line", [b"", b"[]", b"\x00\xff", b'{"event_time":"2026-99-99T00:00:00Z"}', b'{"event_time":1}']
 )
 def test_a_line_without_a_time_stays(line: bytes) -> None:
-    """Broken lines are made by faults; a clock must neither mend them nor fail on them."""
+    """Broken lines are made by faults; a clock must neither fix them nor fail on them."""
     assert redated(line, "+20m") == line
 
 

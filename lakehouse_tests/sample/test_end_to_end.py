@@ -359,6 +359,6 @@ def test_bad_source_days_fail_alone(lakehouse: Lakehouse, built: Run) -> None:
     published = {day for table, day in run.materialized if table == "gold.daily_revenue"}
     assert published == set(map(str, span)) - set(map(str, bad))
     assert lakehouse.content("silver.transactions").equals(before)
-    mended = lakehouse.run(span[0], span[-1])
-    assert mended.success, mended.errors
+    fixed = lakehouse.run(span[0], span[-1])
+    assert fixed.success, fixed.errors
     assert lakehouse.content("silver.transactions").equals(before)

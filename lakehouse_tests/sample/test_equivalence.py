@@ -215,7 +215,7 @@ def test_after_crashes_everywhere(
     wanted: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without it, a run that died between two commits would leave a lake that no re-run mends."""
+    """Without it, a run that died between two commits would leave a lake that no re-run fixes."""
     chance = random.Random(SEED)
     shop = Shop(lake, tmp_path / "crashed", landed, DAYS)
     died: Counter[str] = Counter()

@@ -11,9 +11,9 @@ import pytest
 
 import lakehouse.gold
 from lakehouse.catalog import declared, forget_tables, tables
-from lakehouse.contracts import versions
+from lakehouse.contracts import schema_versions
 from lakehouse.contracts.rules import _FIELD_CHECKS
-from lakehouse.contracts.versions import locked, read_lock, write_lock
+from lakehouse.contracts.schema_versions import locked, read_lock, write_lock
 from lakehouse.errors import ContractError
 from lakehouse_tests.commands.conftest import run
 
@@ -91,7 +91,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         (folder / f"{name}.py").write_text(text)
         forget()
         if lock:
-            monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
+            monkeypatch.setattr(schema_versions, "lock_file", lambda: tmp_path / "schemas.json")
             try:
                 write_lock(locked(declared().values(), read_lock()))
             except ContractError:

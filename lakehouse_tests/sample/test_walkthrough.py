@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 import lakehouse.gold
 from lakehouse.build.build import build
 from lakehouse.catalog import declared, forget_tables, tables
-from lakehouse.contracts import versions
-from lakehouse.contracts.versions import locked, read_lock, write_lock
+from lakehouse.contracts import schema_versions
+from lakehouse.contracts.schema_versions import locked, read_lock, write_lock
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.conftest import LakeFactory
@@ -39,7 +39,7 @@ def with_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     forget_tables()
     # As `lakehouse schema lock` does.
     write_lock(locked(declared().values(), read_lock()), tmp_path / "schemas.json")
-    monkeypatch.setattr(versions, "lock_file", lambda: tmp_path / "schemas.json")
+    monkeypatch.setattr(schema_versions, "lock_file", lambda: tmp_path / "schemas.json")
     yield
     forget_tables()
     sys.modules.pop("lakehouse.gold.daily_products", None)

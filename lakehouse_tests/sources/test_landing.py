@@ -242,7 +242,7 @@ land_events(Path(sys.argv[1]), date(2026, 3, 2), 1, 20, int(sys.argv[2]))
 
 @pytest.mark.slow
 def test_a_crash_before_the_rename_shows_nothing(tmp_path: Path) -> None:
-    """The complete draft lies there, hidden: the listing sees the old state, and landing again mends it."""
+    """The complete draft lies there, hidden: the listing sees the old state, and landing again fixes it."""
 
     def crash(seed: int) -> None:
         command = [sys.executable, "-c", CRASH, str(tmp_path), str(seed)]

@@ -56,8 +56,8 @@ def test_a_line_of_somebody_else_stays_to_the_byte(line: str) -> None:
 def test_a_mention_in_a_line_of_somebody_else_is_taken_out_alone() -> None:
     """Without it, their row would be lost, or go on naming the person; the amount must keep its digits."""
     line = '{"event_id":"1","user_id":"9", "amount":12.50, "referred_by" : "17841","n":{"reply":"ann.o+x@example.com"}}'
-    left, gone, mended = EVENTS.without(f"{line}\n".encode(), ANN)
-    assert (gone, mended) == (0, 1)
+    left, gone, edited = EVENTS.without(f"{line}\n".encode(), ANN)
+    assert (gone, edited) == (0, 1)
     assert b'"user_id":"9", "amount":12.50, "referred_by" : "' + FORGOTTEN.encode() in left
     assert json.loads(left)["n"] == {"reply": FORGOTTEN}
 
@@ -91,8 +91,8 @@ def test_lines_of_a_csv_file() -> None:
         b"536367,22423,,for 17841\r\n536368,22423,17850.0,friend of 17841\r\n536369,broken 17841\r\n536370,a,,\r\n"
         b'536371,22423,17850.0,"a note that goes on, by 17841\r\n'
     )
-    left, gone, mended = RETAIL.without(content, ANN)
-    assert (gone, mended) == (4, 1), "what the reader sets aside goes whole"
+    left, gone, edited = RETAIL.without(content, ANN)
+    assert (gone, edited) == (4, 1), "what the reader sets aside goes whole"
     assert left == (
         b"InvoiceNo,StockCode,CustomerID,note\r\n536365,17841,17850.0,\r\n"
         + f"536368,22423,17850.0,friend of {FORGOTTEN}\r\n536370,a,,\r\n".encode()
@@ -105,8 +105,8 @@ def test_a_quoted_or_escaped_address_is_found_and_taken_out_alone() -> None:
     odd = Person(None, frozenset({'"ann c"@example.com'}), others=frozenset({"amount"}))
     for text in ('\\"ann c\\"@example.com', '\\"Ann C\\"%40example.com', '\\"ann c\\"@example.com, bo'):
         line = f'{{"event_id":"1","user_id":"9","note":"{text}"}}'
-        left, gone, mended = EVENTS.without(f"{line}\n".encode(), odd)
-        assert (gone, mended) == (0, 1), line
+        left, gone, edited = EVENTS.without(f"{line}\n".encode(), odd)
+        assert (gone, edited) == (0, 1), line
         assert json.loads(left)["note"].startswith(FORGOTTEN)
         assert EVENTS.without(line.replace('"note"', '"email"').encode(), odd)[1] == 1
         assert set(EVENTS.people(line.encode())) == {("user", "9"), ("email", '"ann c"@example.com')}

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import pytest
 
-from lakehouse.commands.operate.doctor_remote import ProblemError, answers, mend, workers
+from lakehouse.commands.operate.doctor_remote import ProblemError, answers, fix_of, workers
 from lakehouse.settings import Settings
 from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config
@@ -245,7 +245,7 @@ def test_a_cluster_builds_what_a_laptop_builds_whoever_is_killed(shared: Shared)
     until(lambda: is_gone(group))
     with pytest.raises(ProblemError, match="does not answer") as none:
         answers(shared.settings)
-    assert "lakehouse engine cluster start" in none.value.mend
+    assert "lakehouse engine cluster start" in none.value.fix
 
 
 @pytest.mark.spark
@@ -302,8 +302,8 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
         "<_InactiveRpcError: UNAUTHENTICATED>": "token=",
         "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.": "secret",
     }.items():
-        assert todo in mend(said, settings)
-    assert mend("something else", settings) == ""
+        assert todo in fix_of(said, settings)
+    assert fix_of("something else", settings) == ""
 
 
 def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

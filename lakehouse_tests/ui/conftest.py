@@ -148,7 +148,7 @@ def broken(page: Page, server: Server, job_run: str) -> Backfill:
 
 
 @pytest.fixture(scope="session")
-def mended(page: Page, server: Server, broken: Backfill) -> tuple[Backfill, Backfill]:
+def fixed(page: Page, server: Server, broken: Backfill) -> tuple[Backfill, Backfill]:
     """Land the file again, "Re-execute from failure", and meanwhile a backfill of other days of every table: both."""
     from lakehouse_tests.ui.pages import JOB_PAGE, launch, toasted_id
 

@@ -1,4 +1,4 @@
-"""What a person sees and does in the web interface, from the first look to mending a broken day.
+"""What a person sees and does in the web interface, from the first look to fixing a broken day.
 
 The tests share one server and tell one story in the order of the file. What later ones build on is a fixture, so each
 can also be run alone.
@@ -222,11 +222,11 @@ def test_it_stays_red_when_another_day_runs(page: Page, server: Server, broken: 
     assert ("bronze.events", "source_readable", BAD) in failing
 
 
-def test_only_the_mended_day_runs_again_while_a_range_is_built(
-    page: Page, server: Server, mended: tuple[Backfill, Backfill]
+def test_only_the_fixed_day_runs_again_while_a_range_is_built(
+    page: Page, server: Server, fixed: tuple[Backfill, Backfill]
 ) -> None:
     """The file has landed again; "Re-execute from failure" is of one day, and does not wait for other backfills."""
-    again, others = mended
+    again, others = fixed
     assert again.status == "COMPLETED_SUCCESS"
     assert again.counts == {n: (1, 1, 0) for n in REVENUE_AND_ITS_INPUTS if n != "bronze.online_retail"}
     assert others.status == "COMPLETED_SUCCESS"

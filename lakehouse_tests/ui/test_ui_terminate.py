@@ -79,7 +79,7 @@ def ended_runs(server: Server) -> set[str]:
 
 
 def test_what_somebody_ends_in_bronze_or_silver_is_not_started_again(
-    page: Page, server: Server, mended: tuple[Backfill, Backfill]
+    page: Page, server: Server, fixed: tuple[Backfill, Backfill]
 ) -> None:
     """The sensor says for which days it waits, so do alerts and `lakehouse status`; a launch ends the waiting."""
     day = LAST[-1]
@@ -126,7 +126,7 @@ def test_what_somebody_ends_in_bronze_or_silver_is_not_started_again(
     wait_for(lambda: "Somebody ended" not in says(), "the sensor waits for nobody", SOON)
 
 
-def test_pictures_of_what_is_built(page: Page, server: Server, mended: tuple[Backfill, Backfill]) -> None:
+def test_pictures_of_what_is_built(page: Page, server: Server, fixed: tuple[Backfill, Backfill]) -> None:
     """The graph is green, and a table has its curves, once every day of every table is there."""
     missing = {table for table in tables() if len(server.days_by_state(table).get("MATERIALIZED", [])) < DAYS}
     if missing:  # this test is run alone

@@ -237,7 +237,7 @@ def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | Non
     found = brokers.found()
     if why := problems(before, found):
         raise SourceError(
-            f"{base.table.id}: {'; '.join(why)}. Nothing was taken. Where it cannot be mended at the brokers, "
+            f"{base.table.id}: {'; '.join(why)}. Nothing was taken. Where it cannot be fixed at the brokers, "
             f"go on without these messages: {program()} stream accept {base.table.id}"
         )
     spans = spans_after(before, found, until)

@@ -18,7 +18,7 @@ from lakehouse.contracts import Table, Topic
 from lakehouse.sources.spans import Span
 from lakehouse.spark.transient import is_transient
 
-MOST = 10  # of a batch; where the code fails on more, it is the code that has to be mended
+MOST = 10  # of a batch; where the code fails on more, it is the code that has to be fixed
 Poison = Mapping[Span, str]
 """By message, what the code failed of."""
 

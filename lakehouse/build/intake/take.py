@@ -2,7 +2,7 @@
 
 The batch is appended to the table itself, and not landed as a file first: rows and watermark are then one put-if-absent
 log entry, on a disk as on object storage, and a process that is killed anywhere has either taken the batch whole or not
-at all. The price is that old batches cannot be read again, so code that changes has to mend them where they are read.
+at all. The price is that old batches cannot be read again, so code that changes has to fix them where they are read.
 
 The steps are those of any build (plan, stage, audit, publish); batches of a database are planned in
 `lakehouse.build.intake.from_database`, those of Kafka topics in `lakehouse.build.intake.from_topic`.

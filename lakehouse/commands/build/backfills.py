@@ -255,7 +255,7 @@ def _print(watch: Watch) -> None:
         if run.error:
             say(f"Run {run.run_id[:8]} broke: {run.error}")
     if brief["state"] in ("failed", "cancelled", "broken"):
-        say(f"When the cause is mended, build only what is missing: {program()} backfills retry {brief['backfill_id']}")
+        say(f"When the cause is fixed, build only what is missing: {program()} backfills retry {brief['backfill_id']}")
 
 
 def _say_reasons(report: TableOutcome) -> None:

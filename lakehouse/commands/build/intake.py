@@ -117,7 +117,7 @@ def _show(source: Table, result: BuildResult, built: Mapping[str, BuildResult]) 
     # `backfill --stale` would leave out the days without a partition: today, and those before the lake's first day.
     follow = f"{program()} intake {source.id} --downstream"
     for day, why in kept_back(built).items():
-        say(f"{day} was not published: {why}. Mend the cause, then: {follow}")
+        say(f"{day} was not published: {why}. Fix the cause, then: {follow}")
     touched = result.facts.get("batch/event_days", "none")
     if touched != "none" and not built:
         say(f"Days downstream that this touched: {touched}. Next: {follow}")

@@ -131,7 +131,7 @@ def run(
     if until_caught_up and (days := refused.told()):
         say(
             f"Not published: {days}. The checks of these days failed; readers see what was published of them before, "
-            f"if anything was. When the cause is mended: {program()} backfill --stale"
+            f"if anything was. When the cause is fixed: {program()} backfill --stale"
         )
         raise typer.Exit(CHECKS_FAILED)
 

@@ -82,10 +82,10 @@ def _rehearse(settings: Settings, contracts: Mapping[str, Table], person: Person
     rows = held(settings, contracts, person)
     found = [{"table": name, "rows": sum(days.values()), "days": len(days)} for name, days in rows.items()]
     if as_json:
-        lines = {"landed_files": landed.files, "landed_lines": landed.lines, "lines_mended": landed.mended}
+        lines = {"landed_files": landed.files, "landed_lines": landed.lines, "lines_edited": landed.edited}
         print_json({**lines, "tables": found})
         return
-    say(f"{counted(landed.lines, 'line')} of {counted(landed.files, 'landed file')}; {landed.mended} to mend.")
+    say(f"{counted(landed.lines, 'line')} of {counted(landed.files, 'landed file')}; {landed.edited} to edit.")
     for each in found:
         say(f"  {each['table']}: {each['rows']} rows of {each['days']} days")
     say("Dry run: nothing was written.")

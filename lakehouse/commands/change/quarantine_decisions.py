@@ -139,7 +139,7 @@ def discard(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take quarantined rows that will never be mended out of every count; needs a reason, and is kept for ever.
+    """Take quarantined rows that will never be fixed out of every count; needs a reason, and is kept for ever.
 
     The rows stay in the quarantine table as evidence, also when their day is built again. A row that breaks a further
     rule one day counts again, and one that a changed contract finds sound is published.
@@ -255,7 +255,7 @@ def _say_plan(plan: ReplayPlan, *, dry_run: bool) -> None:
         say(f"Nothing to replay: no such row is in the quarantine of {plan.table.id}.")
     elif plan.nothing_to_do:
         _say_left_alone(plan)
-        say(f"Nothing to replay: {held} would break the same rules again. Mend the source or the contract first.")
+        say(f"Nothing to replay: {held} would break the same rules again. Fix the source or the contract first.")
 
 
 def _say_left_alone(plan: ReplayPlan) -> None:

@@ -214,7 +214,7 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
 
 
 def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:
-    """Which days of which tables are not what their inputs would give, and the command that mends it."""
+    """Which days of which tables are not what their inputs would give, and the command that fixes it."""
     if not stale:
         say("No table that depends on it is stale.")
         return

@@ -82,7 +82,7 @@ def list_(
     if gone:
         say(f"{counted(total, 'row')} discarded. Who, when and why: {program()} quarantine ledger")
         return
-    say(f"{counted(total, 'row')} in quarantine. Once the cause is mended: {program()} quarantine replay TABLE")
+    say(f"{counted(total, 'row')} in quarantine. Once the cause is fixed: {program()} quarantine replay TABLE")
 
 
 def _print_groups(found: Sequence[dict[str, Any]]) -> None:

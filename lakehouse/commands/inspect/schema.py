@@ -13,7 +13,16 @@ from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
 from lakehouse.contracts.lineage import lineage_mistakes
-from lakehouse.contracts.versions import Version, changes, lock_file, locked, problems, read_lock, unlocked, write_lock
+from lakehouse.contracts.schema_versions import (
+    Version,
+    changes,
+    lock_file,
+    locked,
+    problems,
+    read_lock,
+    unlocked,
+    write_lock,
+)
 from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
 from lakehouse.lineage.derive import derive
 from lakehouse.settings import get_settings

@@ -1,4 +1,4 @@
-"""`lakehouse doctor`: is everything here that a run needs, and how is it mended where it is not?"""
+"""`lakehouse doctor`: is everything here that a run needs, and how is it fixed where it is not?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakehouse.commands.operate.doctor_remote import (
     ProblemError,
     answers,
     databases,
-    mend,
+    fix_of,
     python_of_workers,
     redis,
     topics,
@@ -46,12 +46,12 @@ MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: all right or not, what was found, and how to mend it."""
+    """One thing looked at: all right or not, what was found, and how to fix it."""
 
     check: str
     ok: bool
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class _Doctor(Command):
@@ -83,8 +83,8 @@ def doctor(
         rows = [(mark, each.check, each.found) for mark, each in zip(marks, findings, strict=True)]
         console().print(table(("", "check", "found"), rows))
         for each in findings:
-            if each.mend:
-                say(f"{each.check}: {each.mend}")
+            if each.fix:
+                say(f"{each.check}: {each.fix}")
     raise typer.Exit(0 if all(each.ok for each in findings) else CHECKS_FAILED)
 
 
@@ -94,7 +94,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     try:
         settings = get_settings()
     except LakehouseError as error:
-        yield Finding("settings", ok=False, found=str(error), mend="Correct the variable, or remove it.")
+        yield Finding("settings", ok=False, found=str(error), fix="Correct the variable, or remove it.")
         return
     yield Finding("settings", ok=True, found=f"root {settings.root}, engine {settings.engine_name}")
     needed = [_finding("packages", _packages)]
@@ -128,9 +128,9 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(check, ok=True, found=look())
     except ProblemError as problem:
-        return Finding(check, ok=False, found=problem.found, mend=problem.mend)
+        return Finding(check, ok=False, found=problem.found, fix=problem.fix)
     except (OSError, LakehouseError) as error:  # a disk that is read-only or full; a setting, which says what to do
-        return Finding(check, ok=False, found=str(error), mend="See what it says, and the finding on folders.")
+        return Finding(check, ok=False, found=str(error), fix="See what it says, and the finding on folders.")
 
 
 def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
@@ -151,7 +151,7 @@ def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
     try:
         found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
     except LakehouseError as error:
-        raise ProblemError(str(error), "Mend that table first.") from None
+        raise ProblemError(str(error), "Fix that table first.") from None
     waiting = {name: each.small for name, each in found.items() if each.partitions}
     if sum(waiting.values()) > many:
         listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
@@ -173,7 +173,7 @@ def _lineage() -> str:
         old = [name for name, each in found.items() if not each.derived_now]
         refused = [name for name, each in found.items() if each.derived and each.derived.refused]
     except LakehouseError as error:
-        raise ProblemError(str(error), "Mend that file first.") from None
+        raise ProblemError(str(error), "Fix that file first.") from None
     if old:
         raise ProblemError(f"of other code: {', '.join(old)}", "Derive it from the present code: lakehouse schema lock")
     declared_only = f", as declared for {', '.join(refused)}" if refused else ""
@@ -325,7 +325,7 @@ def _engine(settings: Settings) -> str:
         first = str(error).splitlines()[0] if str(error) else ""
         said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"
         where = f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
-        known = mend(f"{error} {error.__cause__ or ''}", settings)
+        known = fix_of(f"{error} {error.__cause__ or ''}", settings)
         raise ProblemError(said, f"{known} {where}".strip()) from error
 
 

@@ -28,7 +28,7 @@ PAGE_PORT = 8080  # of a master's page, where nobody has moved it
 SECONDS = 5.0  # that somebody has for an answer
 
 # What executors say, and what to do; of several that fit, the first.
-_MENDS = {
+_FIXES = {
     r"ModuleNotFoundError|PYTHON_VERSION_MISMATCH|Cannot run program": (
         "Rows are loaded into Redis by the workers' Python: install this package there, in the same version of Python, "
         "and name that Python in PYSPARK_PYTHON (of an sc:// address: where its server runs)."
@@ -54,11 +54,11 @@ _MENDS = {
 
 
 class ProblemError(Exception):
-    """What is wrong, and how to mend it."""
+    """What is wrong, and how to fix it."""
 
-    def __init__(self, found: str, mend: str) -> None:
+    def __init__(self, found: str, fix: str) -> None:
         super().__init__(found)
-        self.found, self.mend = found, mend
+        self.found, self.fix = found, fix
 
 
 def answers(settings: Settings) -> str:
@@ -138,14 +138,14 @@ def python_of_workers(spark: SparkSession) -> str:
     return f"its Python {found['version']} can load Redis"
 
 
-def mend(said: str, settings: Settings) -> str:
-    """How a failure on executors is mended, by what was said of it; empty where nobody knows.
+def fix_of(said: str, settings: Settings) -> str:
+    """How a failure on executors is fixed, by what was said of it; empty where nobody knows.
 
     Args:
         said: the whole message.
         settings: where the engine and the lakehouse are.
     """
-    for pattern, advice in _MENDS.items():
+    for pattern, advice in _FIXES.items():
         if re.search(pattern, said):
             return advice.format(root=settings.root, spark=pyspark.__version__)
     return ""
@@ -183,8 +183,8 @@ def databases(settings: Settings) -> str:
         hosts = urlsplit(url.get_secret_value()).netloc.rpartition("@")[2].split(",")
         told = [_postgres_at(host) for host in hosts]
         if not any(answers for answers, _ in told):
-            mend = f"Start the database, or correct {table.extract.setting}, or remove it."
-            raise ProblemError("; ".join(why for _, why in told), mend)
+            fix = f"Start the database, or correct {table.extract.setting}, or remove it."
+            raise ProblemError("; ".join(why for _, why in told), fix)
         found |= dict.fromkeys(said for answers, said in told if answers)
     return ", ".join(found)
 
@@ -216,10 +216,10 @@ def topics(settings: Settings) -> str:
         try:
             known = Brokers(url, table.topic).found()
         except LakehouseError as error:
-            mend = f"Correct {table.topic.setting}, or remove it."
+            fix = f"Correct {table.topic.setting}, or remove it."
             if isinstance(error, SourceDownError):
-                mend = f"Start the brokers, or correct {table.topic.setting}, or remove it."
-            raise ProblemError(str(error), mend) from None
+                fix = f"Start the brokers, or correct {table.topic.setting}, or remove it."
+            raise ProblemError(str(error), fix) from None
         found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
     return ", ".join(found)
 

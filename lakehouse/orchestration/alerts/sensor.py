@@ -23,7 +23,7 @@ from lakehouse.orchestration.alerts.removed import CanFail, forget_removed
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
 from lakehouse.orchestration.alerts.store import Store, opened_store
 from lakehouse.orchestration.checks import align, align_inputs
-from lakehouse.read.lake import Lake, LakeOfNow
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.ledger import LEDGER
 from lakehouse.settings import Settings, get_settings
 
@@ -137,7 +137,7 @@ def look(
     while more and time.monotonic() - began < LONGEST:
         more = looking.take_in()
     if not more:  # else what fails would be told before the events that led to it
-        looking.compare(lake or LakeOfNow(get_settings(), tables()))
+        looking.compare(lake or PinnedLake(get_settings(), tables()))
     _send(store, sinks, looking.done, began + LONGEST)
     store.tidy()
     return looking.done

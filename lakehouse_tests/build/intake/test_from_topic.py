@@ -142,7 +142,7 @@ def raising(messages: DataFrame) -> DataFrame:
 
 
 def test_a_message_that_the_code_fails_on_is_told_apart(taking: Taking) -> None:
-    """Without it, one message that nobody thought of would stop the stream until the code is mended."""
+    """Without it, one message that nobody thought of would stop the stream until the code is fixed."""
     taking.tables[0] = replace(taking.bronze, transform=raising)
     taking.kafka.send(taking.topic, [visit(n, page="bad" if n in (2, 3) else "home") for n in range(5)])
     result = taking.take()

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from lakehouse.catalog import declared
 from lakehouse.contracts import Input, Table
-from lakehouse.contracts.versions import (
+from lakehouse.contracts.schema_versions import (
     Version,
     added_later,
     changes,
@@ -63,7 +63,7 @@ def test_every_version_is_locked() -> None:
 
 
 def test_the_lock_is_as_the_command_writes_it(tmp_path: Path) -> None:
-    """Without it, a lock mended by hand would be rewritten by the next one who only adds a version."""
+    """Without it, a lock fixed by hand would be rewritten by the next one who only adds a version."""
     write_lock(read_lock(), tmp_path / "schemas.json")
     assert (tmp_path / "schemas.json").read_text() == lock_file().read_text()
 
@@ -138,7 +138,7 @@ def test_a_column_that_comes_back_with_another_type_meets_its_old_rows() -> None
 
 
 def test_locking_adds_versions_and_refuses_what_does_not_follow(tmp_path: Path) -> None:
-    """Without it, the command that mends the lock would also hide the mistake."""
+    """Without it, the command that fixes the lock would also hide the mistake."""
     path = tmp_path / "schemas.json"
     assert read_lock(path) == {}
     assert unlocked([sales(1)], {}) == [
