@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pandera.pyspark as pa
     from pyspark.sql import DataFrame
 
+MOST_DIGITS = 38  # of a decimal, for Delta and Spark
 # Columns that staging adds.
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content", "_beaten")
 NO_QUALITY, NO_QUARANTINE, NO_FRESHNESS = Quality(), Quarantine(), Freshness()
@@ -270,6 +272,18 @@ def _unfit_columns(made: Table) -> Iterator[Mistake]:
     taken = [name for name in made.columns if name in RESERVED]
     listed = f"none of the columns that staging adds ({', '.join(RESERVED)})"
     yield from unless(not taken, "model", listed, ", ".join(taken), f"Rename yours in {model}.")
+    folded = Counter(name.casefold() for name in made.columns)
+    twice = [name for name in made.columns if folded[name.casefold()] > 1]
+    yield from unless(
+        not twice, "model", "names that differ by more than case", ", ".join(twice), f"Rename one of them in {model}.",
+        *twice[-1:],
+    )  # fmt: skip
+    for each in made.schema.fields:
+        kind = each.dataType
+        yield from unless(
+            not isinstance(kind, T.DecimalType) or kind.precision <= MOST_DIGITS, each.name,
+            f"a decimal of at most {MOST_DIGITS} digits", kind.simpleString(), "Write T.DecimalType(18, 2).", each.name,
+        )  # fmt: skip
     for word, columns, why in (
         ("partition_by", made.partition_by, "whose values are in file names"),
         ("quality.profile", made.quality.profile, "whose values are kept with each commit"),

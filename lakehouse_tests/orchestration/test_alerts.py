@@ -279,15 +279,18 @@ def test_a_run_whose_process_was_killed_is_told(
     runs: Foretold, instance: DagsterInstance, tick: Tick, receiver: Receiver
 ) -> None:
     """Without it, a machine that runs out of memory would leave days unbuilt in silence."""
-    run = create_run(instance, [TABLE], DAYS[0], DAYS[1])
+    run = create_run(instance, [TABLE, "silver.orders"], DAYS[0], DAYS[1])
     host = run.tags[OWNER_TAG].split("/")[0]
     instance.add_run_tags(run.run_id, {OWNER_TAG: f"{host}/999999999/{run.run_id}"})
     assert close_abandoned_runs(instance) == [run.run_id]
     tick()
-    (message,) = receiver.take()
-    assert (message["check"], message["severity"], message["run_id"]) == ("run", "ERROR", run.run_id)
-    assert run.run_id[:8] in message["text"]
-    assert "is gone" in message["text"]
+    messages = receiver.take()
+    assert [each["owner"] for each in messages] == sorted({OWNER, tables()["silver.orders"].owner})
+    for message in messages:
+        assert (message["check"], message["severity"], message["run_id"]) == ("run", "ERROR", run.run_id)
+        assert run.run_id[:8] in message["text"]
+        assert "is gone" in message["text"]
+    assert len({message["id"] for message in messages}) == len(messages) == 2
     assert tick() == "Nothing new."
 
 

@@ -27,7 +27,7 @@ from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
 from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
-from lakehouse.orchestration.instance import days_of_run, table_of_step
+from lakehouse.orchestration.instance import days_of_run, table_of, table_of_step
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
@@ -149,7 +149,7 @@ def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogR
             case DagsterEventType.STEP_SUCCESS:
                 seen.present.add((table_of_step(event.step_key or ""), ""))
             case DagsterEventType.RUN_FAILURE:
-                _run_failed(seen, event)
+                _run_failed(instance, seen, event)
             case DagsterEventType.RUN_CANCELED:
                 _run_ended(instance, seen, event)
             case DagsterEventType.FRESHNESS_STATE_CHANGE:
@@ -207,11 +207,13 @@ def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -
         seen.failures[key] = Failure(key, ERROR, text)
 
 
-def _run_failed(seen: Observed, event: DagsterEvent) -> None:
+def _run_failed(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -> None:
     data = event.job_failure_data if event.event_specific_data is not None else None
     if data is not None and data.failure_reason == RunFailureReason.STEP_FAILURE:
         return  # its steps have said why
     why = f" ({data.error.cls_name})" if data is not None and data.error is not None else ""
+    run = instance.get_run_by_id(seen.run_id)
+    seen.run_tables = frozenset(map(table_of, (run.asset_selection if run else None) or ()))
     seen.run_failure = f"Run {seen.run_id[:8]} of {event.job_name} failed: {event.message or 'without a message'}{why}"
 
 

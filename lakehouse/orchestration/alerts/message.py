@@ -43,7 +43,7 @@ class Message:
     @property
     def id(self) -> str:
         """The same for the same alert however often it is sent, so that a receiver can pass over a repeat."""
-        parts = (self.kind, self.severity, self.table, self.check, self.run_id, repr(self.at), *self.days)
+        parts = (self.kind, self.severity, self.table, self.check, self.owner, self.run_id, repr(self.at), *self.days)
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:24]
 
     def as_json(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Observed:
         present: tables and days that were found published, unchanged ones included; without a day where a step ended
             well.
         run_failure: what ended the run, where no step did; `run_severity` is ERROR, or WARN where a person did.
+        run_tables: what the run was to build, where it is known: their owners are told.
         silent: it is remembered and not told.
     """
 
@@ -48,6 +49,7 @@ class Observed:
     present: set[tuple[str, str]] = field(default_factory=set)
     run_failure: str = ""
     run_severity: str = ERROR
+    run_tables: frozenset[str] = frozenset()
     silent: bool = False
 
     def heals(self, key: Key, build: str) -> bool:
@@ -98,9 +100,10 @@ def judge(
     _judge_failures(news, observed, known, owners, quiet)
     _judge_healed(news, observed, known, owners, build)
     if text := observed.run_failure:
-        news.messages.append(
-            Message(FAILED, observed.run_severity, "", "run", "", (), text, observed.run_id, observed.at)
-        )
+        for owner in sorted({owners.get(table, "") for table in observed.run_tables}) or [""]:
+            news.messages.append(
+                Message(FAILED, observed.run_severity, "", "run", owner, (), text, observed.run_id, observed.at)
+            )
     if observed.silent:  # what it shows is kept, and nobody is told
         news.messages.clear()
     return news
