@@ -16,6 +16,7 @@ from lakehouse.lineage.functions import (
     NULLNESS,
     PICKS,
     ROW_WISE,
+    UNSTEADY,
     WINDOWED,
 )
 from lakehouse.lineage.values import (
@@ -142,6 +143,8 @@ def _function(function: Message, scope: Scope) -> Value:
     name = function.function_name.lower()
     if function.is_user_defined_function:
         raise NotDerivedError(f"the function {name}, which is registered somewhere")
+    if name in UNSTEADY or (name == "unix_timestamp" and not function.arguments):
+        raise NotDerivedError(f"{name}, which gives other values each time: take them from a column of an input")
     if name in AGGREGATES and not scope.in_window:
         return _aggregate(function, name, scope)
     _check_place(name, scope)

@@ -36,6 +36,14 @@ WINDOWED = frozenset(
 )  # fmt: skip
 """They stand in a window only."""
 
+UNSTEADY = frozenset(
+    {
+        "curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "monotonically_increasing_id",
+        "now", "rand", "randn", "random", "randstr", "shuffle", "spark_partition_id", "uniform", "uuid",
+    }
+)  # fmt: skip
+"""They give other values each time, so that a day that is built again would have other rows."""
+
 KINDS = {
     "sum": "sum", "try_sum": "sum", "count": "sum", "count_if": "sum", "max": "max", "min": "min", "some": "or",
     "bool_or": "or", "every": "and", "bool_and": "and",

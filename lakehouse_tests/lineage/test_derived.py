@@ -140,6 +140,9 @@ def test_fields_of_structs_are_told_apart() -> None:
         (lambda a: a.limit(a.count()), "the session"),
         (lambda a: a.unpivot("id", ["price"], "k", "v"), "a step of the kind unpivot"),
         (lambda a: a.select(F.upper(F.explode("tags")).alias("x")), "explode inside of another expression"),
+        (lambda a: a.withColumn("at", F.current_timestamp()), "current_timestamp, which gives other values each time"),
+        (lambda a: a.where(F.rand(seed=1) < 1), "rand, which gives other values each time"),
+        (lambda a: a.withColumn("at", F.unix_timestamp()), "unix_timestamp, which gives other values each time"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(transform: Callable[..., Any], named: str) -> None:
