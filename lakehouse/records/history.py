@@ -143,7 +143,7 @@ def _newest(
     """As `_all`, but of what is projected hardly more than the newest of each day and operation (`newest_about`)."""
     projected, table_id, newer = _projection_and_newer(root, table, days)
     known = [each for each in newer if up_to is None or each.version <= up_to]
-    return newest_about(projected, table, table_id, days, columns, up_to), known
+    return (() if table_id is None else newest_about(projected, table, table_id, days, columns, up_to)), known
 
 
 def _all(

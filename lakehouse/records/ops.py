@@ -116,7 +116,7 @@ def position_name(about: str, of: Snapshot) -> str:
 def newest_about(
     snapshot: Snapshot,
     about: str,
-    table_id: str | None,
+    table_id: str,
     days: Collection[date] | None = None,
     columns: Sequence[str] | None = None,
     up_to: int | None = None,
@@ -149,12 +149,12 @@ def newest_about(
 
 def _newest_in(
     path: Path,
-    table_id: str | None,
+    table_id: str,
     days: tuple[date, ...] | None,
     columns: tuple[str, ...] | None,
     up_to: int | None = None,
 ) -> Sequence[dict[str, Any]]:
-    rows = _of_log(_read(path, _with_id(columns), days), table_id)
+    rows = _read(path, columns, days, table_id=table_id)
     if up_to is not None:
         rows = rows.filter(pc.less_equal(rows["version"], up_to))
     if rows.num_rows > 1:
@@ -191,31 +191,29 @@ def rows_about(
         return
     asked = None if days is None else sorted(set(days))
     for file in snapshot.live if about is None else snapshot.of(about):
-        path = Path(snapshot.uri) / file.path
-        if table_id is None:
-            yield from _dicts(_read(path, columns, asked, after))
-        else:
-            yield from _dicts(_of_log(_read(path, _with_id(columns), asked, after), table_id))
+        yield from _dicts(_read(Path(snapshot.uri) / file.path, columns, asked, after, table_id))
 
 
-def _read(path: Path, columns: Sequence[str] | None, days: Sequence[date] | None, after: int | None = None) -> pa.Table:
-    """The rows of a file, of some days and of versions after one; days are sorted."""
+def _read(
+    path: Path,
+    columns: Sequence[str] | None,
+    days: Sequence[date] | None,
+    after: int | None = None,
+    table_id: str | None = None,
+) -> pa.Table:
+    """The rows of a file, of some days, of versions after one and of one log; days are sorted."""
+    if table_id is not None and columns is not None:
+        columns = (*columns, TABLE_ID)
     between = ("day", days[0], days[-1]) if days else None if after is None else ("version", after, _LAST)
     rows = parquet.read(path, columns, between)
     if days is not None:
         rows = rows.filter(pc.is_in(rows["day"], pa.array(days, pa.date32())))
-    return rows if after is None else rows.filter(pc.greater(rows["version"], after))
-
-
-def _with_id(columns: Sequence[str] | None) -> Sequence[str] | None:
-    return None if columns is None else (*columns, TABLE_ID)
-
-
-def _of_log(rows: pa.Table, table_id: str | None) -> pa.Table:
-    """The rows of one log. Those that do not say of which come from code that did not keep it, and are added again."""
-    if TABLE_ID not in rows.column_names:
-        return rows.slice(0, 0)
-    return rows.filter(pc.equal(rows[TABLE_ID], pa.scalar(table_id, pa.string())))
+    if after is not None:
+        rows = rows.filter(pc.greater(rows["version"], after))
+    if table_id is None:
+        return rows
+    # Rows that do not say of which log they are come from code that did not keep it, and are added again.
+    return rows.filter(pc.equal(rows[TABLE_ID], table_id)) if TABLE_ID in rows.column_names else rows.slice(0, 0)
 
 
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
