@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from enum import Enum, auto
 
@@ -26,8 +26,10 @@ class Which(Enum):
     """The others."""
 
 
-def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Mapping[str, BuildResult]:
+def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Iterator[BuildResult]:
     """Build the days of every table that reads a table, directly or not, whose inputs have changed.
+
+    One after the other, each told once it is built: what was committed is known, whatever the next one meets.
 
     A day that fails its audit holds up nothing: what reads it goes on with its last good rows. It is not built again by
     the same run until its inputs change: it would fail again. Days that only changed code makes stale are left to
@@ -40,11 +42,6 @@ def build_followers(lake: Lake, source: Table, run_id: str, which: Which = Which
         run_id: recorded in the commits.
         which: of the tables.
     """
-    return {each.table.id: each for each in each_built(lake, source, run_id, which)}
-
-
-def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Iterator[BuildResult]:
-    """The same, one table after the other as it is built: what was committed is known whatever the next one meets."""
     for each in followers(lake, source):
         is_one = which is Which.ALL or may_grow(each, lake) == (which is Which.GROWING)
         if is_one and (days := _due(lake, each, run_id)):

@@ -8,7 +8,6 @@ from datetime import date, timedelta
 
 import pytest
 
-from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
@@ -16,7 +15,7 @@ from lakehouse.read.lake import Lake
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
-from lakehouse_tests.fixtures.streaming import visits
+from lakehouse_tests.fixtures.streaming import build_followers, visits
 
 pytestmark = pytest.mark.spark
 SILVER = "silver.visits"

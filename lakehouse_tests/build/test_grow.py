@@ -18,7 +18,6 @@ from pyspark.sql import types as T
 
 from lakehouse.build import build as building
 from lakehouse.build.build import build
-from lakehouse.build.followers import build_followers
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.contracts import Input, Table, Topic
 from lakehouse.records.history import latest_records
@@ -29,7 +28,7 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import model, rows_of, table
-from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, recent, visits
+from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, build_followers, recent, visits
 
 pytestmark = pytest.mark.spark
 SILVER = "silver.visits"

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakehouse.build import build as building
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
-from lakehouse.build.followers import Which, build_followers
+from lakehouse.build.followers import Which
 from lakehouse.build.intake import from_topic
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
@@ -31,7 +31,7 @@ from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
-from lakehouse_tests.fixtures.streaming import SOURCE, streamed
+from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, streamed
 
 pytestmark = pytest.mark.spark
 TODAY = datetime.now(UTC).date()
