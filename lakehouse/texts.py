@@ -52,3 +52,16 @@ def program() -> str:
         return "lakehouse"
     called = Path(sys.argv[0])
     return os.path.relpath(called) if called.name == "lakehouse" else "python -m lakehouse.cli"
+
+
+def maker_text(run_id: str, code_version: str, *, is_current: bool) -> str:
+    """Who made rows, behind a sentence about them: a restore has no run, and a day without rows no code.
+
+    Args:
+        run_id: that published them; may be empty.
+        code_version: that made them; may be empty.
+        is_current: whether that is today's code.
+    """
+    run = f" by run {run_id[:8]}" if run_id else ""
+    age = "" if is_current else ", older than today's"
+    return run + (f", code {code_version}{age}" if code_version else "")

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakehouse.report import words
 from lakehouse.report.render import environment
+from lakehouse.texts import maker_text
 
 MOST_ROWS = 50  # of one table; `--json` has all
 
@@ -47,8 +48,8 @@ def _legs(step: Mapping[str, Any], above: str, id_: str) -> Iterator[Leg]:
         [*([places[n]] if places else []), *(_text(row.get(name)) for name in columns)] for n, row in enumerate(shown)
     ]
     published = [
-        f"version {each['version']} at {words.moment(each['time'])} by run {each['run_id'][:8]}, code "
-        f"{each['code_version']}" + ("" if each["current_code"] else ", older than today's")
+        f"version {each['version']} at {words.moment(each['time'])}"
+        + maker_text(each["run_id"], each["code_version"], is_current=each["current_code"])
         for each in step["commits"]
     ]
     again = step["recomputed"]

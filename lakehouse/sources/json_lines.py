@@ -27,7 +27,7 @@ from lakehouse.transforms.columns import (
 _NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
 _MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
 _MARKED = rf'"{_MARK}([^"]*)"'
-_BYTE_ORDER_MARK = "\ufeff"
+BYTE_ORDER_MARK = "\ufeff"
 # The parser takes a letter of another script for the hexadecimal digit that its last byte would be.
 _BROKEN_ESCAPE = r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})"
 
@@ -60,7 +60,7 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     # Numbers become marked strings, so that they stay as written. A sentinel behind the line shows whether the parser
     # came to its end: by itself it takes `{} {}` and `{} rubbish` for their first object. A byte order mark before
     # the first is no part of it: a file begins with one, and so does one that was put behind another.
-    line = F.regexp_replace(F.ltrim("_line", F.lit(_BYTE_ORDER_MARK)), F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
+    line = F.regexp_replace(F.ltrim("_line", F.lit(BYTE_ORDER_MARK)), F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
     array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
     options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,7 @@ from pyspark.sql import types as T
 from lakehouse import store
 from lakehouse.contracts import Landing
 from lakehouse.settings import get_settings
-from lakehouse.sources.json_lines import clean, json_rows
+from lakehouse.sources.json_lines import BYTE_ORDER_MARK, clean, json_rows
 from lakehouse.sources.landing import LandingFile
 from lakehouse.sources.lines import LARGE, MANY, lines_of
 from lakehouse.spark.config import is_here
@@ -45,9 +46,7 @@ _GZIP = 31  # zlib's number for data in gzip's format
 _SIGNS = [sign.encode() for sign in SIGNS]
 _LONGEST_SIGN = max(map(len, _SIGNS)) - 1  # bytes of one that may be in the chunk before
 MOST_LINES = 2_000_000  # of one file: of lines that are set aside, the driver holds 400 bytes each for the record
-LARGEST_FILE = (
-    1 << 30
-)  # bytes uncompressed; on a cluster a file is one row on its way through Spark, whose limit is 2 GiB
+LARGEST_FILE = 1 << 30  # bytes uncompressed; on a cluster a file is one row on its way through Spark, of 2 GiB at most
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
@@ -112,7 +111,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
         return Probe(file, seen.lines, (), None, seen.signs, seen.size)
     if seen.first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return Probe(file, 0, (), f"{file.path.name} is UTF-16 text; land it as UTF-8")
-    text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
+    text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix(BYTE_ORDER_MARK)
     try:
         header = tuple(next(csv.reader(io.StringIO(text)), ()))
     except csv.Error:  # its fields are in no message: of a file without a header, they are somebody's
@@ -249,26 +248,31 @@ def read_lines(
         run_id: recorded in each row.
         code_version: recorded in each row.
     """
-    frames = (
-        [_unreadable(spark, [p for p in probes if p.problem], landing, root)] if any(p.problem for p in probes) else []
-    )
+    unreadable, alike = [p for p in probes if p.problem], dict[tuple[tuple[str, ...], bool], list[Probe]]()
+    frames = [_unreadable(spark, unreadable, landing, root)] if unreadable else []
+    for each in probes:
+        if not each.problem:
+            alike.setdefault((each.header, each.signs), []).append(each)
+    key = token_key() if any(signs for _, signs in alike) else None
     # Files of one header are read together: each plan has the columns of its own files, in their order.
-    readable = [p for p in probes if not p.problem]
-    key = token_key() if any(p.signs for p in readable) else None
-    here = is_here(get_settings().spark_url)  # the Python of workers elsewhere may lack what it takes to read in pieces
-    for header, signs in dict.fromkeys((p.header, p.signs) for p in readable):
-        alike = [p for p in readable if (p.header, p.signs) == (header, signs)]
-        in_pieces = [p.file for p in alike if here and p.large]
-        at_once = [p.file for p in alike if not (here and p.large)]
-        lines, by = lines_of(spark, at_once, in_pieces, landing, root), key if signs else None
-        if by is not None:
-            lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
-        csv_lines = landing.format == "csv"
-        frames.append(_csv_rows(lines, landing, header, by) if csv_lines else json_rows(lines, landing, by, LINE))
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
+    frames += [_readable(spark, p, landing, root, key if signs else None) for (_, signs), p in alike.items()]
+    whole = reduce(DataFrame.unionByName, frames)
     return whole.withColumns({"_ingested_run": F.lit(run_id), "_code_version": F.lit(code_version)})
+
+
+def _readable(
+    spark: SparkSession, probes: Sequence[Probe], landing: Landing, root: Path, key: TokenKey | None
+) -> DataFrame:
+    """The rows of files with one header; without a key no address is looked for."""
+    here = is_here(get_settings().spark_url)  # the Python of workers elsewhere may lack what it takes to read in pieces
+    in_pieces = [p.file for p in probes if here and p.large]
+    at_once = [p.file for p in probes if not (here and p.large)]
+    lines = lines_of(spark, at_once, in_pieces, landing, root)
+    if key is not None:
+        lines = lines.withColumn("_at", may_hold_address(F.col("_line")))
+    if landing.format == "csv":
+        return _csv_rows(lines, landing, probes[0].header, key)
+    return json_rows(lines, landing, key, LINE)
 
 
 def _schema(landing: Landing) -> T.StructType:

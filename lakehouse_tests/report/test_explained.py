@@ -39,6 +39,16 @@ def test_the_way_is_shown_from_the_row_to_file_and_line() -> None:
     assert "http" not in text.replace("http-equiv", "")
 
 
+def test_a_restore_has_no_run_and_a_day_without_rows_no_code() -> None:
+    """Without it, a page said that a day was published by run nobody, with code nothing."""
+    restored = {"version": 4, "time": datetime(2026, 3, 10, tzinfo=UTC), "operation": "restore", "run_id": ""}
+    commits = [{**restored, "code_version": "", "current_code": False, "inputs": {}}]
+    text = read(render_explained(step("gold.sums", [{"day": "2026-03-09"}], commits=commits))).text
+    assert "version 4 at 2026-03-10 00:00 UTC" in text
+    assert "by run" not in text
+    assert ", code" not in text
+
+
 def test_of_very_many_rows_the_first_are_shown() -> None:
     many = [{"id": n} for n in range(MOST_ROWS + 7)]
     page = read(render_explained(step("gold.sums", many)))

@@ -28,7 +28,7 @@ from lakehouse.read.rows import column_names, matching_rows
 from lakehouse.read.targets import quarantine_schema
 from lakehouse.records.day_record import DayRecord
 from lakehouse.settings import Settings, get_settings
-from lakehouse.texts import counted, days_text, near, program
+from lakehouse.texts import counted, days_text, maker_text, near, program
 
 MOST_MATCHES = 20
 
@@ -270,10 +270,11 @@ def _of_its_inputs(step: Step, above: Step, limit: int) -> Tree:
 
 def _commit_text(step: Step, record: DayRecord) -> str:
     days = [day for day, each in step.commits.items() if each.version == record.version]
-    code = record.code_version + ("" if record.code_version == step.table.code_version else ", older than today's")
+    is_current = record.code_version == step.table.code_version
+    made = maker_text(record.run_id, record.code_version, is_current=is_current)
     verb = "published" if record.operation == "publish" else f"published by {record.operation}"
-    where = f"version {record.version} at {iso(record.at.replace(microsecond=0))} by run {record.run_id[:8]}"
-    return f"{verb} as {where}, code {code}: {days_text(days)}"
+    where = f"version {record.version} at {iso(record.at.replace(microsecond=0))}"
+    return f"{verb} as {where}{made}: {days_text(days)}"
 
 
 def _verdict(step: Step, limit: int) -> Text:
