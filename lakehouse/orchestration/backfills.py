@@ -77,6 +77,21 @@ def runs_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:
     return list(instance.get_runs(filters=RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill_id}), ascending=True))
 
 
+def cancelled_backfill_of(instance: DagsterInstance, run_id: str) -> str | None:
+    """The backfill of a run, where somebody cancelled the backfill as a whole and not only runs of it."""
+    run = instance.get_run_by_id(run_id)
+    backfill_id = run.tags.get(DAGSTER_BACKFILL_TAG) if run else None
+    found = instance.get_backfill(backfill_id) if backfill_id else None
+    cancelled = found is not None and found.status in (BulkActionStatus.CANCELING, BulkActionStatus.CANCELED)
+    return backfill_id if cancelled else None
+
+
+def left_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:
+    """The runs of a cancelled backfill that did not end by themselves."""
+    ended = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE)
+    return [run for run in runs_of(instance, backfill_id) if run.status not in ended]
+
+
 def tables_of(run: DagsterRun) -> list[str]:
     """The tables of a run, upstream first."""
     chosen = {table_of(key) for key in run.asset_selection} if run.asset_selection is not None else set(tables())

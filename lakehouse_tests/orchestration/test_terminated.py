@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.test_utils import create_run_for_test
 
 from lakehouse.build.result import BuildResult
@@ -20,6 +21,7 @@ from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
 from lakehouse.orchestration.ended import Ended, ended_days
+from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG
 from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
@@ -196,6 +198,29 @@ def test_a_run_without_days_that_somebody_ended_leaves_none_behind(seen: Seen) -
     assert told["text"].endswith(
         f"Somebody ended run {run.run_id[:8]} of upkeep: what it had not done is left to its next run"
     )
+
+
+def test_a_backfill_that_somebody_cancelled_is_one_alert(seen: Seen) -> None:
+    """Without it, one click in the UI would send as many alerts as the backfill has runs."""
+    tags = {DAGSTER_BACKFILL_TAG: "abcdefgh"}
+    asked = PartitionBackfill("abcdefgh", BulkActionStatus.REQUESTED, False, {}, 1.3e9)
+    seen.instance.add_backfill(asked)
+    runs = [
+        create_run_for_test(seen.instance, job_name="lakehouse", tags={**tags, "dagster/partition": f"2011-03-0{day}"})
+        for day in (1, 2, 3, 4)
+    ]
+    seen.instance.report_run_canceling(runs[0])
+    seen.instance.report_run_canceled(runs[0])
+    (told,) = seen.alerts()
+    assert f"Somebody ended run {runs[0].run_id[:8]} of lakehouse over 2011-03-01" in told["text"]
+    seen.instance.update_backfill(asked._replace(status=BulkActionStatus.CANCELING))
+    seen.instance.report_run_failed(runs[1])
+    for run in runs[2:]:
+        seen.instance.report_run_canceling(run)
+        seen.instance.report_run_canceled(run)
+        cancelled_one, failed, _ = seen.alerts()
+    assert "Somebody cancelled backfill abcdefgh: 3 run(s) over 3 day(s) were left" in cancelled_one["text"]
+    assert f"Run {runs[1].run_id[:8]} of lakehouse failed" in failed["text"]
 
 
 def test_a_signal_is_nobodys_decision(seen: Seen) -> None:

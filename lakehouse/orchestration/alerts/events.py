@@ -25,6 +25,7 @@ from lakehouse.days import is_younger
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
+from lakehouse.orchestration.backfills import cancelled_backfill_of, left_of
 from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run, table_of, table_of_step
@@ -33,6 +34,7 @@ BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
 BATCH = 2_000
 FIRST_LOOK_BACK = 86_400.0  # seconds of history that the very first look takes in
+_WAITS = "waits until its input changes or somebody launches it (lakehouse backfill --failed-only)"
 
 READ = (
     DagsterEventType.ASSET_CHECK_EVALUATION,
@@ -220,14 +222,23 @@ def _run_failed(instance: DagsterInstance, seen: Observed, event: DagsterEvent) 
 def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -> None:
     if not ended_by_somebody(instance, seen.run_id):
         return  # its process was told to stop; what it has not built is due as before
+    seen.run_severity = WARN
+    if (backfill := cancelled_backfill_of(instance, seen.run_id)) is not None:
+        left = left_of(instance, backfill)
+        days_left = {day for run in left for day in days_of_run(run.tags)}
+        seen.run_backfill = backfill
+        seen.run_failure = (
+            f"Somebody cancelled backfill {backfill}: {len(left)} run(s) over {len(days_left)} day(s) were left; "
+            f"what they had not built {_WAITS}"
+        )
+        return
     days = _days_of_run(instance, seen.run_id)
     when = f" over {days[0]}" + (f" … {days[-1]}" if len(days) > 1 else "") if days[0] else ""
     what = (
-        "what it had not built waits until its input changes or somebody launches it (lakehouse backfill --failed-only)"
+        f"what it had not built {_WAITS}"
         if when
         else "what it had not done is left to its next run"  # upkeep, features online
     )
-    seen.run_severity = WARN
     seen.run_failure = f"Somebody ended run {seen.run_id[:8]} of {event.job_name}{when}: {what}"
 
 

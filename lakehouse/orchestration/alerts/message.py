@@ -28,6 +28,7 @@ class Message:
         text: a sentence for people.
         run_id: the run that showed it; empty for freshness.
         at: when, seconds since the epoch.
+        backfill: what a person cancelled as a whole, by Dagster's id: it is one alert, whichever of its runs showed it.
     """
 
     kind: str
@@ -39,11 +40,13 @@ class Message:
     text: str
     run_id: str
     at: float
+    backfill: str = ""
 
     @property
     def id(self) -> str:
         """The same for the same alert however often it is sent, so that a receiver can pass over a repeat."""
-        parts = (self.kind, self.severity, self.table, self.check, self.owner, self.run_id, repr(self.at), *self.days)
+        shown = (self.backfill,) if self.backfill else (self.run_id, repr(self.at))
+        parts = (self.kind, self.severity, self.table, self.check, self.owner, *shown, *self.days)
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:24]
 
     def as_json(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Observed:
         present: tables and days that were found published, unchanged ones included; without a day where a step ended
             well.
         run_failure: what ended the run, where no step did; `run_severity` is ERROR, or WARN where a person did.
+        run_backfill: the backfill that a person cancelled, and the run with it.
         run_tables: what the run was to build, where it is known: their owners are told.
         silent: it is remembered and not told.
     """
@@ -49,6 +50,7 @@ class Observed:
     present: set[tuple[str, str]] = field(default_factory=set)
     run_failure: str = ""
     run_severity: str = ERROR
+    run_backfill: str = ""
     run_tables: frozenset[str] = frozenset()
     silent: bool = False
 
@@ -101,8 +103,9 @@ def judge(
     _judge_healed(news, observed, known, owners, build)
     if text := observed.run_failure:
         for owner in sorted({owners.get(table, "") for table in observed.run_tables}) or [""]:
+            run_id, at, backfill = observed.run_id, observed.at, observed.run_backfill
             news.messages.append(
-                Message(FAILED, observed.run_severity, "", "run", owner, (), text, observed.run_id, observed.at)
+                Message(FAILED, observed.run_severity, "", "run", owner, (), text, run_id, at, backfill)
             )
     if observed.silent:  # what it shows is kept, and nobody is told
         news.messages.clear()
