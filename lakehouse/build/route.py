@@ -8,12 +8,13 @@ from operator import and_, or_
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, IN_TWO_STEPS, QUARANTINED, REPEATED, ROUTE, VALID
-from lakehouse.errors import SchemaMismatchError
+from lakehouse.errors import ContractError, SchemaMismatchError
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
 from lakehouse.read.targets import provenance, quarantine_schema
@@ -138,14 +139,33 @@ def write_routed(
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
+        ContractError: for a rule that is no boolean column, or reads a column that is not there.
     """
     given = Observation()
-    # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
-    rows = routed(table, frame, rules, made_as)
-    rows = observed(rows, given, F.count(F.lit(1)).alias("rows")) if counted else rows
-    writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
-    writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+    try:
+        # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
+        rows = routed(table, frame, rules, made_as)
+        rows = observed(rows, given, F.count(F.lit(1)).alias("rows")) if counted else rows
+        writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
+        writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
+    except AnalysisException:
+        _refuse_broken_rules(table, frame, table.rules if rules is None else rules)
+        raise
     return int(given.get["rows"]) if counted else None
+
+
+def _refuse_broken_rules(table: Table, frame: DataFrame, rules: Sequence[Rule]) -> None:
+    """Name the first rule that cannot be judged; asked once the engine has refused the whole, which names none."""
+    rows = _conformed(frame, frame.columns)
+    for each in rules:
+        try:
+            rows.select(each.holds()).schema  # noqa: B018  # this is what asks the engine
+        except AnalysisException as error:
+            why = str(error).split(" SQLSTATE:")[0].splitlines()[0].rstrip(";")
+            raise ContractError(
+                f"The rule {each.name} of {table.id} cannot be judged: {why}. A rule is a boolean column of the "
+                "transform's columns; correct it in the table's file. Nothing was published."
+            ) from error
 
 
 def observed(frame: DataFrame, told: Observation, figure: Column) -> DataFrame:

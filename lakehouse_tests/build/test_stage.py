@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -14,7 +14,7 @@ from typing import Any
 import pandera.pyspark as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -22,7 +22,7 @@ from lakehouse.build.route import routed, write_routed
 from lakehouse.checks.metrics import DayMetrics, measure
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
-from lakehouse.errors import SchemaMismatchError, StagedFileError
+from lakehouse.errors import ContractError, SchemaMismatchError, StagedFileError
 from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.making import model, table
@@ -209,6 +209,25 @@ def test_a_transform_of_other_columns_is_refused_by_column(
     frame = frame_of(spark, []).selectExpr(*[f"{text} AS {name}" for name, text in columns.items() if text])
     with pytest.raises(SchemaMismatchError, match=rf"transform of silver\.sales does not .* of Sales: {message}"):
         routed(sales(), frame)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        pytest.param(lambda: F.col("amount") + 1, "DATATYPE_MISMATCH", id="a number"),
+        pytest.param(lambda: F.col("ammount") > 0, "UNRESOLVED_COLUMN.*`ammount`", id="an unknown column"),
+    ],
+)
+def test_a_rule_that_cannot_be_judged_is_named(
+    spark: SparkSession, tmp_path: Path, broken: Callable[[], Column], why: str
+) -> None:
+    """Without it, a run ended in the engine's words about an expression that nobody had written like that."""
+    contract = model("Sales", {"lucky": lambda: F.col("note") != "unlucky", "broken": broken}, **SALES)
+    made = replace(sales(), model=contract)
+    with pytest.raises(
+        ContractError, match=rf"^The rule broken of silver\.sales cannot be judged: \[{why}.*published\."
+    ):
+        write_routed(made, frame_of(spark, AWKWARD), tmp_path / "stage")
 
 
 def test_technical_columns_of_a_transform_are_dropped(spark: SparkSession) -> None:
