@@ -140,7 +140,8 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
         table: the contract.
         chosen: the rows that were replayed, by day.
     """
-    quarantined = {each.row: each.rules for each in quarantined_rows(lake.settings.root, table)}
+    # A number says which row of its day it is: the same key may be in quarantine on another day.
+    quarantined = {(each.day, each.row): each.rules for each in quarantined_rows(lake.settings.root, table)}
     snapshot = lake.snapshot(table.id)
     by_day = snapshot.by_day(table.day_column)
     found: Counter[str] = Counter()
@@ -149,14 +150,14 @@ def outcomes(lake: Lake, table: Table, chosen: Chosen) -> tuple[dict[str, int], 
     not_current = set(stale_days(lake, table, chosen))
     for day, rules in chosen.items():
         rows = list(chain(*rules.values()))
-        left = {row for row in rows if row not in quarantined}
+        left = {row for row in rows if (day, row) not in quarantined}
         files = by_day.get(day, []) if left else []
         live = left.intersection(chain.from_iterable(identified(table, snapshot, file)[1] for file in files))
         for row in rows:
-            if row in quarantined:
-                still.update(quarantined[row])
+            if (day, row) in quarantined:
+                still.update(quarantined[day, row])
             missing = HELD_BACK if day in not_current else GONE
-            found[QUARANTINED if row in quarantined else PUBLISHED if row in live else missing] += 1
+            found[QUARANTINED if (day, row) in quarantined else PUBLISHED if row in live else missing] += 1
     return dict(found), dict(still)
 
 

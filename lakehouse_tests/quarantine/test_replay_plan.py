@@ -120,6 +120,15 @@ def test_each_row_has_one_outcome(new: Lake) -> None:
     assert outcomes(new, made, chosen) == ({"published": 1, "gone": 3, "quarantined": 1}, {RULE: 1})
 
 
+def test_a_row_is_told_by_its_own_day(new: Lake) -> None:
+    """Without it, a row that was published would be told as still set aside, for the same key of another day is."""
+    made = new.table("silver.sales")
+    publish(new, DAYS[1], [], ["0b"])
+    publish(new, DAYS[0], ["0a", "0b"], [])
+    chosen = {DAYS[0]: by_rules(planned(new).chosen)[DAYS[1]]}
+    assert outcomes(new, made, chosen) == ({"published": 1}, {})
+
+
 def test_a_replay_that_broke_is_open_until_the_next_one_ends_it(new: Lake) -> None:
     """Without it, rows published before a crash would be in no report, and tables downstream would never follow."""
     root = new.settings.root
