@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakehouse import store
 from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
 from lakehouse.contracts import Input, Table
@@ -16,12 +17,14 @@ from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
 from lakehouse.read.content import content_of_day, content_of_days
 from lakehouse.read.lake import Lake
-from lakehouse.settings import key_id
+from lakehouse.settings import Settings, key_id
 from lakehouse.sources.digests import digests
 from lakehouse.sources.landing import LandingFile, landing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+KEY_ID = "pii_key_id"  # a file under the root: no secret, since it stands in every token
 
 
 @dataclass(frozen=True)
@@ -274,9 +277,23 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
         landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
-    keyed = [key_id(lake.settings.pii_key_bytes())] if table.privacy.tokens else []
+    keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
     prints = {
         day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
         for day, files in landed.items()
     }
     return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))
+
+
+def _key_id(settings: Settings) -> str:
+    """The id of the key that tokens are made with; who must not read the key reads what the last build kept of it.
+
+    Raises:
+        PermissionError: the key is somebody else's, who has built nothing with it yet.
+    """
+    try:
+        return key_id(settings.pii_key_bytes())
+    except PermissionError:
+        if store.exists(kept := settings.root / KEY_ID):
+            return store.read_text(kept)
+        raise

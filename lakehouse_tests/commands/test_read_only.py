@@ -27,9 +27,10 @@ Called = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def reading(copied: Path) -> Iterator[Called]:
-    """Commands of a reader, on a lakehouse whose caches are gone and that cannot be written."""
+    """Commands of a reader, on a lakehouse whose caches are gone, that cannot be written and whose keys are private."""
     for name in ("cache", "engine", "logs"):
         shutil.rmtree(copied / name, ignore_errors=True)
+    (copied / "keys").mkdir(mode=0)  # the key of the tests is in the environment, which a reader does not have
     every = [copied, *copied.rglob("*")]
     modes = {path: path.stat().st_mode for path in every}
     for path in every:
@@ -41,6 +42,7 @@ def reading(copied: Path) -> Iterator[Called]:
         as_reader = ["setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}"]
     own = {"LAKEHOUSE_ROOT": str(copied), "LAKEHOUSE_SPARK_URL": "local[2]"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER")} | own
+    environment.pop("LAKEHOUSE_PII_KEY", None)
 
     def called(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*as_reader, sys.executable, *arguments]

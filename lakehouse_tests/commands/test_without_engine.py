@@ -313,6 +313,7 @@ def test_a_root_that_others_can_read_is_a_problem(cli: Cli, root: Path, monkeypa
         doctor._privacy(settings)
     assert str(root / "landing") in problem.value.found
     assert f"chmod -R go-rwx {root}" in problem.value.fix
+    assert "share-a-root.md" in problem.value.fix
     for mode, told in ((0o750, "open to its group"), (0o700, "yours alone")):
         root.chmod(mode)
         assert told in doctor._privacy(settings)

@@ -255,13 +255,11 @@ def _privacy(settings: Settings) -> str:
     if not root.is_dir():
         return f"{root} will be readable by you alone"
     inside = (settings.landing, root / "tables", settings.dagster_home, root / "logs", settings.pii_key_file.parent)
-    # Who cannot enter the root reaches nothing in it.
-    if root.stat().st_mode & 0o007:
+    if root.stat().st_mode & 0o007:  # who cannot enter the root reaches nothing in it
         opened = [each for each in (root, *inside) if each.exists() and each.stat().st_mode & 0o007]
         raise ProblemError(
             f"everybody on this machine can enter {', '.join(map(str, opened))}",
-            f"chmod -R go-rwx {root}; or for a team: chgrp -R TEAM {root} && chmod -R g+rX,o-rwx {root} && "
-            f"chmod g+s {root} (`keys` stays yours alone: chmod -R go-rwx {settings.pii_key_file.parent})",
+            f"chmod -R go-rwx {root}; docs/how-to/share-a-root.md says how to share it with a team.",
         )
     group = root.stat().st_mode & 0o070
     return f"{root} is open to its group, as what is made in it will be" if group else f"{root} is yours alone"
@@ -269,11 +267,13 @@ def _privacy(settings: Settings) -> str:
 
 def _pii_key(settings: Settings) -> str:
     """Where the key comes from; it is neither made nor shown here."""
-    path = settings.root / "keys" / "pii.key"
+    path = settings.pii_key_file
     if settings.pii_key is not None:
         if not settings.pii_key.get_secret_value().strip():
             raise ProblemError("LAKEHOUSE_PII_KEY is blank", "Set it to a long random text, or unset it.")
         return "from LAKEHOUSE_PII_KEY"
+    if not os.access(store.existing_above(path), os.R_OK | os.X_OK):
+        return f"{path} is not yours to read: you can look at everything, and build no table with tokens"
     if not path.exists():
         return "not made yet: the first run makes one and keeps it under the root, readable by you alone"
     for each in sorted(path.parent.glob("*.key")):
