@@ -18,6 +18,7 @@ from lakehouse.errors import ContractError, SchemaMismatchError
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
 from lakehouse.read.targets import provenance, quarantine_schema
+from lakehouse.store.disk import keep_group
 
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 
@@ -151,6 +152,7 @@ def write_routed(
     except AnalysisException:
         _refuse_broken_rules(table, frame, table.rules if rules is None else rules)
         raise
+    keep_group(folder)
     return int(given.get["rows"]) if counted else None
 
 

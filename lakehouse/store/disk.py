@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,6 +24,29 @@ def private_umask(root: Path) -> int:
 def keep_private(root: Path) -> None:
     """Make whatever this process and those it starts make from now on readable to whom the root is, and nobody else."""
     os.umask(private_umask(root))
+
+
+def keep_group(folder: Path) -> None:
+    """Give what an engine made in a folder to the group that what is made there belongs to, where a team shares it.
+
+    Folders hand their group on by their setgid bit. Hadoop sets the mode of each folder that it makes, without the bit,
+    so that what is below belongs to the group of whoever runs the engine, and nobody else could read it.
+
+    Args:
+        folder: made by an engine, as those above it may be; all below is looked at.
+    """
+    above = next((each for each in folder.parents if each.is_dir() and each.stat().st_mode & stat.S_ISGID), None)
+    if above is None:
+        return
+    group = above.stat().st_gid
+    between = [each for each in folder.parents if above in each.parents]
+    for path in (*between, folder, *folder.rglob("*")):
+        found = path.lstat()
+        with suppress(PermissionError):  # somebody else's, as where a cluster has a user of its own
+            if found.st_gid != group:
+                os.chown(path, -1, group, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode) and not found.st_mode & stat.S_ISGID:
+                path.chmod(stat.S_IMODE(found.st_mode) | stat.S_ISGID)
 
 
 def root_problem(root: Path) -> str:
