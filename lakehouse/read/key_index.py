@@ -26,6 +26,7 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, table_name
 from lakehouse.delta.staged import IN_TWO_STEPS
 from lakehouse.read.lake import Lake
 from lakehouse.spark.session import literal_path
+from lakehouse.store.disk import keep_group
 
 ROWS_A_FILE = 1_000_000
 _FILE = "_file"
@@ -133,6 +134,7 @@ def _write(frame: DataFrame, folder: Path, about: Collection[str], rows: int) ->
     """Add an entry; killed anywhere, it is not there, and after a power cut it is not empty."""
     draft = folder / f".{uuid.uuid4()}"
     frame.coalesce(1 + rows // ROWS_A_FILE).write.options(**IN_TWO_STEPS).parquet(str(draft))
+    keep_group(draft)
     store.write(draft / _ABOUT, json.dumps(sorted(about)))
     # Whole and on the disk before it has the name that readers look for.
     store.fsync(store.listed(draft), draft)

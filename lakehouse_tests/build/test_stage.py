@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +25,7 @@ from lakehouse.delta.staged import QUARANTINED, VALID, read_staged
 from lakehouse.errors import ContractError, SchemaMismatchError, StagedFileError
 from lakehouse.read.targets import quarantine_schema
 from lakehouse_tests.fixtures.engines import configured
+from lakehouse_tests.fixtures.groups import assert_shared, share
 from lakehouse_tests.fixtures.making import model, table
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
@@ -215,15 +214,9 @@ def test_a_transform_of_other_columns_is_refused_by_column(
 
 def test_in_a_shared_root_rows_belong_to_its_group(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, only who built a day could read it: Hadoop takes the bit from folders by which they hand on a group."""
-    others = [23_456] if os.geteuid() == 0 else [each for each in os.getgroups() if each != os.getegid()]
-    if not others:
-        pytest.skip("needs a second group")
-    os.chown(tmp_path, -1, others[0])
-    tmp_path.chmod(0o2750)
+    group = share(tmp_path)
     write_routed(sales(), frame_of(spark, AWKWARD), tmp_path / "staged" / "one")
-    made = [path.stat() for path in tmp_path.rglob("*")]
-    assert {each.st_gid for each in made} == set(others[:1])
-    assert all(each.st_mode & stat.S_ISGID for each in made if stat.S_ISDIR(each.st_mode))
+    assert_shared(tmp_path, group)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from lakehouse.read.key_index import days_of_keys, index_folder
 from lakehouse.read.lake import IndexBounds, Lake
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.groups import assert_shared, share
 from lakehouse_tests.fixtures.making import having, put
 from lakehouse_tests.fixtures.shop.silver.orders import orders
 from lakehouse_tests.fixtures.shop.silver.transactions import transactions
@@ -111,6 +112,15 @@ def test_a_killed_or_damaged_entry_is_as_good_as_none(shop: Lake) -> None:
     assert found(shop) == wanted(shop)
     (entry,) = entries(shop)
     assert set(json.loads((entry / "_files.json").read_text())) == {f.path for f in shop.snapshot(orders.id).files}
+
+
+def test_in_a_shared_root_an_entry_belongs_to_its_group(shop: Lake) -> None:
+    """Without it, of those who build in turns only who wrote an entry could read it, and others could build no order."""
+    index_folder(shop.settings.root).mkdir(parents=True)
+    group = share(shop.settings.root)
+    found(shop)
+    assert entries(shop)
+    assert_shared(shop.settings.root, group)
 
 
 def test_keys_that_are_personal_stay_in_the_table(lake: LakeFactory) -> None:
