@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from dagster import (
     AssetCheckEvaluation,
@@ -97,7 +98,8 @@ def read_batch(
         cuts.append(groups[_step(records[-1])][0].storage_id)
     cut = min(cuts, default=None)
     settled = [r for r in records if cut is None or r.storage_id < cut]
-    observed = [_observe(instance, run_id, group) for (run_id, _), group in _by_step(settled).items()]
+    left = cache(partial(_left, instance))  # all runs of a backfill tell the same of it
+    observed = [_observe(instance, run_id, group, left) for (run_id, _), group in _by_step(settled).items()]
     position = settled[-1].storage_id if settled else after
     return EventBatch(observed, position, more=bool(horizon) and position > after)
 
@@ -134,7 +136,9 @@ def _step(record: EventLogRecord) -> tuple[str, str]:
     return entry.run_id, (entry.step_key or "") if entry.run_id else str(record.storage_id)
 
 
-def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogRecord]) -> Observed:
+def _observe(
+    instance: DagsterInstance, run_id: str, records: Sequence[EventLogRecord], left: Callable[[str], str]
+) -> Observed:
     seen = Observed(run_id)
     for record in records:
         event = record.event_log_entry.dagster_event
@@ -153,7 +157,7 @@ def _observe(instance: DagsterInstance, run_id: str, records: Sequence[EventLogR
             case DagsterEventType.RUN_FAILURE:
                 _run_failed(instance, seen, event)
             case DagsterEventType.RUN_CANCELED:
-                _run_ended(instance, seen, event)
+                _run_ended(instance, seen, event, left)
             case DagsterEventType.FRESHNESS_STATE_CHANGE:
                 _freshness(seen, event)
     return seen
@@ -219,18 +223,12 @@ def _run_failed(instance: DagsterInstance, seen: Observed, event: DagsterEvent) 
     seen.run_failure = f"Run {seen.run_id[:8]} of {event.job_name} failed: {event.message or 'without a message'}{why}"
 
 
-def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -> None:
+def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent, left: Callable[[str], str]) -> None:
     if not ended_by_somebody(instance, seen.run_id):
         return  # its process was told to stop; what it has not built is due as before
     seen.run_severity = WARN
     if (backfill := cancelled_backfill_of(instance, seen.run_id)) is not None:
-        left = left_of(instance, backfill)
-        days_left = {day for run in left for day in days_of_run(run.tags)}
-        seen.run_backfill = backfill
-        seen.run_failure = (
-            f"Somebody cancelled backfill {backfill}: {len(left)} run(s) over {len(days_left)} day(s) were left; "
-            f"what they had not built {_WAITS}"
-        )
+        seen.run_backfill, seen.run_failure = backfill, left(backfill)
         return
     days = _days_of_run(instance, seen.run_id)
     when = f" over {days[0]}" + (f" … {days[-1]}" if len(days) > 1 else "") if days[0] else ""
@@ -240,6 +238,16 @@ def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent) -
         else "what it had not done is left to its next run"  # upkeep, features online
     )
     seen.run_failure = f"Somebody ended run {seen.run_id[:8]} of {event.job_name}{when}: {what}"
+
+
+def _left(instance: DagsterInstance, backfill: str) -> str:
+    """What a cancelled backfill leaves, in words."""
+    runs = left_of(instance, backfill)
+    days = {day for run in runs for day in days_of_run(run.tags)}
+    return (
+        f"Somebody cancelled backfill {backfill}: {len(runs)} run(s) over {len(days)} day(s) were left; "
+        f"what they had not built {_WAITS}"
+    )
 
 
 def _freshness(seen: Observed, event: DagsterEvent) -> None:
