@@ -24,7 +24,7 @@ from lakehouse.sources.landing import LandingFile, landing_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-KEY_ID = "pii_key_id"  # a file under the root: no secret, since it stands in every token
+_KEY_ID = "pii_key_id"  # a file under the root: no secret, since it stands in every token
 
 
 @dataclass(frozen=True)
@@ -294,6 +294,11 @@ def _key_id(settings: Settings) -> str:
     try:
         return key_id(settings.pii_key_bytes())
     except PermissionError:
-        if store.exists(kept := settings.root / KEY_ID):
+        if store.exists(kept := settings.root / _KEY_ID):
             return store.read_text(kept)
         raise
+
+
+def keep_key_id(settings: Settings) -> None:
+    """Keep the id of the key, which is about to make tokens, for those who must not read the key itself."""
+    store.put(settings.root / _KEY_ID, key_id(settings.pii_key_bytes()))

@@ -10,11 +10,10 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse import store
 from lakehouse.build.base import Base
 from lakehouse.build.grow import Growth, grown_rows
 from lakehouse.build.laps import Laps
-from lakehouse.build.plan import KEY_ID, Plan
+from lakehouse.build.plan import Plan, keep_key_id
 from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
 from lakehouse.build.upsert import upsert_frame
@@ -22,7 +21,6 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
-from lakehouse.settings import key_id
 from lakehouse.sources.reader import Probe, probe, read_lines
 
 
@@ -148,8 +146,8 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
     if not probes:
         return Work(base, plan, days, run.run_id, arrived=arrived)
     lake = base.lake
-    if plan.table.privacy.tokens:  # kept for those who may not read the key, and want to know which days are stale
-        store.put(lake.settings.root / KEY_ID, key_id(lake.settings.pii_key_bytes()))
+    if plan.table.privacy.tokens:
+        keep_key_id(lake.settings)
     lines = read_lines(lake.spark, probes, landing, lake.settings.root, run.run_id, plan.table.code_version)
     return Work(base, plan, days, run.run_id, plan.table.transform(**{parameter: lines}), arrived=arrived)
 
