@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.fixed_settings import check_settings
 from lakehouse.spark.jars import default_jars_dir, ensure_jars, locked_jar
@@ -51,10 +53,12 @@ def spark_config(settings: Settings) -> dict[str, str]:
 
     Raises:
         SettingsError: where a setting of the user's decides rows.
+        EngineError: the system does not know the user, as whom Spark does not start; or jars are missing.
     """
     check_settings(settings.spark_config)
     if settings.uses_connect:
         return {"spark.remote": settings.spark_url, **RUNTIME_CONFIG, **settings.spark_config}
+    _check_user()
     config = {
         "spark.master": settings.spark_url,
         "spark.app.name": "lakehouse",
@@ -95,6 +99,17 @@ def spark_config(settings: Settings) -> dict[str, str]:
     config[_CLASS_PATH] = os.pathsep.join(filter(None, (class_path(settings), config.get(_CLASS_PATH))))
     given = config.get(_JAVA_OPTIONS, "")
     return config | {_JAVA_OPTIONS: f"{java_options()} {given}".strip()}
+
+
+def _check_user() -> None:
+    """Containers are often given a number without a name; Hadoop then ends with a null pointer."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise EngineError(
+            f"Spark does not start as the user {os.geteuid()}, who is not in the system's list of users (/etc/passwd). "
+            "Add an entry for this number, or run as a user that has one."
+        ) from None
 
 
 def shuffle_partitions(settings: Settings) -> int:

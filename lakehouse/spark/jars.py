@@ -57,6 +57,8 @@ class Jar:
             size = path.stat().st_size
         except FileNotFoundError:
             return f"{path} is missing"
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror}"
         if size != self.size:
             return f"{path} is damaged: expected {self.size} bytes, got {size}"
         if verify and (digest := _sha256(path)) != self.sha256:
@@ -98,16 +100,23 @@ def ensure_jars(
         retrieve: What fetches the jars; Ivy by default.
 
     Raises:
-        EngineError: Java is missing, a download failed, or what came is not what the lock file names.
+        EngineError: Java is missing, a download failed, what came is not what the lock file names, or the folder
+            cannot be written.
     """
     jars_dir = (jars_dir or default_jars_dir(lock)).expanduser().absolute()
     jars = locked_jars(lock)
-    if jar_problems(jars_dir, verify=verify, lock=lock):
-        jars_dir.mkdir(parents=True, exist_ok=True)
-        with FileLock(jars_dir / ".lock"):
-            # Whoever waited for the lock usually finds the work done.
-            if jar_problems(jars_dir, verify=verify, lock=lock):
-                _fetch(jars, jars_dir, retrieve or retrieve_with_ivy)
+    if problems := jar_problems(jars_dir, verify=verify, lock=lock):
+        try:
+            jars_dir.mkdir(parents=True, exist_ok=True)
+            with FileLock(jars_dir / ".lock"):
+                # Whoever waited for the lock usually finds the work done.
+                if jar_problems(jars_dir, verify=verify, lock=lock):
+                    _fetch(jars, jars_dir, retrieve or retrieve_with_ivy)
+        except OSError as error:
+            raise EngineError(
+                f"{problems[0]}, and no jar can be put into {jars_dir}: {error.strerror}. Make it writable, or "
+                "set LAKEHOUSE_JARS_DIR to one that is."
+            ) from None
     return [jars_dir / jar.name for jar in jars]
 
 

@@ -115,6 +115,14 @@ def test_jars_are_fetched_once_and_other_files_left_alone(tmp_path: Path, lock: 
     assert jars.jar_problems(folder, lock=lock) == []
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, lock: Path) -> None:
+    """Without it, a second user of a machine would get a stack trace of a lock file."""
+    (tmp_path / "file").write_text("no folder")
+    folder = tmp_path / "file" / "jars"
+    with pytest.raises(EngineError, match=rf"cannot be read: .*no jar can be put into {folder}: .*LAKEHOUSE_JARS_DIR"):
+        jars.ensure_jars(folder, lock=lock, retrieve=FakeIvy(CONTENT))
+
+
 def test_a_cut_off_jar_is_noticed_by_its_size_and_replaced(tmp_path: Path, lock: Path) -> None:
     ivy = FakeIvy(CONTENT)
     damaged = jars.ensure_jars(tmp_path, lock=lock, retrieve=ivy)[1]
