@@ -76,12 +76,11 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
     def _started(self, python: str, order: str) -> int:
         with self._lock:
             for _ in range(2):  # one that was killed meanwhile is replaced
-                each = self._starters.get(python) or _Starter(python)
-                self._starters[python] = each
+                each = self._starters.pop(python, None) or _Starter(python)
                 if (process := each.start(order)) is not None:
+                    self._starters[python] = each
                     return process
                 each.end()
-                del self._starters[python]
         raise _failed(f"The process that starts runs ends at once: {python} -m {starter.__name__}.")
 
     def terminate(self, run_id: str) -> bool:
@@ -140,12 +139,15 @@ class _Starter:
         """The process of a run; None where this one is gone.
 
         Raises:
-            DagsterLaunchFailedError: it does not answer. It is not asked again: the run may have begun.
+            DagsterLaunchFailedError: it does not answer. Nobody else is asked, for the run may have begun; and it is
+                killed, so that neither this order nor the next is carried out later, by it too.
         """
         try:
             self._socket.sendall(f"{order}\n".encode())
             answer = self._answers.readline()
         except TimeoutError as error:
+            self._process.kill()
+            self.end()
             raise _failed("The process that starts runs did not answer.") from error
         except OSError:
             return None

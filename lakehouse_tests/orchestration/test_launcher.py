@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.definitions.reconstruct import ReconstructableJob
+from dagster._core.errors import DagsterLaunchFailedError
 from dagster._core.launcher import WorkerStatus
 
 from lakehouse.orchestration.instance import opened_instance, process_of
@@ -156,6 +157,21 @@ def test_a_run_outlives_the_starter_and_a_kill_closes_it(lab: Lab) -> None:
     assert lab.launcher.check_run_worker_health(lab.run(run_id)).status is WorkerStatus.FAILED
     assert lab.said(run_id) == "The run was not finished: its process was killed by SIGKILL."
     assert lab.over(lab.launch("")) is DagsterRunStatus.SUCCESS, "by a new starter"
+
+
+def test_a_starter_that_does_not_answer_is_replaced(lab: Lab) -> None:
+    """Without it, the next run would be given to it too, and be executed twice once it goes on."""
+    before = lab.launch("ends")
+    assert lab.over(before) == DagsterRunStatus.SUCCESS
+    (silent,) = lab.launcher._starters.values()
+    silent._socket.settimeout(0.5)
+    os.kill(silent._process.pid, signal.SIGSTOP)
+    with pytest.raises(DagsterLaunchFailedError, match="did not answer"):
+        lab.launch("ends")
+    assert silent._process.poll() is not None
+    assert lab.over(lab.launch("ends")) == DagsterRunStatus.SUCCESS
+    (other,) = lab.launcher._starters.values()
+    assert other is not silent
 
 
 def test_terminate_interrupts_the_run_alone(lab: Lab) -> None:
