@@ -12,8 +12,9 @@ then built whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, Window
@@ -56,7 +57,6 @@ class Growth:
         recent: files that one of the days has not been built from, of their neighbours too.
         kept: the files of the days, whose rows stay.
         duplicates: by day, rows that were repeats when it was built before.
-        seen: told by the engine, when the rows are written, whether a row that is there would have to go.
     """
 
     days: Sequence[date]
@@ -64,7 +64,12 @@ class Growth:
     recent: Paths
     kept: Sequence[StagedFile]
     duplicates: Mapping[date, int]
-    seen: Observation = field(default_factory=Observation)
+
+    @cached_property
+    def seen(self) -> Observation:
+        """Told by the engine, when the rows are written, whether a row that is there would have to go."""
+        # Not before: it is of one kind of session or the other, and to find out what grows starts none.
+        return Observation()
 
     def check(self, files: Sequence[StagedFile]) -> None:
         """Once the rows are written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from pyspark.sql import types as T
 
 from lakehouse.build import build as building
 from lakehouse.build.build import build
+from lakehouse.build.grow import Growth, growth_of
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.contracts import Input, Table, Topic
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, merge_small, turns
+from lakehouse.spark.options import REMOTE
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
@@ -99,6 +102,24 @@ def test_what_is_added_is_what_a_whole_build_gives(with_gold: Taking) -> None:
     grown = state(with_gold)
     assert grown["figures"][TODAY]["duplicates"] > 0
     assert grown == whole(with_gold)
+
+
+def test_a_process_adds_to_days_before_it_has_had_a_session(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a run that begins with silver, as those of late rows do, would fail on the warm engine each time."""
+
+    def without_session(*asked: Any) -> Growth | None:
+        with pytest.MonkeyPatch.context() as patch:  # the kind of session that there would be is not yet known
+            if REMOTE in os.environ:
+                patch.delenv(REMOTE)
+            else:
+                patch.setenv(REMOTE, "1")
+            return growth_of(*asked)
+
+    turn(taking, 1, *[visit(n) for n in range(9)])
+    monkeypatch.setattr(building, "growth_of", without_session)
+    turn(taking, 1, visit(20))
+    assert files(taking) == 2
+    assert state(taking) == whole(taking)
 
 
 def test_a_row_that_comes_before_one_that_is_there_takes_its_place(taking: Taking) -> None:
