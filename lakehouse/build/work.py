@@ -18,10 +18,9 @@ from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
 from lakehouse.build.upsert import upsert_frame
 from lakehouse.contracts import Landing, Table
-from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
-from lakehouse.sources.reader import Probe, probe, read_lines
+from lakehouse.sources.reader import Probe, probe_of, read_lines
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,7 @@ def make_work(base: Base, plan: Plan, days: Sequence[date], run: Run, laps: Laps
 def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:
     ((parameter, landing),) = plan.table.inputs.items()
     assert isinstance(landing, Landing)
-    # A file from before a column was there is whole without it.
-    later = added_later(plan.table, read_lock().get(plan.table.id, ())) or ()  # old files know nothing of these
-    probes = probe([file for day in days for file in plan.landed[day]], landing, later)
+    probes = probe_of(plan.table, [file for day in days for file in plan.landed[day]])
     # Forced, a day may come out empty: then what is kept of it does not count.
     arrived = _arrived(probes, landing, days, {} if run.force else base.rows_kept())
     if not probes:

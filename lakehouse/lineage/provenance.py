@@ -34,7 +34,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import records
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.reader import probe, read_lines
+from lakehouse.sources.reader import probe_of, read_lines
 
 _MOST_ATTEMPTS = 4  # older commits that are tried where the newest does not give the row
 
@@ -127,7 +127,7 @@ class Tracer:
         if not there:
             step.differences = None
             return
-        probes = probe([landed[name] for name in sorted(wanted & set(landed))], landing)
+        probes = probe_of(table, [landed[name] for name in sorted(wanted & set(landed))])
         lines = read_lines(self._lake.spark, probes, landing, root, "", table.code_version)
         ident = by_identity(PLACE)
         lines = matching(lines, self._lake, PLACES, {ident(row) for row in there})

@@ -25,7 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse import store
-from lakehouse.contracts import Landing
+from lakehouse.contracts import Landing, Table
+from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.settings import get_settings
 from lakehouse.sources.json_lines import BYTE_ORDER_MARK, clean, json_rows
 from lakehouse.sources.landing import LandingFile
@@ -95,6 +96,12 @@ def probe(
     """
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
         return list(pool.map(lambda file: _probe(file, landing, optional, chunk), files))
+
+
+def probe_of(table: Table, files: Iterable[LandingFile]) -> list[Probe]:
+    """As `probe`, of a landed table's files: one from before a column was there is whole without it."""
+    assert table.landing is not None
+    return probe(files, table.landing, added_later(table, read_lock().get(table.id, ())) or ())
 
 
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_of_chunk: int) -> Probe:

@@ -22,6 +22,8 @@ from lakehouse.build.stale import stale_days
 from lakehouse.contracts import BronzeModel, Input, Landing, Table, schema_versions
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.errors import SchemaMismatchError
+from lakehouse.lineage.provenance import Tracer
+from lakehouse.lineage.reconcile import differing_lines, reconcile
 from lakehouse.read.lake import Lake
 from lakehouse.read.promote import promoted_columns
 from lakehouse.transforms.columns import with_event_date
@@ -277,7 +279,7 @@ def test_a_csv_column_is_promoted_and_older_files_lack_it(lake: LakeFactory, mon
     monkeypatch.setattr(schema_versions, "lock_file", lambda: tmp_path / "schemas.json")
     schema_versions.write_lock(schema_versions.locked(shops(1, "csv"), {}))
     shop = lake(*shops(1, "csv")[:2])
-    export(shop, DAYS[0], "id,at", f"a0,{DAYS[0]}T10:00:00Z")
+    export(shop, DAYS[0], "id,at", f"a0,{DAYS[0]}T10:00:00Z", f"b0,{DAYS[0]}T10:00:00Z")
     gone = export(shop, DAYS[1], "id,at,coupon", f"a1,{DAYS[1]}T10:00:00Z,OLD", f"b1,{DAYS[1]}T10:00:00Z,")
     assert run(shop, "bronze.sales", DAYS[:2]).days[DAYS[1]].metrics.unknown_fields == {"coupon": 1}
     gone.unlink()
@@ -285,7 +287,12 @@ def test_a_csv_column_is_promoted_and_older_files_lack_it(lake: LakeFactory, mon
     export(shop, DAYS[2], "coupon,id,at", f"NEW,a2,{DAYS[2]}T10:00:00Z")
     assert run(shop, "bronze.sales").with_status(PUBLISHED) == [DAYS[0], DAYS[2]]
     run(shop, "silver.sales")
-    assert column(shop, "silver.sales") == {"a0": None, "a1": "OLD", "b1": None, "a2": "NEW"}
+    assert column(shop, "silver.sales") == {"a0": None, "b0": None, "a1": "OLD", "b1": None, "a2": "NEW"}
+    landed, *_ = reconcile(shop, shop.tables.values())
+    assert {day: balance.incoming for day, balance in landed.days.items()} == {DAYS[0]: 2, DAYS[2]: 1}
+    assert (landed.differing, differing_lines(shop, shop.table("bronze.sales"), DAYS[0])) == ({}, [])
+    (row,) = [row for row in rows_of(shop.path("bronze.sales")) if row["id"] == "a0"]
+    assert Tracer(shop).trace(shop.table("bronze.sales"), [row]).differences == []
     export(shop, DAYS[2], "coupon,at", f"NEW,{DAYS[2]}T10:00:00Z")
     result = build(shop, shop.table("bronze.sales"), DAYS[2:], run_id="run")
     assert "lacks the column(s) id" in result.days[DAYS[2]].reason
