@@ -20,6 +20,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import StagedFile
 from lakehouse.read.promote import RESCUED
 from lakehouse.store import parquet
+from lakehouse.texts import counted
 
 MOST_FIELDS = 30  # told by name for a day; the rest together
 MOST_COUNTED = 1000  # different names held while counting
@@ -42,18 +43,18 @@ def with_fields(
     """
     if table.landing is None:
         return dict(metrics)
-    counted: dict[date, Counter[str]] = {day: Counter() for day in metrics}
+    found: dict[date, Counter[str]] = {day: Counter() for day in metrics}
     for file in files:
         day = date.fromisoformat(file.partition[table.day_column] or "")
         if RESCUED in table.columns and file.nulls.get(RESCUED) != file.rows:
             for fields in _names(file):
-                counted[day].update(fields)
-                if len(counted[day]) > 2 * MOST_COUNTED:
-                    counted[day] = _largest(counted[day], MOST_COUNTED)
+                found[day].update(fields)
+                if len(found[day]) > 2 * MOST_COUNTED:
+                    found[day] = _largest(found[day], MOST_COUNTED)
     return {
         day: replace(
             metrics[day],
-            unknown_fields=dict(_largest(counted[day], MOST_FIELDS)),
+            unknown_fields=dict(_largest(found[day], MOST_FIELDS)),
             missed_columns=_missed(table, base, metrics, day),
         )
         for day in sorted(metrics)
@@ -64,7 +65,7 @@ def schema_drift(m: DayMetrics) -> Outcome:
     """The check over these figures: a warning, since nothing is lost."""
     told = []
     if m.unknown_fields:
-        listed = ", ".join(f"{name} ({rows} rows)" for name, rows in m.unknown_fields.items())
+        listed = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in m.unknown_fields.items())
         told.append(f"fields without a column, kept in {RESCUED}: {listed}")
     told += [
         f"{name} is in no row, but was in {share:.0%} of the rows of the days before"

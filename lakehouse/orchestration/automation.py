@@ -107,7 +107,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         minimum_interval_seconds=INTERVAL,
         default_status=DefaultSensorStatus.RUNNING if get_settings().auto_days else DefaultSensorStatus.STOPPED,
         description="Builds the days whose files have landed or changed, then exactly the days these touch in other "
-        "tables. Code that changes makes no run: that is what `lakehouse backfill --older-code` is for.",
+        "tables. Code that changes makes no run: that is what lakehouse backfill --older-code is for.",
     )
     def landed(context: SensorEvaluationContext) -> SensorResult:
         now = time.time()

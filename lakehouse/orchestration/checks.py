@@ -48,6 +48,7 @@ FRESH = (
 )
 AUDITED = "Judged before publishing: a day that fails with an error is not published, and the other days are"
 WARNS = "Only warns: the day is published"
+WARNS_ONLY = " (warns only)"  # the same in brief, where a check is listed in the terminal
 
 
 def check_specs(table: Table) -> list[AssetCheckSpec]:
@@ -65,7 +66,7 @@ def check_specs(table: Table) -> list[AssetCheckSpec]:
 def _described(name: str, text: str, blocking: Collection[str]) -> str:
     if name in JUDGED_AFTER or name == INPUTS_FRESH:
         return f"{text}."
-    return f"{text}. {AUDITED if name in blocking else WARNS}."
+    return f"{text.removesuffix(WARNS_ONLY)}. {AUDITED if name in blocking else WARNS}."
 
 
 def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluation]:

@@ -72,10 +72,16 @@ def freshness_job(checks: AssetChecksDefinition) -> UnresolvedAssetJobDefinition
     return define_asset_job(
         "freshness",
         selection=AssetSelection.checks(checks),
-        description="Is each table complete by the time its data speaks of; starts no engine",
+        description="Checks that each table is complete by the time its data speaks of (data_fresh); starts no engine",
     )
 
 
 def freshness_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
     """Every hour, ten minutes past."""
-    return ScheduleDefinition(name="hourly_freshness", job=job, cron_schedule="10 * * * *", execution_timezone="UTC")
+    return ScheduleDefinition(
+        name="hourly_freshness",
+        job=job,
+        cron_schedule="10 * * * *",
+        execution_timezone="UTC",
+        description="Executes the check data_fresh of every table, which looks at the time that the data speaks of",
+    )

@@ -68,13 +68,11 @@ def day_metadata(
         landed: by day, the landed files it was read from, as paths under the root.
     """
     each = result.days[day]
-    failed = [o.check for o in each.outcomes if not o.passed]
     metadata: dict[str, Any] = {
         **_counts(each),
         "dagster/row_count": total_rows,
         "status": each.status,
-        "checks": f"{len(each.outcomes) - len(failed)} of {len(each.outcomes)} passed"
-        + (f"; failed: {', '.join(failed)}" if failed else ""),
+        "checks": _passed(each),
         "commit_version": result.version,
         "duration_seconds": round(sum(result.seconds.values()), 3),
         "dagster/uri": uri,
@@ -119,6 +117,15 @@ def _counts(each: DayResult) -> dict[str, Any]:
         # Of an unchanged day the log tells the rows, not the duplicates that were left out.
         **({} if each.status == UNCHANGED else {"duplicates": m.duplicates}),
     }
+
+
+def _passed(each: DayResult) -> str:
+    """How many checks of a day passed, and which did not: a warning fails no day."""
+    told = f"{sum(o.passed for o in each.outcomes)} of {len(each.outcomes)} passed"
+    for word, blocking in (("failed", True), ("warned", False)):
+        if names := [o.check for o in each.outcomes if not o.passed and o.blocking == blocking]:
+            told += f"; {word}: {', '.join(names)}"
+    return told
 
 
 def _inputs(result: BuildResult) -> dict[str, Any]:

@@ -162,6 +162,8 @@ def upkeep_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
         job=job,
         cron_schedule=UPKEEP_CRON if cron == UPKEEP_OFF else cron,
         execution_timezone="UTC",
+        description="Merges small files of every table, removes dead ones and sums up logs; LAKEHOUSE_UPKEEP_CRON says "
+        "when",
         # Switched off it still is there: without it Dagster would forget whether somebody had switched it on by hand.
         default_status=DefaultScheduleStatus.STOPPED if cron == UPKEEP_OFF else DefaultScheduleStatus.RUNNING,
     )

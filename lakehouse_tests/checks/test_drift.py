@@ -90,7 +90,7 @@ def test_each_unknown_field_is_told_with_its_rows(shop: Lake) -> None:
     assert m.as_json()["unknown_fields"] == m.unknown_fields
     outcome = schema_drift(m)
     assert (outcome.passed, outcome.blocking) == (False, False)
-    assert "without a column, kept in _rescued: coupon (2 rows), ref (1 rows), nested (1 rows)" in outcome.message
+    assert "without a column, kept in _rescued: coupon (2 rows), ref (1 row), nested (1 row)" in outcome.message
     assert outcome.values == {"unknown/coupon": 2, "unknown/ref": 1, "unknown/nested": 1}
     assert "SPRING" not in outcome.message
 

@@ -28,7 +28,7 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
 from lakehouse.errors import EngineError
 from lakehouse.orchestration.assets import _retried, build_asset
-from lakehouse.orchestration.checks import evaluations
+from lakehouse.orchestration.checks import check_specs, evaluations
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
 from lakehouse.orchestration.metadata import (
@@ -290,6 +290,35 @@ def test_a_day_without_a_file_says_so_and_links_to_none() -> None:
     assert (shown["landed_files"], shown["checks"][:18]) == (0, "no file has landed")
     there = day_metadata(table, result, DAY, "uri", 0, {DAY: [Path(f"landing/online_retail/{DAY}.csv.gz")]})
     assert there["reads/landing"].value == f"landing/online_retail/{DAY}.csv.gz"
+
+
+def test_a_check_that_only_warns_is_not_called_failed() -> None:
+    """Without it, the page of a day that was published would say that a check of it failed."""
+    table = tables()["bronze.events"]
+    drifted = DayMetrics(DAY, rows=300, rows_in=300, unknown_fields={"device": 1})
+    outcomes = audit_day(table, drifted, {})
+    result = BuildResult(table, 1, {}, {DAY: DayResult(PUBLISHED, drifted, outcomes)})
+    shown = day_metadata(table, result, DAY, "uri", 3)["checks"]
+    assert shown.endswith("; warned: schema_drift")
+    assert "; failed: " not in shown
+
+
+def test_a_check_says_once_that_it_only_warns() -> None:
+    """Without it, its page would say the same thing twice in a row."""
+    for table in tables().values():
+        for spec in check_specs(table):
+            assert (spec.description or "").lower().count("warns") <= 1, spec.description
+
+
+def test_everything_that_starts_runs_says_what_it_does() -> None:
+    """Without it, the list of automations would show a bare name, or the marks of Markdown, which it does not read."""
+    repository = defs.get_repository_def()
+    told = {each.name: each.description for each in repository.schedule_defs}
+    told |= {each.name: each.description for each in repository.sensor_defs}
+    for name, text in told.items():
+        assert text, name
+        assert "`" not in text
+    assert all(job.description for job in repository.get_all_jobs() if not job.name.startswith("__"))
 
 
 def test_no_window_greets_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

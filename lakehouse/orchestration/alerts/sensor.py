@@ -70,7 +70,7 @@ def alerts_sensor(
         minimum_interval_seconds=INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description="Sends failed and recovered checks, broken runs and stale tables to LAKEHOUSE_ALERT_WEBHOOK and "
-        "to logs/alerts.jsonl under the root. `lakehouse alerts list` shows them.",
+        "to logs/alerts.jsonl under the root. The command lakehouse alerts list shows them.",
     )
     def alerts(context: SensorEvaluationContext) -> SkipReason:
         settings = get_settings()
