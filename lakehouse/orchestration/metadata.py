@@ -131,7 +131,8 @@ def _passed(each: DayResult) -> str:
 def _inputs(result: BuildResult) -> dict[str, Any]:
     found: dict[str, Any] = {f"reads/{source}": MetadataValue.asset(asset_key(source)) for source in result.inputs}
     if result.inputs:  # under one short name: the interface gives a long one the place of its value
-        found["read_versions"] = ", ".join(f"{source} {version}" for source, version in result.inputs.items())
+        versions = {source: "none yet" if version < 0 else version for source, version in result.inputs.items()}
+        found["read_versions"] = ", ".join(f"{source} {version}" for source, version in versions.items())
     return found
 
 

@@ -303,6 +303,16 @@ def test_a_check_that_only_warns_is_not_called_failed() -> None:
     assert "; failed: " not in shown
 
 
+def test_an_input_that_is_not_there_yet_has_no_version() -> None:
+    """Without it, the page of a table that a stream feeds would say that it read version -1 of the files' tables."""
+    table = tables()["silver.transactions"]
+    result = BuildResult(
+        table, 1, {"bronze.events": -1, "bronze.event_stream": 0}, {DAY: DayResult(PUBLISHED, DayMetrics(DAY))}
+    )
+    shown = day_metadata(table, result, DAY, "uri", 3)["read_versions"]
+    assert shown == "bronze.events none yet, bronze.event_stream 0"
+
+
 def test_a_check_says_once_that_it_only_warns() -> None:
     """Without it, its page would say the same thing twice in a row."""
     for table in tables().values():
