@@ -32,7 +32,7 @@ from lakehouse.build.stale import published_days, waiting_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Table
-from lakehouse.errors import BadPartitionsError, EngineError, LakehouseError
+from lakehouse.errors import BadPartitionsError, LakehouseError
 from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import claim_run
@@ -50,7 +50,7 @@ from lakehouse.orchestration.metadata import (
 from lakehouse.orchestration.partitions import asked_days, backfill_policy, daily_partitions
 from lakehouse.orchestration.quarantine import is_news, observed
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.retries import MAX_RETRIES, wait_before
+from lakehouse.orchestration.retries import MAX_RETRIES, SPARK_ERROR, wait_before
 from lakehouse.orchestration.slices import slicing_of
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import older_code
@@ -259,7 +259,8 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
         if isinstance(error, LakehouseError):
             raise _failure(error) from error
         if isinstance(error, PySparkException):
-            raise EngineError(without_values(error)) from None  # Dagster would store the cause too
+            # No cause, which Dagster would store. And no `error`: alerts quote what this project has written alone.
+            raise Failure(without_values(error), {SPARK_ERROR: type(error).__name__}, allow_retries=False) from None
         raise
 
 

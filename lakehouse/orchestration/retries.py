@@ -1,4 +1,4 @@
-"""How often, and how soon, a step is tried again after an error that passes by itself."""
+"""How often, and how soon, a step is tried again after an error that passes by itself, and what is told of another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 
 MAX_RETRIES = 2
 FIRST_WAIT = 5.0  # seconds; it doubles
+SPARK_ERROR = "spark_error"
+"""In the metadata of a failed step, the name of an error that is Spark's: its words stay in Dagster."""
 
 
 def wait_before(retry: int) -> float:

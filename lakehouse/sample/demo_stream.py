@@ -23,6 +23,7 @@ from lakehouse.errors import BROKEN, CHECKS_FAILED, OK, SourceError
 from lakehouse.kafka.broker import start
 from lakehouse.kafka.topics import ensure_topic
 from lakehouse.read.lake import table_path
+from lakehouse.runs.selection import landed_range
 from lakehouse.sample.demo import check_here, show_quarantine, show_revenue
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.warm import begin_early
@@ -31,6 +32,7 @@ from lakehouse.texts import program
 COUNT, SPEED, DAYS_BACK, PARTITIONS = 10_000, 500, 2, 3
 SEED = 10_007  # of another shop than that of `lakehouse demo`, whose files may hold the same days: no event is of both
 KILLED_AFTER = 1  # turns that took something
+ROOM = timedelta(days=31)  # before the first day; the sample sends no event later than that
 TOPIC, SETTING = "web-events", "LAKEHOUSE_EVENT_STREAM_URL"
 SOURCE, TOPIC_SOURCE = "bronze.event_stream", "event_stream"
 
@@ -58,6 +60,7 @@ def demo_stream(
     say(f"A Kafka broker is up at {broker.url}, with the topic {TOPIC}.")
     environment = {**os.environ, SETTING: broker.url}
     first = datetime.now(UTC).date() - timedelta(days=DAYS_BACK)
+    _keep_first_day(settings, first - ROOM)
     # Of a shop that was not sent before: a second demonstration adds to the first.
     seed = SEED + ends_of(open_snapshot(table_path(settings.root, SOURCE)), TOPIC_SOURCE).batch
     before = _held(settings)
@@ -73,6 +76,13 @@ def demo_stream(
     # A day that its checks keep back, the stream has named: what there is is shown all the same, as `demo` does.
     shown = _shown(settings, sent, before, [first + timedelta(days=n) for n in range(DAYS_BACK + 1)])
     raise typer.Exit(shown or stream.returncode)
+
+
+def _keep_first_day(settings: Settings, first: date) -> None:
+    """Let a new lake begin with its events, as files let it: Dagster then shows no thousands of empty partitions."""
+    if "first_day" not in settings.model_fields_set and landed_range(settings) is None:
+        settings.keep(first_day=first)
+        get_settings.cache_clear()
 
 
 def _produce(count: int, speed: int, seed: int, first: date) -> list[str]:
@@ -139,7 +149,10 @@ def _shown(settings: Settings, sent: Mapping[str, Any], before: tuple[int, int],
         f"Sent: {sent['messages']:,} messages of {sent['events']:,} events, {sent['duplicates']:,} of them again, "
         f"{sent['late']:,} late, {sent['malformed']:,} that are no event."
     )
-    say(f"There: {held:,} rows published and {aside:,} set aside, which are {found:,} events, each once.")
+    say(
+        f"There: {held:,} rows published and {aside:,} set aside. Without {sent['malformed']:,} that are no event and "
+        f"{sent['nameless']:,} events without an id, these are {found:,} events, each once."
+    )
     if found != sent["events"]:
         say(f"That is not what was sent: {sent['events']:,} events. This must not happen.")
         return CHECKS_FAILED

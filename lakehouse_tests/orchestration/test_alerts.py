@@ -14,6 +14,7 @@ import pytest
 from dagster import AssetKey, DagsterInstance, SkipReason, asset, build_sensor_context, materialize
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
 
 from lakehouse.catalog import tables
 from lakehouse.definitions import defs
@@ -213,6 +214,15 @@ def test_what_breaks_a_step_is_told_without_its_text(runs: Foretold, tick: Tick,
     runs.run_with(known, [DAYS[4]])
     tick()
     assert "fix its permissions" in receiver.take()[0]["text"]
+
+    def engine(*_: Any, **__: Any) -> Any:
+        raise PySparkException("[CAST_INVALID_INPUT] The value of jane@example.com cannot be cast")
+
+    runs.run_with(engine, [DAYS[3]])
+    tick()
+    (message,) = receiver.take()
+    assert "PySparkException; the run's log in Dagster has the message" in message["text"]
+    assert "CAST" not in message["text"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -73,6 +73,13 @@ def test_the_demonstration_of_the_stream(call: Called, tmp_path: Path, monkeypat
     assert "The stream was killed (kill -9)" in said
     assert "events, each once." in said
     assert "message_readable" in said
+    # In Dagster, nearly all days of its tables would else be missing.
+    begins = Settings(_env_file=tmp_path / "lake" / "lake.env").first_day
+    assert begins > datetime.now(UTC).date() - timedelta(days=40)
+    (silver,) = (
+        each for each in run(tmp_path / "lake", "status", "--json").json if each["table"] == "silver.transactions"
+    )
+    assert silver["first_day"] >= str(begins)
     url = run(tmp_path / "lake", "kafka", "status", "--json").json["url"]
     monkeypatch.setenv("LAKEHOUSE_EVENT_STREAM_URL", url)
     status = run(tmp_path / "lake", "stream", "status", "--json").json

@@ -30,6 +30,7 @@ from lakehouse.orchestration.backfills import cancelled_backfill_of, left_of
 from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run, table_of, table_of_step
+from lakehouse.orchestration.retries import SPARK_ERROR
 
 BUILD, FRESHNESS = "build", "freshness"
 SETTLES_IN = 5.0  # seconds after which the events of a step are all in the log
@@ -205,7 +206,9 @@ def _broke(seen: Observed, event: DagsterEvent, days: Callable[[], list[str]]) -
         return
     # A message of Spark or Python may quote values of rows: only errors written by this project are quoted.
     text = told.description if told and kind is not None else None
-    text = text or f"{_first_cause(data.error)}; the run's log in Dagster has the message"
+    spark = told.metadata.get(SPARK_ERROR) if told else None
+    name = spark.value if spark else _first_cause(data.error)
+    text = text or f"{name}; the run's log in Dagster has the message"
     table = table_of_step(event.step_key or "")
     # Features online, upkeep and the like have no days, whatever those of their run are.
     for day in days() if table in tables() else [""]:
