@@ -53,6 +53,22 @@ def _there(found: Iterable[Source], table: Table, upstream: Mapping[str, Table])
     return tuple((source, column) for source, column in found if column in columns.get(source, ()))
 
 
+def lost_sources(table: Table, upstream: Mapping[str, Table]) -> list[str]:
+    """What the kept lineage of a table names and its inputs no longer have, as `layer.table.column`.
+
+    Args:
+        table: the table.
+        upstream: its input tables by name; more do no harm.
+    """
+    if table.derived is None:
+        return []
+    named = dict.fromkeys(
+        [*(source for each in table.derived.columns.values() for source in each), *table.derived.rows]
+    )
+    there = set(_there(named, table, upstream))
+    return [f"{source}.{column}" for source, column in named if (source, column) not in there]
+
+
 def one_by_one(table: Table) -> bool:
     """Whether each row is made of one input row."""
     return table.landing is not None or table.conserves_rows
@@ -110,9 +126,9 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
     found: list[Mistake] = []
     if derived.refused:
         bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]
-        expected = f"sources of {', '.join(bare)}, which are not derived: the transform has {derived.refused}"
+        told = f"lineage: the transform has {derived.refused}, so the sources of {', '.join(bare)} are not derived."
         do = f'If it is right, declare them: lineage={{"{bare[0]}": …}}.' if bare else ""
-        return unless(not bare, "lineage", expected, "none", do)
+        return [Mistake.plain("lineage", f"{told} {do}")] if bare else []
     around = (*derived.rows, *grouping(table, upstream))
     for name, read in sources(table, upstream).items():
         unread = [f"{t}.{c}" for t, c in read if (t, c) not in (*derived.columns.get(name, read), *around)]

@@ -22,8 +22,8 @@ from lakehouse.lazy import T
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
-    "newer code, if this one is older than the table), or build the table anew: move its folder away, or give the "
-    "changed table a new name, and backfill it."
+    "newer code, if this one is older than the table), or build the table anew: move its folder {path} away, or "
+    "give the changed table a new name, and backfill it."
 )
 
 
@@ -156,7 +156,9 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
 
 
 def _text(path: Path, wrong: Collection[str]) -> str:
-    return f"{table_name(path)} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW}"
+    return (
+        f"{table_name(path)} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW.format(path=path)}"
+    )
 
 
 def _retyped(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

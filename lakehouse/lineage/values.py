@@ -140,7 +140,9 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     found = [(c, rest[1:]) for c in columns if rest and name in c.qualifiers and rest[0].lower() == c.name.lower()]
     found = found or [(c, rest) for c in columns if c.name and c.name.lower() == name]
     if not found:
-        raise NotDerivedError(f"the column {text}, which is in none of the columns before it")
+        of = ", ".join(sorted({table for column in columns for table, _ in column.value.whole}))
+        where = f" (of {of})" if of else ""
+        raise NotDerivedError(f"the column {text}, which is in none of the columns before it{where}")
     # The same column passed on twice is one; two columns of one name are not, and Spark refuses them as well.
     if len({column.id for column, _ in found}) > 1:
         raise NotDerivedError(f"the column {text}, which may be one of several")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandera.pyspark as pa
 import pytest
 
 from lakehouse.catalog import declared, tables
@@ -15,6 +16,7 @@ from lakehouse.contracts.derived import lineage_file, read_lineage, write_lineag
 from lakehouse.contracts.schema_versions import Version, read_lock, write_lock
 from lakehouse.settings import get_settings
 from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.fixtures.making import model
 
 
 @pytest.fixture
@@ -104,6 +106,26 @@ def test_lineage_of_other_code_is_named(cli: Cli, tmp_path: Path, monkeypatch: p
     found = {each["check"]: each for each in cli("doctor", "--no-engine", "--json").json}["lineage"]
     assert (found["ok"], found["found"]) == (False, "of other code: gold.user_features")
     assert "Derive it" in found["fix"]
+
+
+@pytest.mark.slow
+def test_a_column_that_others_read_does_not_go(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, who renames a column hears of it when the table below breaks, and the table above is built anew."""
+    whole = declared()["silver.transactions"]
+    fields = {each.name: (each.dataType, pa.Field(nullable=True)) for each in whole.schema if each.name != "country"}
+    changed = replace(whole, model=model("Transactions", **fields))
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.declared", lambda: {**declared(), changed.id: changed})
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.locked", lambda _, held: held)
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.problems", lambda *_: [])
+    monkeypatch.setattr("lakehouse.commands.inspect.schema.lineage_file", lambda _: tmp_path / "lineage.json")
+    said, gone = cli("schema", "check"), "silver.transactions.country, which is no column any more."
+    assert said.code == 1
+    assert f"silver.orders: its lineage names {gone} Run `lakehouse schema lock`" in said.err
+    assert "silver.sessions: its lineage" not in said.err, "it does not read it"
+    said = cli("schema", "lock")
+    assert said.code == 1
+    assert f"silver.orders: its transform reads {gone} Change silver.orders, too, or give the column back." in said.err
+    assert not (tmp_path / "lineage.json").exists()
 
 
 @pytest.mark.slow

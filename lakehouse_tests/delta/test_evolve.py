@@ -123,7 +123,8 @@ def test_a_run_of_older_code_does_not_take_the_new_column_away(target: Target) -
     files = stage_rows(target, [row("w", WEDNESDAY)])
     wider = with_fields(target, NOTE)
     newer = ensure_table(wider)
-    with pytest.raises(SchemaMismatchError, match="note is in the table and not in the contract.*run the newer code"):
+    named = f"note is in the table and not in the contract.*run the newer code.*move its folder {target.path} away"
+    with pytest.raises(SchemaMismatchError, match=named):
         replace_days(target, older, files, [WEDNESDAY], Commit({"day/wed": 1}))
     with pytest.raises(SchemaMismatchError, match="note is in the table and not in the contract"):
         replace_days(target, newer, files, [WEDNESDAY], Commit({"day/wed": 1}))

@@ -12,7 +12,7 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
-from lakehouse.contracts.lineage import lineage_mistakes
+from lakehouse.contracts.lineage import lineage_mistakes, lost_sources
 from lakehouse.contracts.schema_versions import (
     Version,
     changes,
@@ -88,9 +88,12 @@ def _compared() -> list[dict[str, Any]]:
 
 def _underived(each: Table) -> list[str]:
     """Whether the lineage that is kept is that of the code; what a database gives is derived from no code."""
-    if each.taken is not None or each.derived_now:
+    lost = lost_sources(each, declared())
+    if each.taken is not None or (each.derived_now and not lost):
         return []
     told = "was derived from other code" if each.derived else "is not derived yet"
+    if each.derived_now:
+        told = f"names {', '.join(lost)}, which is no column any more"
     return [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
 
 
@@ -134,11 +137,22 @@ def _derived(held: Mapping[str, Derived]) -> dict[str, Derived]:
         ContractError: with whatever a table file declares that its transform does not say.
     """
     tables = {name: each for name, each in declared().items() if each.taken is None}
-    made = {name: held[name] for name, each in tables.items() if each.derived_now and name in held}
+    lost = {name: lost_sources(each, declared()) for name, each in tables.items() if each.derived_now}
+    made = {name: held[name] for name in lost if name in held and not lost[name]}
     made |= derive((each for name, each in tables.items() if name not in made), declared())
+    # Of one and the same code, derived before and not now: Spark would not find the column either.
+    broken = {name: texts for name, texts in lost.items() if texts and made[name].refused}
     wrong = [
-        f"{name}: {each}" for name in tables for each in lineage_mistakes(tables[name], declared(), made[name])
-    ]  # fmt: skip
+        f"{name}: its transform reads {', '.join(texts)}, which is no column any more. Change {name}, too, or give the "
+        "column back."
+        for name, texts in broken.items()
+    ]
+    wrong += [
+        f"{name}: {each}"
+        for name in tables
+        if name not in broken
+        for each in lineage_mistakes(tables[name], declared(), made[name])
+    ]
     if wrong:
         raise ContractError("\n".join(["Nothing was locked.", *wrong]))
     return {name: made[name] for name in sorted(made)}
