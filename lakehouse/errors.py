@@ -55,6 +55,10 @@ class OnlineDownError(OnlineError, ConnectionError):
     """The online store does not answer at the moment; trying again may help."""
 
 
+class OnlineRefusedError(OnlineError):
+    """The online store answers, and does not do what it is asked: it is full, say, or does not take the login."""
+
+
 class UnknownTableError(LakehouseError):
     """A name or selection matches no table."""
 

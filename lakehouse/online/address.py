@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lakehouse.errors import OnlineDownError, SettingsError
+from lakehouse.errors import OnlineDownError, OnlineError, OnlineRefusedError, SettingsError
 from lakehouse.online.server import server_of
 from lakehouse.settings import Settings
 
@@ -69,8 +69,36 @@ def _options(seconds: float) -> dict[str, Any]:
     return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
 
 
-def down(url: str) -> OnlineDownError:
-    """What is said where Redis does not answer."""
-    return OnlineDownError(
-        f"Redis does not answer at {shown(url)}. See `lakehouse redis status`; once it is on, the same command goes on."
-    )
+def failed(url: str, error: Exception) -> OnlineError:
+    """What is said where Redis does not do what it is asked; not in its words, which may quote what it was sent.
+
+    Args:
+        url: its address.
+        error: of its client.
+    """
+    from redis import exceptions
+
+    if "MISCONF" in str(error):
+        why = "it cannot write its files. Make room on its disk (its log: `lakehouse redis status`)"
+    elif isinstance(error, exceptions.OutOfMemoryError):
+        why = "its memory (`maxmemory`) is full. Give it more"
+    elif isinstance(error, exceptions.ReadOnlyError):
+        why = f"it is a copy, which only reads. Set {SETTING} to the server that it copies"
+    elif isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
+        why = f"the login in {SETTING} is not taken, or may not do this. Correct it, or its rights"
+    elif isinstance(error, exceptions.ResponseError):
+        why = f"see its log ({type(error).__name__})"
+    else:
+        return OnlineDownError(
+            f"Redis does not answer at {shown(url)}. See `lakehouse redis status`; once it is on, the same command "
+            "goes on."
+        )
+    return OnlineRefusedError(f"Redis at {shown(url)} refuses: {why}; then the same command goes on.")
+
+
+def told_by_workers(text: str) -> OnlineError | None:
+    """What `failed` said in another process, whose error has come as text; None where the text does not have it."""
+    for kind in (OnlineDownError, OnlineRefusedError):
+        if said := re.search(rf"\b{kind.__name__}: (Redis .+)", text):
+            return kind(said[1].strip())
+    return None

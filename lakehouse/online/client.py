@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from lakehouse.errors import UnknownTableError, UsageError
-from lakehouse.online.address import connect, connect_async, down
+from lakehouse.online.address import connect, connect_async, failed
 from lakehouse.online.sets import HEAD, FeatureSet, entity_id, moment_of
 
 PRESENT, MISSING, STALE = "present", "missing", "stale"
@@ -147,10 +147,9 @@ class _Client:
     """What is to be asked for which features, made once for each list of them; and what is made of the answer."""
 
     def __init__(self, url: str, sets: Mapping[str, FeatureSet], clock: Callable[[], float]) -> None:
-        from redis.exceptions import ConnectionError as LostError
-        from redis.exceptions import TimeoutError as SlowError
+        from redis import RedisError
 
-        self.sets, self._url, self._clock, self._lost = sets, url, clock, (LostError, SlowError)
+        self.sets, self._url, self._clock, self._failed = sets, url, clock, RedisError
         self._made: dict[tuple[str, ...], tuple[_Part, ...]] = {}
 
     def _plan(self, wanted: Sequence[str]) -> tuple[_Part, ...]:
@@ -255,6 +254,7 @@ class OnlineClient(_Client):
             UsageError: an entity lacks a key column, or there is no such feature.
             UnknownTableError: there is no such table with features.
             OnlineDownError: Redis does not answer.
+            OnlineRefusedError: it does, and does not take the login, say.
         """
         plan = self._plan(features)
         keys = self._keys(plan, entities)
@@ -262,15 +262,15 @@ class OnlineClient(_Client):
             return []
         try:
             packed = self._redis.mget(keys)
-        except self._lost:
-            raise down(self._url) from None
+        except self._failed as error:
+            raise failed(self._url, error) from None
         return self._answer(plan, packed, max_age)
 
     def answers(self) -> bool:
         """Whether Redis does."""
         try:
             return bool(self._redis.ping())
-        except self._lost:
+        except self._failed:
             return False
 
     def close(self) -> None:
@@ -303,6 +303,7 @@ class AsyncOnlineClient(_Client):
 
         Raises:
             OnlineDownError: Redis does not answer.
+            OnlineRefusedError: it does, and does not take the login, say.
         """
         plan = self._plan(features)
         keys = self._keys(plan, entities)
@@ -310,15 +311,15 @@ class AsyncOnlineClient(_Client):
             return []
         try:
             packed = await self._redis.mget(keys)
-        except self._lost:
-            raise down(self._url) from None
+        except self._failed as error:
+            raise failed(self._url, error) from None
         return self._answer(plan, packed, max_age)
 
     async def answers(self) -> bool:
         """Whether Redis does."""
         try:
             return bool(await self._redis.ping())
-        except self._lost:
+        except self._failed:
             return False
 
     async def close(self) -> None:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.errors import EngineError, OnlineDownError, OnlineError
+from lakehouse.errors import EngineError, OnlineError
 from lakehouse.lazy import F
-from lakehouse.online.address import down
+from lakehouse.online.address import told_by_workers
 from lakehouse.online.sets import FeatureSet, milliseconds
 from lakehouse.online.store import EVERYTHING, NEVER, OnlineStore, Put, opened
 from lakehouse.read.lake import Lake, quoted
@@ -171,6 +171,7 @@ def load(
 
     Raises:
         OnlineDownError: Redis does not answer; the same call goes on.
+        OnlineRefusedError: it does, and does not take the rows: it is full, say.
         OnlineError: Redis was started again each time, or holds rows of another table of this name.
     """
     began = time.perf_counter()
@@ -234,8 +235,8 @@ def _written(rows: DataFrame, url: str, source: Source, known: int | None, shift
             *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("written", "same", "older")]
         ).collect()
     except PySparkException as error:
-        if OnlineDownError.__name__ in str(error):
-            raise down(url) from None
+        if (found := told_by_workers(str(error))) is not None:
+            raise found from None
         # Its text may quote values of rows.
         raise EngineError(
             f"{source.table.id} could not be loaded: {type(error).__name__}. See the engine's log."

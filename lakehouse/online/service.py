@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from pydantic import BaseModel, ConfigDict
 from pydantic import Field as Described
 
-from lakehouse.errors import LakehouseError, OnlineDownError
+from lakehouse.errors import LakehouseError, OnlineError
 from lakehouse.online.client import AsyncOnlineClient, Feature, Row
 from lakehouse.online.sets import FeatureSet
 
@@ -80,11 +80,13 @@ def service(url: str, sets: Mapping[str, FeatureSet], clock: Callable[[], float]
 
     @app.exception_handler(LakehouseError)
     async def refuse(_: Request, error: Exception) -> JSONResponse:
-        down = isinstance(error, OnlineDownError)
+        down = isinstance(error, OnlineError)  # of what it is asked, Redis' troubles alone are of this kind
         asked.labels("down" if down else "refused").inc()
         return JSONResponse({"detail": str(error)}, _DOWN if down else _BAD)
 
-    @app.post("/features", response_model=Answer, responses={_DOWN: {"description": "Redis does not answer"}})
+    @app.post(
+        "/features", response_model=Answer, responses={_DOWN: {"description": "Redis does not answer, or refuses"}}
+    )
     async def features(question: Question) -> JSONResponse:
         """The features of some entities."""
         began = time.perf_counter()
@@ -98,7 +100,7 @@ def service(url: str, sets: Mapping[str, FeatureSet], clock: Callable[[], float]
         seconds.observe(time.perf_counter() - began)
         return JSONResponse({"vectors": told})
 
-    @app.get("/health", responses={_DOWN: {"description": "Redis does not answer"}})
+    @app.get("/health", responses={_DOWN: {"description": "Redis does not answer, or refuses"}})
     async def health() -> JSONResponse:
         """Whether features can be served."""
         ready = await client.answers()

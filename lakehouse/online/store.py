@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.errors import OnlineError
-from lakehouse.online.address import connect, down
+from lakehouse.errors import OnlineDownError, OnlineError
+from lakehouse.online.address import connect, failed
 from lakehouse.online.scripts import BEGIN, PUT, SWEEP
 from lakehouse.online.sets import FeatureSet
 
@@ -88,6 +88,7 @@ class OnlineStore:
         Raises:
             OnlineError: the store holds rows of another Delta table of this name.
             OnlineDownError: Redis does not answer.
+            OnlineRefusedError: it does, and does not take this: it is full, say.
         """
         found = int(self._tried(lambda: self._redis.eval(BEGIN, 1, features.floor, version, known, table_id)))
         if found < 0:
@@ -111,6 +112,7 @@ class OnlineStore:
 
         Raises:
             OnlineDownError: Redis does not answer; some of the rows may be in. To put all again does no harm.
+            OnlineRefusedError: it does, and does not take them; some may be in.
         """
         done, left = Put(), iter(rows)
         limit = -1 if known is None else known
@@ -181,16 +183,22 @@ class OnlineStore:
 
     def rewrite_files(self) -> None:
         """Have Redis write its files anew, so that they hold what is in it and nothing that was taken out."""
+        if not self._tried(self._rewrites):  # one is on; it began before what is to be gone went
+            self._rewritten()
+            self._tried(self._rewrites)
+        self._rewritten()
+
+    def _rewrites(self) -> bool:
+        """Have it begin; False where it was at it already."""
         from redis import ResponseError
 
         try:
-            self._tried(self._redis.bgrewriteaof)
-        except ResponseError as error:  # one is on; it began before what is to be gone went
+            self._redis.bgrewriteaof()
+        except ResponseError as error:
             if "in progress" not in str(error):
                 raise
-            self._rewritten()
-            self._tried(self._redis.bgrewriteaof)
-        self._rewritten()
+            return False
+        return True
 
     def _rewritten(self) -> None:
         while True:
@@ -203,16 +211,16 @@ class OnlineStore:
 
     def _tried(self, work: Callable[[], Any]) -> Any:
         """Do it; where Redis does not answer, wait and try again, and in the end say that it is down."""
-        from redis.exceptions import BusyLoadingError
-        from redis.exceptions import ConnectionError as LostError
-        from redis.exceptions import TimeoutError as SlowError
+        from redis import RedisError
 
         for wait in (*self._waits, None):
             try:
                 return work()
-            except (LostError, SlowError, BusyLoadingError):
-                if wait is None:
-                    raise down(self._url) from None
+            except RedisError as error:
+                found = failed(self._url, error)
+                # What it refuses, such as a row where it is full, it refuses again in a moment.
+                if wait is None or not isinstance(found, OnlineDownError):
+                    raise found from None
                 time.sleep(wait)
         raise AssertionError
 

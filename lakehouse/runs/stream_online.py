@@ -15,13 +15,13 @@ from datetime import date, datetime
 
 from lakehouse.build.result import PUBLISHED, BuildResult
 from lakehouse.contracts import Table
-from lakehouse.errors import OnlineDownError, OnlineError
+from lakehouse.errors import OnlineDownError, OnlineError, OnlineRefusedError
 from lakehouse.online.address import redis_url
 from lakehouse.online.load import lake_now, load
 from lakehouse.online.store import opened
 from lakehouse.read.lake import Lake
 
-REST = 60.0  # seconds in which a Redis that was down is not asked again: the stream waits for nobody
+REST = 60.0  # seconds in which a Redis that took nothing is not asked again: the stream waits for nobody
 
 
 class OnlineToday:
@@ -31,7 +31,7 @@ class OnlineToday:
         lake: with an engine.
         tell: is told of what was not loaded, and why.
         which: whether a table is one of those that are loaded; all are by default.
-        rest: seconds in which a Redis that was down is not asked again.
+        rest: seconds in which a Redis that took nothing is not asked again.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OnlineToday:
             self._look_for_a_restart()
             for name in self._owed_whole | self._owed.keys():
                 written += self._load(name, now)
-        except OnlineDownError as error:
+        except (OnlineDownError, OnlineRefusedError) as error:
             self._not_before = time.monotonic() + self._rest
             self._tell(f"{error} The stream goes on; what it builds meanwhile is loaded later.")
         except OnlineError as error:
