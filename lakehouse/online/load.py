@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import EngineError, OnlineError
 from lakehouse.lazy import F
@@ -172,7 +173,8 @@ def load(
     Raises:
         OnlineDownError: Redis does not answer; the same call goes on.
         OnlineRefusedError: it does, and does not take the rows: it is full, say.
-        OnlineError: Redis was started again each time, or holds rows of another table of this name.
+        OnlineError: Redis was started again each time, or holds rows of another table of this name, or of later
+            versions than the table has.
     """
     began = time.perf_counter()
     with opened(url) as store:
@@ -195,6 +197,7 @@ def _once(
     newest = version
     if known is not None:
         newest = store.begin(features, version, known, str(source.snapshot.table_id))
+        _there(source, newest, open_snapshot(lake.path(source.table.id)).version)
     days = [day for day in source.days if only is None or day in only]
     made = Put()
     if days:
@@ -210,6 +213,25 @@ def _once(
     return Loaded(
         source.table.id, version, made, removed, source.expired, source.other_code, superseded=newest > version
     )
+
+
+def _there(source: Source, loaded: int, newest: int) -> None:
+    """Refuse a table that was put back from a copy: of what Redis has of later versions, none could be told apart.
+
+    Args:
+        source: what is loaded.
+        loaded: newest version that was ever loaded.
+        newest: of the table; a later load than this one may have seen a later version than `source`.
+
+    Raises:
+        OnlineError: the table does not have the version that was loaded.
+    """
+    if loaded > newest:
+        raise OnlineError(
+            f"Redis has rows of version {loaded} of {source.table.id}, whose newest version is {newest}: the table was "
+            "put back from an older copy. Load it from nothing before it is built further: "
+            f"lakehouse online rebuild {source.table.id}"
+        )
 
 
 def newest_rows(lake: Lake, source: Source, days: Collection[date]) -> DataFrame:

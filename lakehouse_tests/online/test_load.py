@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
@@ -155,6 +156,22 @@ def test_a_table_that_was_made_anew_is_loaded_from_nothing(
         load(new, redis_server.url, new.table(TABLE), noon(WED))
     rebuild(new, redis_server.url, new.table(TABLE), noon(WED))
     assert online(store, new) == {"b": (WED, 1)}
+
+
+def test_a_table_that_was_put_back_from_a_copy_is_loaded_from_nothing(
+    made: Lake, lake: LakeFactory, store: OnlineStore, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:  # fmt: skip
+    """Without it, rows of what is lost would be served, and each load would end well and say that they stand."""
+    publish(made, TUE, {"a": 1, "b": 1})
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(made.settings.root, copy, dirs_exist_ok=True)
+    publish(made, WED, {"a": 2, "c": 2})
+    load(made, redis_server.url, made.table(TABLE), noon(WED))
+    back = lake(profiles(), root=copy)
+    with pytest.raises(OnlineError, match=rf"older copy\. Load it .* lakehouse online rebuild {TABLE}"):
+        load(back, redis_server.url, back.table(TABLE), noon(WED))
+    rebuild(back, redis_server.url, back.table(TABLE), noon(WED))
+    assert online(store, back) == {"a": (TUE, 1), "b": (TUE, 1)}
 
 
 def test_any_history_ends_in_what_a_rebuild_gives(
