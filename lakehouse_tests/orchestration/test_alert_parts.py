@@ -12,17 +12,19 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from dagster import DagsterInstance
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from lakehouse.build.verdicts import Verdict
-from lakehouse.catalog import tables
+from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.cli import app
 from lakehouse.commands.operate import alerts as alerts_command
 from lakehouse.errors import SettingsError
+from lakehouse.orchestration.alerts import sensor
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, WARN, Message, sentence
 from lakehouse.orchestration.alerts.problems import Failure, Key, News, Observed, Problem, judge
-from lakehouse.orchestration.alerts.sensor import Look, _send, store_path
+from lakehouse.orchestration.alerts.sensor import Look, _send, look, store_path
 from lakehouse.orchestration.alerts.sinks import LogSink, Sink, SinkError, WebhookSink, log_path, signature
 from lakehouse.orchestration.alerts.store import Pending, opened_store
 from lakehouse.settings import Settings, get_settings
@@ -277,3 +279,17 @@ def test_what_the_sensor_has_not_looked_at_was_not_seen_zero_times(
     (row,) = json.loads(CliRunner().invoke(app, ["alerts", "list", "--failing", "--json"]).stdout)
     assert (row["table"], row["found"], row["seen"]) == ("silver.orders", "no rows", None)
     assert "not yet" in CliRunner().invoke(app, ["alerts", "list", "--failing"]).stdout
+
+
+def test_a_clock_that_is_put_back_leaves_no_table_unlooked_at(
+    instance: DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, after an hour ahead no row that waits too long, and no day that is not fresh, would be told for an hour."""
+    looks = list[str]()
+    monkeypatch.setattr(sensor, "verdicts", lambda _, table: looks.append(table.id) or [])
+    monkeypatch.setattr(sensor, "table_verdicts", lambda *_: [])
+    lake, now = lake_without_engine(settings), time.time()
+    with opened_store(store_path(settings)) as store:
+        for moment in (now, now + HOUR, now + HOUR + 60, now + 60):
+            look(instance, store, {}, {}, quiet=HOUR, lake=lake, now=moment)
+    assert looks.count("silver.orders") == 3, "at first, ten minutes later, and once the clock is back"

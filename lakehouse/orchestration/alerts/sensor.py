@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
+from lakehouse.days import is_younger
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.alerts.compared import not_told
 from lakehouse.orchestration.alerts.events import BUILD, SETTLES_IN, first_position, last_position, read_batch
@@ -177,7 +178,7 @@ class _Looking:
         for name, table in lake.tables.items():
             versions = _versions(lake, table)
             before, at = _SEEN.get((lake.settings.root, name), ("", 0.0))
-            if not self.done.taken_in and before == versions and self.now - at < COMPARED_FOR:
+            if not self.done.taken_in and before == versions and is_younger(at, self.now, COMPARED_FOR):
                 continue
             changed |= before != versions or at > 0
             try:
