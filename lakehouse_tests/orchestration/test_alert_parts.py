@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import date
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from lakehouse.cli import app
 from lakehouse.commands.operate import alerts as alerts_command
 from lakehouse.errors import SettingsError
 from lakehouse.orchestration.alerts import sensor
+from lakehouse.orchestration.alerts.compared import not_told
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, WARN, Message, sentence
 from lakehouse.orchestration.alerts.problems import Failure, Key, News, Observed, Problem, judge
 from lakehouse.orchestration.alerts.sensor import Look, _send, look, store_path
@@ -164,6 +166,7 @@ KILLED = """
 import os, signal, sys
 from pydantic import SecretStr
 from lakehouse.orchestration.alerts import sensor
+from lakehouse.orchestration.alerts.compared import not_told
 from lakehouse.orchestration.alerts.sinks import LogSink, WebhookSink
 from lakehouse.orchestration.alerts.store import opened_store
 from pathlib import Path
@@ -293,3 +296,15 @@ def test_a_clock_that_is_put_back_leaves_no_table_unlooked_at(
         for moment in (now, now + HOUR, now + HOUR + 60, now + 60):
             look(instance, store, {}, {}, quiet=HOUR, lake=lake, now=moment)
     assert looks.count("silver.orders") == 3, "at first, ten minutes later, and once the clock is back"
+
+
+def test_what_a_run_has_just_found_is_left_to_its_events() -> None:
+    """Without it, a failure that the sensor first reads in the table's log would have failed twice once its events come."""
+    table, now = tables()["silver.orders"], time.time()
+    found = Verdict("row_count", date(2011, 1, 4), True, "no rows", 3, "a-run", datetime.fromtimestamp(now - 1, UTC))
+    assert not_told(table, [found], {}, now, 5.0) == []
+    (later,) = not_told(table, [found], {}, now + 5, 5.0)
+    assert [key[:2] for key in later.failures] == [("silver.orders", "row_count")]
+    assert not_told(table, [replace(found, run_id="")], {}, now, 5.0), "no run speaks of it"
+    known = {("silver.orders", "row_count", "2011-01-04"): Problem(("", "", ""), ERROR, now, now, 1, "")}
+    assert not_told(table, [found], known, now, 5.0) == [], "it is not over either"

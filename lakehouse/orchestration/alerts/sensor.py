@@ -17,7 +17,7 @@ from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.days import is_younger
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.alerts.compared import not_told
+from lakehouse.orchestration.alerts.compared import is_settling, not_told
 from lakehouse.orchestration.alerts.events import BUILD, SETTLES_IN, first_position, last_position, read_batch
 from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.removed import CanFail, forget_removed
@@ -187,11 +187,11 @@ class _Looking:
                 self.done.problems.append(f"{name}: {type(error).__name__}")
                 continue
             with self.store.transaction():
-                self._judge(not_told(table, failed, self.store.problems(), self.now))
+                self._judge(not_told(table, failed, self.store.problems(), self.now, self.settles_in))
             align(self.instance, table, failed)
             # Whether a refused day is still wanted is told by the landing zone too, which is not in the versions.
-            refused = any(each.blocking for each in failed)
-            _SEEN[lake.settings.root, name] = versions, 0.0 if refused else self.now
+            again = any(each.blocking or is_settling(each, self.now, self.settles_in) for each in failed)
+            _SEEN[lake.settings.root, name] = versions, 0.0 if again else self.now
         if changed or self.done.made:
             with suppress(DeltaError, LakehouseError, OSError):  # what cannot be read is told by whoever reads it
                 align_inputs(self.instance, lake)
