@@ -45,8 +45,8 @@ class FreshnessState:
 
     Attributes:
         due: the newest day whose time is up.
-        met: whether that day is complete.
-        newest: the newest complete day, None where there is none.
+        met: whether that day is complete; or the table's first day is a later one, so that none of its days is due yet.
+        newest: the newest complete day that is over, None where there is none.
         behind: from the end of the newest complete day to the moment.
         judged: days of the last month whose time is up and that began after the table's first commit.
         missed: those of them that were not complete in time.
@@ -74,7 +74,8 @@ class FreshnessState:
         last = f"complete up to {self.newest}" if self.newest else "no day is complete"
         day = next((each for each in self.days if each.day == self.due), None)
         share = f" ({day.completeness:.0%} of the usual rows)" if day and day.completeness is not None else ""
-        state = "complete" if self.met else f"not complete{share}"
+        complete = day is not None and day.complete_at is not None
+        state = "complete" if complete else "before its first day" if self.met else f"not complete{share}"
         spent = f"{len(self.missed)} of {len(self.judged)} days missed in the last {BUDGET_DAYS}"
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {state}; {spent}"
 
@@ -119,7 +120,8 @@ def judge(
         table=table.id,
         within=table.freshness.within,
         due=due,
-        met=state[due].complete_at is not None,
+        # A stream that was begun an hour ago owes nobody the days before it.
+        met=state[due].complete_at is not None or due < min(by_day, default=due),
         newest=newest,
         behind=None if newest is None else now - end_of(newest),
         days=days,
@@ -144,11 +146,13 @@ def _days(table: Table, by_day: Mapping[date, list[DayRecord]], span: Sequence[d
 
 
 def _newest(by_day: Mapping[date, list[DayRecord]], state: Mapping[date, DayFreshness], today: date) -> date | None:
-    """The newest complete day; where none of the days that are judged is, the newest that has rows at all."""
-    complete = [day for day in by_day if day in state and state[day].complete_at]
-    return max(complete, default=None) or max(
-        (day for day, each in by_day.items() if each[-1].rows and day <= today), default=None
-    )
+    """The newest complete day; where none of the days that are judged is, the newest that has rows at all.
+
+    A day that is not over is not complete, however much of it a stream has brought.
+    """
+    over = [day for day in by_day if day < today]
+    complete = [day for day in over if day in state and state[day].complete_at]
+    return max(complete, default=None) or max((day for day in over if by_day[day][-1].rows), default=None)
 
 
 def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known: bool) -> DayFreshness:

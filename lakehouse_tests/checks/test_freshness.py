@@ -102,6 +102,24 @@ def test_days_before_the_table_was_there_are_not_counted(monkeypatch: pytest.Mon
     assert (nothing.met, nothing.newest, nothing.behind) == (False, None, None)
 
 
+def test_a_table_owes_no_day_before_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream would be an error, and an alert, until its first whole day has had its time."""
+    found = judged(monkeypatch, [record(TODAY, hours=-13)])
+    assert (found.met, found.judged) == (True, [])
+    assert f"{YESTERDAY}, due 12 h after its end, is before its first day" in found.text()
+    tomorrow = judged(monkeypatch, [record(TODAY, hours=-13)], NOON + timedelta(days=1))
+    assert (tomorrow.due, tomorrow.met) == (TODAY, True)
+    assert not judged(monkeypatch, [record(TODAY, hours=-13)], NOON + timedelta(days=2)).met
+    assert not judged(monkeypatch, []).met, "what was never built is not fresh"
+
+
+def test_a_day_that_is_not_over_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a table that a stream adds to would be complete up to today in the morning."""
+    found = judged(monkeypatch, [*usual(), record(TODAY, hours=-13)])
+    assert (found.newest, found.behind) == (YESTERDAY, timedelta(hours=12))
+    assert judged(monkeypatch, [record(TODAY, hours=-13)]).newest is None
+
+
 def test_a_lake_that_has_ended_is_judged_as_of_its_last_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, one click turns every table of a lake of last decade red, and alerts everybody."""
     monkeypatch.setattr(module, "records", lambda root, name: usual())
