@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
-from lakehouse.days import contiguous, is_younger
+from lakehouse.days import contiguous, is_younger, newest_day
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
@@ -56,6 +56,7 @@ from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
+from lakehouse.texts import days_text
 
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence
@@ -130,7 +131,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         requests = [
             _request(piece, made.cursor.count, why, graph) for piece, why in zip(made.pieces, made.why, strict=True)
         ]
-        reason = " ".join(filter(None, [made.reason, outside(get_settings())]))
+        reason = " ".join(filter(None, [made.reason, outside(get_settings(), datetime.now(UTC))]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
     return landed
@@ -276,17 +277,18 @@ def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
     return {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
 
 
-def outside(settings: Settings) -> str:
-    """Which landed files belong to no partition, since the lake's days end before; empty where none do."""
-    if settings.last_day is None:
-        return ""
-    later = settings.last_day + timedelta(days=1)
+def outside(settings: Settings, now: datetime) -> str:
+    """Which landed files belong to no partition, being of a day that is not over or after the last; empty: none."""
+    last = newest_day(settings.last_day, now)
+    later = last + timedelta(days=1)
     days = {file.arrival_date for each in landings().values() for file in landing_files(settings.root, each, later)}
     if not days:
         return ""
+    if settings.last_day is None:
+        return f"Files of {days_text(sorted(days))} wait until their day is over (UTC)."
     return (
-        f"Files of {len(days)} day(s) after {settings.last_day}, the lake's last, are not built (the newest: "
-        f"{max(days)}): change LAKEHOUSE_LAST_DAY."
+        f"Files of {len(days)} day(s) after {last}, the lake's last, are not built (the newest: {max(days)}): change "
+        "LAKEHOUSE_LAST_DAY."
     )
 
 
