@@ -71,6 +71,14 @@ def test_what_goes_on_failing_is_counted_and_told_again_after_the_quiet_time() -
     assert "failed 26 times before" in message.text
 
 
+def test_after_the_clock_is_put_back_a_problem_is_told_again() -> None:
+    """Without it, what was told by a clock a day ahead would not be told again for two days."""
+    memory = Memory()
+    memory.see(failing(48 * HOUR))
+    assert [message.kind for message in memory.see(failing(24 * HOUR))] == [STILL_FAILING]
+    assert memory.see(failing(25 * HOUR)) == []
+
+
 def test_a_warning_that_becomes_an_error_is_told_at_once() -> None:
     """Without it, an error would hide behind the quiet time of a warning."""
     memory = Memory()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lakehouse.days import is_younger
 from lakehouse.orchestration.alerts.message import ERROR, FAILED, RECOVERED, STILL_FAILING, Message, sentence
 
 Key = tuple[str, str, str]
@@ -125,7 +126,7 @@ def _judge_failures(
         for failure in sorted(failures, key=lambda each: each.key):
             old = known.get(failure.key)
             worse = old is None or (failure.severity == ERROR and old.severity != ERROR)
-            due = old is not None and observed.at - old.told >= quiet
+            due = old is not None and not is_younger(old.told, observed.at, quiet)  # also where the clock was put back
             if worse or due:
                 told.append(failure)
                 kind = FAILED if worse else kind
