@@ -132,7 +132,9 @@ def _days_of(result: BuildResult) -> dict[date, DayResult]:
 def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | AssetObservation | AssetCheckEvaluation]:
     table, snapshot = result.table, lake.snapshot(result.table.id)
     uri, now = str(lake.path(table.id)), datetime.now(UTC)
-    good = [day for day, each in sorted(result.days.items()) if each.status == PUBLISHED]
+    # The page of a table shows what was told last: today, and no day ahead that a wrong clock has filled.
+    days = sorted(result.days, key=lambda day: (day <= now.date(), day))
+    good = [day for day in days if result.days[day].status == PUBLISHED]
     rows = snapshot.rows_by_day(table.day_column)
     told: list[AssetMaterialization | AssetObservation | AssetCheckEvaluation] = []
     for day in good:

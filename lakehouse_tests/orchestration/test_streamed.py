@@ -99,10 +99,11 @@ def test_today_is_shown_as_open(shop: Lake) -> None:
     """Without it, a day of a few hours would look like a bad one, or be read as a whole one."""
     today = datetime.now(UTC).date()  # TODAY may be over by now
     table, untold = shop.table("gold.by_day"), Untold()
-    untold.add({table.id: built(table, EARLIER, today)})
+    untold.add({table.id: built(table, EARLIER, today, today + timedelta(days=1))})
     with DagsterInstance.ephemeral() as instance:
         untold.tell(instance, shop)
         found = materialized(instance, table.id)
+        assert list(found)[-1] == str(today), "what was told last is what the page of the table shows"
         assert str(found[str(today)]["open"]).startswith(f"until {today + timedelta(days=1)} 00:05 UTC")
         assert "open" not in found[str(EARLIER)]
 
