@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
 
 from lakehouse.build.laps import Laps
 from lakehouse.build.late_only import late_only
+from lakehouse.build.open_days import open_until
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
@@ -132,8 +133,10 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
     sums = _sums(work)
     judged: dict[date, Judged] = {}
+    now = datetime.now(UTC)
     for day in sorted(work.replaced):
-        outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}))
+        is_open = table.quality.volume is not None and open_until(base.lake, table, day, now) is not None
+        outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), is_open=is_open)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
             # From here on it is a day before: those that follow are judged by what will stand once this is published.

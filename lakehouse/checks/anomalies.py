@@ -112,7 +112,12 @@ def baselines(
 
 
 def volume(
-    bounds: Volume, m: DayMetrics, history: Mapping[date, int], known: Mapping[date, str] | None = None
+    bounds: Volume,
+    m: DayMetrics,
+    history: Mapping[date, int],
+    known: Mapping[date, str] | None = None,
+    *,
+    is_open: bool = False,
 ) -> Outcome:
     """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning).
 
@@ -121,6 +126,8 @@ def volume(
         m: the day's figures.
         history: rows by earlier day; those without rows do not count.
         known: days of events, which are no measure.
+        is_open: the day is not over. It can have too many rows by now, and not too few: whether it has become whole,
+            the check `data_fresh` says.
     """
     known = known or {}
     rows = {day: n for day, n in history.items() if n > 0}
@@ -128,7 +135,7 @@ def volume(
     if m.problems:
         return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
     # A day without rows has no ratio worth a bound: it is judged by whether its weekday has rows at all.
-    if m.staged == 0:
+    if m.staged == 0 and not is_open:
         return _nothing(bounds, m, rows, known)
     if len(usual_days) < bounds.min_history:
         text = f"not enough history: {len(usual_days)} of {bounds.min_history} same weekdays with rows"
@@ -145,6 +152,8 @@ def volume(
         f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
     )
     values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
+    if is_open and ratio < 1:
+        return Outcome("volume", m.day, True, f"{text}; the day is not over", values=values)
     passed = not blocked and z <= bounds.warn_z
     if not passed and m.day in known:
         return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)

@@ -109,6 +109,8 @@ def audit_day(
     history: Mapping[date, int],
     figures: Mapping[date, Figures] | None = None,
     sums: Mapping[str, Decimal] | None = None,
+    *,
+    is_open: bool = False,
 ) -> list[Outcome]:
     """Every check of the table on one day.
 
@@ -118,6 +120,7 @@ def audit_day(
         history: published rows by day; the tested day itself is never part of its own baseline.
         figures: further figures by day, as commits keep them.
         sums: what the table's own columns must add up to on this day, where the input's figures are known.
+        is_open: the day is not over, and more of it may come.
     """
     run = {
         "row_count": _row_count,
@@ -134,7 +137,8 @@ def audit_day(
     if table.landing:
         outcomes.append(schema_drift(metrics))
     if table.quality.volume:
-        outcomes.append(volume(table.quality.volume, metrics, history, table.quality.known_events))
+        known = table.quality.known_events
+        outcomes.append(volume(table.quality.volume, metrics, history, known, is_open=is_open))
     if "reconciliation" in names:
         outcomes.append(_reconciliation(table, metrics, sums or {}))
     if table.allowed_lateness is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
+from lakehouse.spark.answering import answering
 from lakehouse.spark.cluster import introduced
 from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.fixed_settings import check_session
@@ -47,13 +48,15 @@ def start(settings: Settings) -> SparkSession:
         os.environ.pop(REMOTE, None)  # of the process that started this one, which has a session on a server
     if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
+    if not settings.is_local and not _has_own():
+        answering(settings)
     builder: Any = SparkSession.builder
     try:
         # An engine that is there already shows its pages, or none.
         with shown({} if _has_own() else config) as (added, address):
             for key, value in (config | added).items():
                 builder = builder.config(key, value)
-            with introduced(settings), _interrupts_later():
+            with introduced(settings), nullcontext() if settings.uses_connect else _interrupts_later():
                 session: SparkSession = builder.getOrCreate()
         if address:
             _own["pages"] = address

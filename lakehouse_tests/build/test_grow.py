@@ -21,7 +21,7 @@ from lakehouse.build import build as building
 from lakehouse.build.build import build
 from lakehouse.build.grow import Growth, growth_of
 from lakehouse.build.result import FAILED, PUBLISHED
-from lakehouse.contracts import Input, Table, Topic
+from lakehouse.contracts import Input, Table, Topic, Volume
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, merge_small, turns
 from lakehouse.spark.options import REMOTE
@@ -30,7 +30,7 @@ from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
-from lakehouse_tests.fixtures.making import model, rows_of, table
+from lakehouse_tests.fixtures.making import having, model, rows_of, table
 from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, build_followers, recent, visits
 
 pytestmark = pytest.mark.spark
@@ -120,6 +120,20 @@ def test_a_process_adds_to_days_before_it_has_had_a_session(taking: Taking, monk
     turn(taking, 1, visit(20))
     assert files(taking) == 2
     assert state(taking) == whole(taking)
+
+
+def test_today_is_published_from_its_first_row_on(taking: Taking) -> None:
+    """Without it, a table that bounds its volume would be refused each morning, until a quarter of the day is there."""
+    bounded = having(taking.lake.table(SILVER), volume=Volume())
+    bounded.__dict__["code_version"] = taking.lake.table(SILVER).code_version
+    taking.lake.tables = {**taking.lake.tables, SILVER: bounded}
+    weeks = [f"{TODAY - timedelta(weeks=n)}T10:00:00Z" for n in range(1, 5)]
+    turn(taking, 1, *[visit(n, week) for n, week in enumerate(weeks * 20)])
+    turn(taking, 1, visit(100))
+    assert taking.lake.snapshot(SILVER).rows_by_day("day")[TODAY] == 1
+    assert not latest_records(taking.lake.settings.root, SILVER)[TODAY].figures.get("checks"), "no warning either"
+    turn(taking, 1, *[visit(n) for n in range(101, 190)])
+    assert taking.lake.snapshot(SILVER).rows_by_day("day")[TODAY] == 1, "more than four times a whole day is refused"
 
 
 def test_a_row_that_comes_before_one_that_is_there_takes_its_place(taking: Taking) -> None:

@@ -146,3 +146,14 @@ def test_a_day_without_rows_warns_where_its_weekday_has_some() -> None:
 def test_a_day_without_rows_is_well_where_its_weekday_often_has_none(rows: tuple[int, ...]) -> None:
     """Without it, every Sunday of a shop that is closed would warn, and soon nobody would look."""
     assert volume(Volume(), DayMetrics(MONDAY), weeks(*rows)).passed
+
+
+def test_a_day_that_is_not_over_can_have_too_much_and_not_too_little() -> None:
+    """Without it, today would be refused each morning, and told to people, until the day is half over."""
+    usual = weeks(90, 110, 100, 100)
+    few = volume(Volume(), DayMetrics(MONDAY, rows=3), usual, is_open=True)
+    assert (few.passed, "the day is not over" in few.message) == (True, True)
+    assert not volume(Volume(), DayMetrics(MONDAY, rows=3), usual).passed
+    assert volume(Volume(), DayMetrics(MONDAY), usual, is_open=True).passed
+    many = volume(Volume(), DayMetrics(MONDAY, rows=500), usual, is_open=True)
+    assert (many.passed, many.blocking) == (False, True)

@@ -11,21 +11,19 @@ from urllib.parse import urlsplit
 
 import pyspark
 
-from lakehouse.errors import LakehouseError, SourceDownError
+from lakehouse.errors import EngineError, LakehouseError, SourceDownError
 from lakehouse.settings import Settings
+from lakehouse.spark.answering import SECONDS, addresses, answering
 from lakehouse.spark.cluster import cluster_of, state_of
-from lakehouse.spark.config import is_here
 from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-CONNECT_PORT = 15002  # of a Spark Connect server, where its address names none
 POSTGRES_PORT = 5432
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # what a client of PostgreSQL may ask first: `S` or `N` is the answer
 PAGE_PORT = 8080  # of a master's page, where nobody has moved it
-SECONDS = 5.0  # that somebody has for an answer
 
 # What executors say, and what to do; of several that fit, the first.
 _FIXES = {
@@ -67,17 +65,11 @@ def answers(settings: Settings) -> str:
     Raises:
         ProblemError: none of the addresses answers.
     """
-    failed = []
-    for host, port in _addresses(settings):
-        try:
-            with socket.create_connection((host, port), timeout=SECONDS):
-                return f"{host}:{port} answers"
-        except OSError as error:
-            failed.append(f"{host}:{port} does not answer ({error.strerror or error})")
-    start = "start a cluster (lakehouse engine cluster start)" if is_here(settings.spark_url) else "start it there"
-    raise ProblemError(
-        "; ".join(failed), f"Correct LAKEHOUSE_SPARK_URL, or {start}; a firewall may be between you and it."
-    )
+    try:
+        return f"{answering(settings)} answers"
+    except EngineError as error:
+        found, _, fix = str(error).partition(". ")
+        raise ProblemError(found, fix) from error
 
 
 def workers(settings: Settings) -> str:
@@ -87,7 +79,7 @@ def workers(settings: Settings) -> str:
         ProblemError: it has none.
     """
     own = cluster_of(settings)
-    host, _ = _addresses(settings)[0]
+    host, _ = addresses(settings)[0]
     page = own.page if own is not None and own.url == settings.spark_url else f"http://{host}:{PAGE_PORT}/"
     try:
         state = state_of(page, SECONDS)
@@ -154,13 +146,6 @@ def fix_of(said: str, settings: Settings) -> str:
 def _megabytes(size: str) -> int:
     """Of a size such as 1500m or 2g; 0 where none is set."""
     return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]] if size else 0
-
-
-def _addresses(settings: Settings) -> list[tuple[str, int]]:
-    """Host and port of each master, or of the server."""
-    kind, _, rest = settings.spark_url.partition("://")
-    parts = (urlsplit(f"//{each}") for each in rest.partition("/")[0].split(","))
-    return [(each.hostname or "", each.port or (CONNECT_PORT if kind == "sc" else 7077)) for each in parts]
 
 
 def databases(settings: Settings) -> str:

@@ -1,0 +1,43 @@
+"""Whether a master, or a server of Spark Connect, listens: Spark itself waits for many minutes before it says so."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+from lakehouse.errors import EngineError
+from lakehouse.settings import Settings
+from lakehouse.spark.config import is_here
+
+SECONDS = 5.0  # that each has for an answer
+_PORTS = {"sc": 15002, "spark": 7077}  # where an address names none
+
+
+def addresses(settings: Settings) -> list[tuple[str, int]]:
+    """Host and port of each master, or of the server; none where Spark finds them by itself (YARN, Kubernetes)."""
+    kind, _, rest = settings.spark_url.partition("://")
+    if kind not in _PORTS:
+        return []
+    parts = (urlsplit(f"//{each}") for each in rest.partition("/")[0].split(","))
+    return [(each.hostname or "", each.port or _PORTS[kind]) for each in parts]
+
+
+def answering(settings: Settings) -> str:
+    """`host:port` of the first that answers; empty where there is no address.
+
+    Raises:
+        EngineError: none of them does.
+    """
+    failed, last = [], None
+    for host, port in addresses(settings):
+        try:
+            with socket.create_connection((host, port), timeout=SECONDS):
+                return f"{host}:{port}"
+        except OSError as error:
+            last = error
+            failed.append(f"{host}:{port} does not answer ({error.strerror or error})")
+    if not failed:
+        return ""
+    start = "start a cluster (lakehouse engine cluster start)" if is_here(settings.spark_url) else "start it there"
+    fix = f"Correct LAKEHOUSE_SPARK_URL, or {start}; a firewall may be between you and it."
+    raise EngineError(f"{'; '.join(failed)}. {fix}") from last
