@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from lakehouse.spark.jars import default_jars_dir, ensure_jars, locked_jar
 from lakehouse.spark.options import java_options
 from lakehouse.spark.ui import ENABLED, is_guarded
 from lakehouse.store.disk import private_umask
+from lakehouse.users import has_name
 
 # Settings a running engine accepts, so they hold through Spark Connect too.
 RUNTIME_CONFIG = {
@@ -102,14 +102,12 @@ def spark_config(settings: Settings) -> dict[str, str]:
 
 
 def _check_user() -> None:
-    """Containers are often given a number without a name; Hadoop then ends with a null pointer."""
-    try:
-        pwd.getpwuid(os.geteuid())
-    except KeyError:
+    """Of a user without a name Hadoop ends with a null pointer."""
+    if not has_name():
         raise EngineError(
             f"Spark does not start as the user {os.geteuid()}, who is not in the system's list of users (/etc/passwd). "
             "Add an entry for this number, or run as a user that has one."
-        ) from None
+        )
 
 
 def shuffle_partitions(settings: Settings) -> int:

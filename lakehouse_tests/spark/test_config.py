@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse import users
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark import config
 from lakehouse.spark.config import spark_config
 
 
@@ -19,7 +19,7 @@ def test_a_user_whom_the_system_does_not_know_is_told(tmp_path: Path, monkeypatc
     def unknown(user: int) -> None:
         raise KeyError(user)
 
-    monkeypatch.setattr(config.pwd, "getpwuid", unknown)
+    monkeypatch.setattr(users.pwd, "getpwuid", unknown)
     with pytest.raises(EngineError, match=rf"as the user {os.geteuid()}, who is not in the system's list of users"):
         spark_config(Settings(root=tmp_path, spark_url="local[2]"))
     assert spark_config(Settings(root=tmp_path, spark_url="sc://somewhere")), "a server elsewhere has its own user"
