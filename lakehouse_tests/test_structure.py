@@ -36,7 +36,7 @@ ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
     "store": set(),
     "delta": {"days", "errors", "lazy", "store"},
     "servers": {"errors", "settings", "store"},
-    "spark": {"errors", "servers", "settings", "store"},
+    "spark": {"errors", "servers", "settings", "store", "users"},
     "kafka": {"errors", "servers", "settings", "spark", "store"},
     "online": {
         "contracts", "days", "delta", "errors", "lazy", "read", "records", "servers", "settings", "spark", "store",
