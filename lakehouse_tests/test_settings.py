@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from lakehouse.commands.change import keys as tokens
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
+from lakehouse.spark import session
 from lakehouse.spark.session import start
 from lakehouse_tests.conftest import SHARED
 
@@ -238,6 +239,7 @@ def test_messages_show_an_engine_without_its_token(configure: Configure, monkeyp
     def refused(_: Any) -> None:
         raise RuntimeError(f"UNAUTHENTICATED: {settings.spark_url} with a-secret was refused\nmore")
 
+    monkeypatch.setattr(session, "answering", lambda _: "engine:15002")
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refused)
     with pytest.raises(EngineError, match="The Spark engine at sc://engine:15002 did not start: UNAUTH") as caught:
         start(settings)

@@ -43,13 +43,13 @@ def start(settings: Settings) -> SparkSession:
         with suppress(OSError):
             return _heard(join(settings))
     config = spark_config(settings)
+    if not settings.is_local and not _has_own():
+        answering(settings)  # first: who is told that nobody is there keeps the session that there is
     if not settings.uses_connect:
         leave()  # a process has one engine at a time
         os.environ.pop(REMOTE, None)  # of the process that started this one, which has a session on a server
     if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
-    if not settings.is_local and not _has_own():
-        answering(settings)
     builder: Any = SparkSession.builder
     try:
         # An engine that is there already shows its pages, or none.
