@@ -12,7 +12,7 @@ from decimal import Decimal
 from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.checks.batches import BATCH_CHECKS, batch_checks
 from lakehouse.checks.drift import schema_drift
-from lakehouse.checks.metrics import DayMetrics, Outcome, Value
+from lakehouse.checks.metrics import WARNS_ONLY, DayMetrics, Outcome, Value
 from lakehouse.checks.statistics import exceeds, lateness, percentile
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
@@ -62,7 +62,7 @@ def _names_of_source(table: Table) -> dict[str, str]:
         named["row_conservation"] = "Rows in = published + quarantined + duplicates"
     if table.landing:
         named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
-        named["schema_drift"] = "Every field that arrives has a column, and no column's field stays away (warns only)"
+        named["schema_drift"] = f"Every field that arrives has a column, and no column's field stays away{WARNS_ONLY}"
     return named
 
 
@@ -76,7 +76,7 @@ def _names_of_days(table: Table) -> dict[str, str]:
         named["reconciliation"] = f"Sums of the day agree: {', '.join(sums)}"
     if table.quality.max_shares:
         bounds = (f"{own} at most {most:.0%} of {of}" for own, (of, most) in table.quality.max_shares.items())
-        named["shares"] = f"Sums of the day: {', '.join(bounds)} (warns only)"
+        named["shares"] = f"Sums of the day: {', '.join(bounds)}{WARNS_ONLY}"
     if table.allowed_lateness is not None:
         days = table.allowed_lateness.days
         named["lateness"] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome, Value
+from lakehouse.checks.metrics import HIDDEN, WARNS_ONLY, DayMetrics, Outcome, Value
 from lakehouse.contracts import Table
 from lakehouse.contracts.extract import EXACT
 
@@ -21,13 +21,13 @@ def batch_checks(table: Table) -> dict[str, str]:
         apart = table.extract.clock_apart
         return {
             "commit_lag": f"No transaction takes more than {table.extract.lag} from updated_at to its commit",
-            "database_clock": f"The database's clock and this machine's are at most {apart} apart (warns only)",
+            "database_clock": f"The database's clock and this machine's are at most {apart} apart{WARNS_ONLY}",
         }
     if table.topic:
         return {
-            "stream_lag": f"Messages are taken within {table.topic.max_lag} of their arrival (warns only)",
-            "dead_letters": f"At most {table.topic.max_dead} messages an hour cannot be read as rows (warns only)",
-            "late_rows": f"At most {MOST_LATE:.0%} of a batch's rows are behind the watermark (warns only)",
+            "stream_lag": f"Messages are taken within {table.topic.max_lag} of their arrival{WARNS_ONLY}",
+            "dead_letters": f"At most {table.topic.max_dead} messages an hour cannot be read as rows{WARNS_ONLY}",
+            "late_rows": f"At most {MOST_LATE:.0%} of a batch's rows are behind the watermark{WARNS_ONLY}",
         }
     return {}
 

@@ -17,6 +17,7 @@ from lakehouse.delta.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, 
 from lakehouse.store import parquet
 
 Value = int | float | str
+WARNS_ONLY = " (warns only)"  # ends what a check says of itself in the terminal and the report
 HIDDEN = "hidden"  # what a source does not show to the role that reads it
 
 

@@ -29,7 +29,7 @@ from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import all_waiting_days, published_days
 from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER, Verdict, by_check, sentence
 from lakehouse.checks.audit import blocking_checks, check_names
-from lakehouse.checks.metrics import Outcome
+from lakehouse.checks.metrics import WARNS_ONLY, Outcome
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.days import is_between, newest_day
@@ -48,7 +48,6 @@ FRESH = (
 )
 AUDITED = "Judged before publishing: a day that fails with an error is not published, and the other days are"
 WARNS = "Only warns: the day is published"
-WARNS_ONLY = " (warns only)"  # the same in brief, where a check is listed in the terminal
 
 
 def check_specs(table: Table) -> list[AssetCheckSpec]:
