@@ -197,7 +197,8 @@ def _once(
     newest = version
     if known is not None:
         newest = store.begin(features, version, known, str(source.snapshot.table_id))
-        _there(source, newest, open_snapshot(lake.path(source.table.id)).version)
+        if newest > version:  # loaded by a later run, or before the table was put back
+            _refuse_older_copy(source, newest, open_snapshot(lake.path(source.table.id)).version)
     days = [day for day in source.days if only is None or day in only]
     made = Put()
     if days:
@@ -215,7 +216,7 @@ def _once(
     )
 
 
-def _there(source: Source, loaded: int, newest: int) -> None:
+def _refuse_older_copy(source: Source, loaded: int, newest: int) -> None:
     """Refuse a table that was put back from a copy: of what Redis has of later versions, none could be told apart.
 
     Args:

@@ -131,7 +131,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         requests = [
             _request(piece, made.cursor.count, why, graph) for piece, why in zip(made.pieces, made.why, strict=True)
         ]
-        reason = " ".join(filter(None, [made.reason, outside(get_settings(), datetime.now(UTC))]))
+        reason = " ".join(filter(None, [made.reason, outside(get_settings(), datetime.fromtimestamp(now, UTC))]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
     return landed
