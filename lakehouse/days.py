@@ -25,9 +25,14 @@ def is_between(day: date, first: date | None, last: date | None) -> bool:
     return (first is None or first <= day) and (last is None or day <= last)
 
 
+def start_of(day: date) -> datetime:
+    """The moment at which a day begins, in UTC."""
+    return datetime.combine(day, time(), UTC)
+
+
 def end_of(day: date) -> datetime:
     """The moment at which a day is over, in UTC."""
-    return datetime.combine(day + timedelta(days=1), time(), UTC)
+    return start_of(day + timedelta(days=1))
 
 
 def newest_day(last_day: date | None, now: datetime) -> date:

@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
     first_day: date = Field(date(2010, 12, 1), description="First daily partition")
     last_day: date | None = Field(
-        None, description="Last daily partition, of a lake whose data has ended; empty: yesterday, UTC"
+        None, description="Last daily partition, where the data has ended; empty: yesterday, or an open today, UTC"
     )
     pii_key: SecretStr | None = Field(
         None,

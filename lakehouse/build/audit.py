@@ -10,16 +10,16 @@ from itertools import chain
 
 from lakehouse.build.laps import Laps
 from lakehouse.build.late_only import late_only
-from lakehouse.build.open_days import open_until
+from lakehouse.build.open_days import open_until, rows_so_far
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
-from lakehouse.checks.anomalies import Figures
+from lakehouse.checks.anomalies import Figures, baseline
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.clocks import with_clocks
 from lakehouse.checks.drift import with_fields
 from lakehouse.checks.metrics import DayMetrics, Outcome, failed_checks, measure
-from lakehouse.days import days_between
+from lakehouse.days import days_between, start_of
 from lakehouse.delta.staged import VALID
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
@@ -135,14 +135,25 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     judged: dict[date, Judged] = {}
     now = datetime.now(UTC)
     for day in sorted(work.replaced):
-        is_open = table.quality.volume is not None and open_until(base.lake, table, day, now) is not None
-        outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), is_open=is_open)
+        so_far = _so_far(work, day, rows, now)
+        outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
             # From here on it is a day before: those that follow are judged by what will stand once this is published.
             rows[day] = found.metrics.rows
             figures[day] = found.metrics.as_json()
     return judged
+
+
+def _so_far(work: Work, day: date, rows: Mapping[date, int], now: datetime) -> Mapping[date, int] | None:
+    """The rows that the days before had by this time of day, which a day is judged by while it is open; else None."""
+    lake, table = work.base.lake, work.base.table
+    bounds = table.quality.volume
+    if bounds is None or open_until(lake, table, day, now) is None:
+        return None
+    usual = baseline(day, {each: n for each, n in rows.items() if n}, table.quality.known_events, bounds.history)
+    # Days that have been built for less long than that say nothing that would be enough.
+    return rows_so_far(lake, table, usual, now - start_of(day)) if len(usual) >= bounds.min_history else {}
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

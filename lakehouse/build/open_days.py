@@ -1,4 +1,4 @@
-"""Days that are not over: a table that a stream feeds, directly or not, is built again as rows of today come.
+"""The day that is on: where rows of it come before it is over, it is a partition, and open.
 
 An open day is published like any other, whenever something of it comes, and its checks judge what is there. That it is
 not complete yet is told beside it; it closes by itself.
@@ -6,19 +6,61 @@ not complete yet is told beside it; it closes by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 
 from lakehouse.build.intake.ends import ends_of
-from lakehouse.contracts import Table, Topic
-from lakehouse.days import end_of
+from lakehouse.contracts import Table
+from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.read.lake import Lake
+from lakehouse.records.history import records
+from lakehouse.settings import Settings
+
+
+def newest_partition(settings: Settings, tables: Mapping[str, Table], now: datetime) -> date:
+    """The newest day that has a partition: today, UTC, where rows of it come to any table; else the last that is over.
+
+    Args:
+        settings: the last day of a lake whose data has ended, and the addresses of what is taken.
+        tables: every table of the lake.
+        now: the moment, with a time zone.
+    """
+    return now.date() if has_today(settings, tables) else newest_day(settings.last_day, now)
+
+
+def has_today(settings: Settings, tables: Mapping[str, Table]) -> bool:
+    """Whether the day that is on is a partition.
+
+    Args:
+        settings: as of `newest_partition`.
+        tables: every table of the lake.
+    """
+    return any(takes_today(settings, tables, table) for table in tables.values())
+
+
+def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -> bool:
+    """Whether rows of the day that is on come to a table: of files that come `during_day`, or of what is taken.
+
+    Args:
+        settings: a lake whose data has ended has no such day; nothing is taken where no address is set.
+        tables: every table of the lake.
+        table: which reads them, directly or not.
+    """
+    if settings.last_day is not None:
+        return False
+    if table.landing is not None:
+        return table.landing.during_day
+    if table.taken is not None:
+        return table.taken.source in settings.source_urls
+    return any(takes_today(settings, tables, tables[each.table]) for each in table.upstream.values())
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
     """Until when rows of a day are waited for: its end, UTC, and the time that messages have to be taken (`max_lag`).
 
-    None where the day is closed, where no stream feeds the table, or where none was ever taken.
+    None where the day is closed, where nothing brings rows of it before it is over, or where nothing was ever taken.
 
     Args:
         lake: where the tables are.
@@ -29,16 +71,60 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
     ends = end_of(day)
     if now >= ends + timedelta(days=1):  # most days, for which no log has to be read
         return None
-    closes = [ends + topic.max_lag for name, topic in _topics(lake, table) if _is_on(lake, name, topic)]
-    return max((each for each in closes if now < each), default=None)
+    return max((each for each in _closes(lake, table, ends) if now < each), default=None)
 
 
-def _topics(lake: Lake, table: Table) -> Iterator[tuple[str, Topic]]:
-    if table.topic is not None:
-        yield table.id, table.topic
+def _closes(lake: Lake, table: Table, ends: datetime) -> Iterator[datetime]:
+    if table.landing is not None and table.landing.during_day and lake.settings.last_day is None:
+        yield ends
+    if table.taken is not None and has_begun(lake, table):
+        yield ends + (table.topic.max_lag if table.topic else timedelta())
     for each in table.upstream.values():
-        yield from _topics(lake, lake.table(each.table))
+        yield from _closes(lake, lake.table(each.table), ends)
 
 
-def _is_on(lake: Lake, name: str, topic: Topic) -> bool:
-    return ends_of(lake.snapshot(name), topic.source).batch > 0
+def is_streamed(lake: Lake, table: Table) -> bool:
+    """Whether a stream brings rows to a table, directly or not: it builds them as they come.
+
+    Args:
+        lake: where the tables are.
+        table: the table.
+    """
+    if table.topic is not None:
+        return has_begun(lake, table)
+    return any(is_streamed(lake, lake.table(each.table)) for each in table.upstream.values())
+
+
+def has_begun(lake: Lake, table: Table) -> bool:
+    """Whether anything was ever taken into a table that takes batches.
+
+    Args:
+        lake: where the tables are.
+        table: with `taken`.
+    """
+    return table.taken is not None and ends_of(lake.snapshot(table.id), table.taken.source).batch > 0
+
+
+def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:
+    """How many rows days that are over had when so much of them had passed, of those that were built by then.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: days that are over.
+        elapsed: time since the beginning of a day.
+    """
+    kept = lake.snapshot(table.id).table_id
+    found = {}
+    for day in days:
+        before = [rows for at, rows in _course(lake.settings.root, table.id, kept, day) if at <= elapsed]
+        if before:
+            found[day] = before[-1]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _course(root: Path, table: str, table_id: str | None, day: date) -> tuple[tuple[timedelta, int], ...]:
+    """How many rows a day had from when on, as it was built: kept, since a stream asks at every turn."""
+    del table_id  # a table that was made anew has days of its own
+    return tuple((each.at - start_of(day), each.rows) for each in records(root, table, [day], figures=("rows",)))

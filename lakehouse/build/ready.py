@@ -23,7 +23,8 @@ class Readiness:
 
     Attributes:
         status: `ready`; `stale` where the last good data stands and something it is made from has changed since;
-            `missing` where the day was never published; `open` where it is ready, but not over: a stream feeds it.
+            `missing` where the day was never published; `open` where it is ready, but not over: rows of it
+            may come.
         reason: what a day that is not ready waits for.
         version: of the table, as it was looked at; -1 where it does not exist.
         rows: of the day.
@@ -49,7 +50,7 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
         lake: where the tables are.
         table: whose day.
         day: the daily partition.
-        now: a day that a stream feeds is open until it is over.
+        now: a day whose rows come while it is on is open until it is over.
     """
     snapshot = lake.snapshot(table.id)
     rows = snapshot.rows_by_day(table.day_column).get(day, 0)

@@ -117,7 +117,7 @@ def volume(
     history: Mapping[date, int],
     known: Mapping[date, str] | None = None,
     *,
-    is_open: bool = False,
+    so_far: Mapping[date, int] | None = None,
 ) -> Outcome:
     """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning).
 
@@ -126,8 +126,9 @@ def volume(
         m: the day's figures.
         history: rows by earlier day; those without rows do not count.
         known: days of events, which are no measure.
-        is_open: the day is not over. It can have too many rows by now, and not too few: whether it has become whole,
-            the check `data_fresh` says.
+        so_far: None: the day is over. Else it is not, and these are the rows that earlier days had by this time of day,
+            as far as that is known. It can have too many rows for a whole day, and warns of too few for this time;
+            whether it has become whole, the check `data_fresh` says.
     """
     known = known or {}
     rows = {day: n for day, n in history.items() if n > 0}
@@ -135,7 +136,7 @@ def volume(
     if m.problems:
         return Outcome("volume", m.day, True, "not judged: a file could not be read", values={"rows": m.rows})
     # A day without rows has no ratio worth a bound: it is judged by whether its weekday has rows at all.
-    if m.staged == 0 and not is_open:
+    if m.staged == 0 and so_far is None:
         return _nothing(bounds, m, rows, known)
     if len(usual_days) < bounds.min_history:
         text = f"not enough history: {len(usual_days)} of {bounds.min_history} same weekdays with rows"
@@ -152,12 +153,33 @@ def volume(
         f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
     )
     values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
-    if is_open and ratio < 1:
-        return Outcome("volume", m.day, True, f"{text}; the day is not over", values=values)
+    if so_far is not None and ratio < 1:
+        by_now = [so_far[day] for day in usual_days if so_far.get(day)]
+        return _of_open_day(bounds, m, by_now, f"{text}; the day is not over", values)
     passed = not blocked and z <= bounds.warn_z
     if not passed and m.day in known:
         return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
     return Outcome("volume", m.day, passed, text, blocking=blocked, values=values)
+
+
+def _of_open_day(
+    bounds: Volume, m: DayMetrics, by_now: Sequence[int], text: str, values: Mapping[str, Value]
+) -> Outcome:
+    """A day that is not over, by what its weekday usually has by now: what lacks may come yet, so it only warns."""
+    if len(by_now) < bounds.min_history:
+        return Outcome("volume", m.day, True, text, values=values)
+    usual = statistics.median(by_now)
+    centre, sigma = _log_scale(by_now)
+    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
+    passed = m.rows >= usual or (m.rows >= bounds.min_ratio * usual and z <= bounds.warn_z)
+    return Outcome(
+        "volume",
+        m.day,
+        passed,
+        f"{text}; by this time of day it usually has {usual:g} (robust z {z:.1f})",
+        blocking=False,
+        values={**values, "usual_rows_by_now": usual},
+    )
 
 
 def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Mapping[date, str]) -> Outcome:

@@ -110,7 +110,7 @@ def audit_day(
     figures: Mapping[date, Figures] | None = None,
     sums: Mapping[str, Decimal] | None = None,
     *,
-    is_open: bool = False,
+    so_far: Mapping[date, int] | None = None,
 ) -> list[Outcome]:
     """Every check of the table on one day.
 
@@ -120,7 +120,7 @@ def audit_day(
         history: published rows by day; the tested day itself is never part of its own baseline.
         figures: further figures by day, as commits keep them.
         sums: what the table's own columns must add up to on this day, where the input's figures are known.
-        is_open: the day is not over, and more of it may come.
+        so_far: of a day that is not over, the rows that earlier days had by this time of day; None: it is over.
     """
     run = {
         "row_count": _row_count,
@@ -138,7 +138,7 @@ def audit_day(
         outcomes.append(schema_drift(metrics))
     if table.quality.volume:
         known = table.quality.known_events
-        outcomes.append(volume(table.quality.volume, metrics, history, known, is_open=is_open))
+        outcomes.append(volume(table.quality.volume, metrics, history, known, so_far=so_far))
     if "reconciliation" in names:
         outcomes.append(_reconciliation(table, metrics, sums or {}))
     if table.allowed_lateness is not None:

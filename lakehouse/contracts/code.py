@@ -37,8 +37,9 @@ POLICY = frozenset(
 
 LEFT_OUT = {"table": POLICY}
 PROSE = {"Field": ("description", "title")}
-# Which files there are is told by the files themselves: days are built again where others are found.
-FILES = {"Landing": ("files", "sample")}
+# Which files there are, and when they are read, is told by the files themselves: days are built again where others are
+# found.
+FILES = {"Landing": ("files", "during_day", "sample")}
 
 ENGINE = frozenset({"engine", "pyspark"})  # the parts of a code version that are no code of a project
 _OWN = __name__.partition(".")[0]

@@ -113,6 +113,8 @@ class Landing:
             the source is one producer.
         files: how its files are called under the source's folder, such as `{day}.csv.gz` or `{day}/*.jsonl` (see
             `FileNames`); empty: `{day}.<format>[.gz]` and `{day}/*.<format>[.gz]`.
+        during_day: files of a day come while it is on: it is built as they come, and is open until it is over (UTC);
+            else the files of today wait until then.
         sample: `module:function` that makes files for a demonstration (see `lakehouse.sources.samples`); None: none.
     """
 
@@ -124,6 +126,7 @@ class Landing:
     time: str | None = None
     producer: str | None = None
     files: tuple[str, ...] = ()
+    during_day: bool = False
     sample: str | None = None
 
     @cached_property

@@ -18,9 +18,10 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from lakehouse.build.intake.closings import input_rows
+from lakehouse.build.open_days import newest_partition
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
-from lakehouse.days import is_between, newest_day
+from lakehouse.days import is_between
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
@@ -102,7 +103,7 @@ def reconcile(lake: Lake, tables: Iterable[Table], first: date | None = None, la
         first: first day looked at; None: all.
         last: last day looked at; None: all, but for those that have no partition yet, of which nothing can have come.
     """
-    newest = newest_day(lake.settings.last_day, datetime.now(UTC)) if last is None else last
+    newest = newest_partition(lake.settings, lake.tables, datetime.now(UTC)) if last is None else last
     links: list[Link] = []
     for table in tables:
         held = _held(lake, table)

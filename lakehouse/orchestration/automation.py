@@ -31,11 +31,12 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse import store
+from lakehouse.build.open_days import is_streamed, newest_partition, takes_today
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
-from lakehouse.days import contiguous, is_younger, newest_day
+from lakehouse.days import contiguous, end_of, is_younger, newest_day
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
@@ -50,7 +51,6 @@ from lakehouse.orchestration.instance import (
     table_of,
 )
 from lakehouse.orchestration.metadata import asset_key
-from lakehouse.orchestration.partitions import daily_partitions
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, PinnedLake
@@ -112,26 +112,25 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
     )
     def landed(context: SensorEvaluationContext) -> SensorResult:
         now = time.time()
-        limit = get_settings().auto_days or 31
-        last = daily_partitions().get_last_partition_key()
+        settings, moment = get_settings(), datetime.fromtimestamp(now, UTC)
         close_abandoned_runs(context.instance)
         assert context.repository_def is not None
         # Of the checks, the job has those of days only.
         graph = context.repository_def.get_job(job.name).asset_layer.asset_graph
         made = decide(
-            PinnedLake(get_settings(), tables()),
+            PinnedLake(settings, tables()),
             Cursor.of(context.cursor, now),
             unfinished_runs(context.instance),
             leave=still_to_come(context.instance, graph),
             ended=ended_days(context.instance, list(tables())),
-            last=date.fromisoformat(last) if last else date.min,
-            limit=limit,
+            last=newest_partition(settings, tables(), moment),
+            limit=settings.auto_days or 31,
             now=now,
         )
         requests = [
             _request(piece, made.cursor.count, why, graph) for piece, why in zip(made.pieces, made.why, strict=True)
         ]
-        reason = " ".join(filter(None, [made.reason, outside(get_settings(), datetime.fromtimestamp(now, UTC))]))
+        reason = " ".join(filter(None, [made.reason, outside(settings, moment)]))
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
     return landed
@@ -241,13 +240,14 @@ def _findings(
     last: date,
     now: float,
 ) -> Findings:
-    first = lake.settings.first_day
+    first, is_over = lake.settings.first_day, now >= end_of(last).timestamp()
     asked: Days = {}
     due: Days = {}
     waits: Days = {}
     later: set[date] = set()
     for name, table in lake.tables.items():
-        days = [day for day in changed_days(lake, table) if first <= day <= last]
+        newest = last if is_over or _builds_today(lake, table) else last - timedelta(days=1)
+        days = [day for day in changed_days(lake, table) if first <= day <= newest]
         if not days:
             continue
         # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
@@ -272,16 +272,25 @@ def _findings(
     return Findings(asked, due, waits, later)
 
 
+def _builds_today(lake: Lake, table: Table) -> bool:
+    """Whether the day that is on is built as its rows come: a stream builds what it brings rows to by itself."""
+    return takes_today(lake.settings, lake.tables, table) and not is_streamed(lake, table)
+
+
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
     """The days of a table that runs are building, or will."""
     return {day for run in runs if _covers(run, name) for day in days_of_run(run.tags)}
 
 
 def outside(settings: Settings, now: datetime) -> str:
-    """Which landed files belong to no partition, being of a day that is not over or after the last; empty: none."""
+    """Which landed files are not built yet, being of a day that is not over or after the last; empty: none."""
     last = newest_day(settings.last_day, now)
-    later = last + timedelta(days=1)
-    days = {file.arrival_date for each in landings().values() for file in landing_files(settings.root, each, later)}
+    days = {
+        file.arrival_date
+        for each in landings().values()
+        for file in landing_files(settings.root, each, last + timedelta(days=1))
+        if settings.last_day or not each.during_day or file.arrival_date > now.date()
+    }
     if not days:
         return ""
     if settings.last_day is None:

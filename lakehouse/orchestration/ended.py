@@ -9,7 +9,9 @@ from enum import Enum
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from lakehouse.days import is_between, newest_day
+from lakehouse import catalog
+from lakehouse.build.open_days import newest_partition
+from lakehouse.days import is_between
 from lakehouse.orchestration.instance import attempts
 from lakehouse.settings import get_settings
 
@@ -47,7 +49,8 @@ def ends(instance: DagsterInstance, tables: Sequence[str]) -> dict[str, dict[dat
     """
     by_run: dict[str, End | None] = {}  # a run is of many days and tables
     found: dict[str, dict[date, End | None]] = {}
-    first, last = get_settings().first_day, newest_day(get_settings().last_day, datetime.now(UTC))
+    settings = get_settings()
+    first, last = settings.first_day, newest_partition(settings, catalog.tables(), datetime.now(UTC))
     for table in tables:
         tried = {day: run_id for day, run_id in attempts(instance, table).items() if is_between(day, first, last)}
         by_run |= {run_id: _end_of(instance, run_id) for run_id in set(tried.values()) - by_run.keys()}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from dagster import (
     AssetChecksDefinition,
     AssetSelection,
+    RunRequest,
     ScheduleDefinition,
-    build_schedule_from_partitioned_job,
+    ScheduleEvaluationContext,
+    SkipReason,
     define_asset_job,
     in_process_executor,
+    schedule,
 )
-from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from lakehouse.days import is_between
 from lakehouse.orchestration.pool_slots import sleep_while_waiting
+from lakehouse.settings import get_settings
 
 sleep_while_waiting()  # here, since whatever process executes a run has loaded its job
 
@@ -35,10 +41,24 @@ def whole_lake_job(*without: AssetChecksDefinition) -> UnresolvedAssetJobDefinit
     )
 
 
-def daily_schedule(
-    job: UnresolvedAssetJobDefinition,
-) -> UnresolvedPartitionedAssetScheduleDefinition | ScheduleDefinition:
-    """At 01:15 UTC, the day that has just ended, once its files have landed."""
-    return build_schedule_from_partitioned_job(
-        job, name="daily", hour_of_day=1, minute_of_hour=15, description="Yesterday, every table"
+def daily_schedule(job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
+    """At 01:15 UTC, the day that has just ended, once its files have landed.
+
+    Dagster's own schedule of a partitioned job takes the newest partition, which may be the day that is on.
+    """
+
+    @schedule(
+        job=job,
+        name="daily",
+        cron_schedule="15 1 * * *",
+        execution_timezone="UTC",
+        description="Yesterday, every table",
     )
+    def daily(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+        day = context.scheduled_execution_time.date() - timedelta(days=1)
+        settings = get_settings()
+        if not is_between(day, settings.first_day, settings.last_day):
+            return SkipReason(f"{day} is no day of the lake (LAKEHOUSE_FIRST_DAY, LAKEHOUSE_LAST_DAY).")
+        return RunRequest(day.isoformat(), partition_key=day.isoformat())
+
+    return daily

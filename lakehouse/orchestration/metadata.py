@@ -94,7 +94,7 @@ def day_metadata(
 
 
 def open_metadata(lake: Lake, table: Table, day: date, now: datetime) -> dict[str, Any]:
-    """That a day is not over, where a stream feeds the table.
+    """That a day is not over, where rows of it come by then.
 
     Args:
         lake: where the tables are.

@@ -18,8 +18,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse import store
-from lakehouse.days import newest_day
+from lakehouse import catalog, store
+from lakehouse.build.open_days import newest_partition
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -94,7 +94,8 @@ def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, O
 
 def _state(settings: Settings) -> State:
     """The days of the lake, and whether the event log was written to: its files, the write-ahead log's among them."""
-    home, days = settings.dagster_home, (settings.first_day, newest_day(settings.last_day, datetime.now(UTC)))
+    last = newest_partition(settings, catalog.tables(), datetime.now(UTC))
+    home, days = settings.dagster_home, (settings.first_day, last)
     where = int(hashlib.sha256(store.read(home / "dagster.yaml")).hexdigest()[:15], 16)
     found: State = [[where, *(day.toordinal() for day in days)]]
     for name in (EVENT_LOG, f"{EVENT_LOG}-wal"):

@@ -7,20 +7,30 @@ from datetime import UTC, date, datetime, timedelta
 
 from dagster import BackfillPolicy, DailyPartitionsDefinition
 
+from lakehouse.build.open_days import has_today
+from lakehouse.catalog import tables
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.instance import days_of_run
 from lakehouse.settings import get_settings
 
 
 def daily_partitions() -> DailyPartitionsDefinition:
-    """One partition a UTC day, from the first day of the settings up to the last one, or to yesterday."""
+    """One partition a UTC day, from the first day of the settings up to the last one, to yesterday, or to today.
+
+    Today is one where rows of it come before it is over (`lakehouse.build.open_days`).
+    """
     settings = get_settings()
     end = (settings.last_day + timedelta(days=1)).isoformat() if settings.last_day else None
-    return DailyPartitionsDefinition(start_date=settings.first_day.isoformat(), end_date=end, timezone="UTC")
+    return DailyPartitionsDefinition(
+        start_date=settings.first_day.isoformat(),
+        end_date=end,
+        timezone="UTC",
+        end_offset=int(has_today(settings, tables())),
+    )
 
 
 def last_partition() -> date:
-    """The newest day with a partition: yesterday, UTC, unless the lake ends before.
+    """The newest day with a partition: yesterday or today, UTC, unless the lake ends before.
 
     Raises:
         UsageError: there is none.
@@ -29,7 +39,8 @@ def last_partition() -> date:
     if key is None:
         settings = get_settings()
         is_set = settings.last_day is not None and settings.last_day < datetime.now(UTC).date()
-        end = f"LAKEHOUSE_LAST_DAY, {settings.last_day}" if is_set else "yesterday"
+        newest = "today" if has_today(settings, tables()) else "yesterday"
+        end = f"LAKEHOUSE_LAST_DAY, {settings.last_day}" if is_set else newest
         raise UsageError(f"There is no daily partition: LAKEHOUSE_FIRST_DAY, {settings.first_day}, is after {end}.")
     return date.fromisoformat(key)
 
@@ -68,5 +79,6 @@ def check_range(first: date, last: date) -> None:
     if first < begin or last > end:
         raise UsageError(
             f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
-            "day, UTC, unless LAKEHOUSE_LAST_DAY sets an earlier one; LAKEHOUSE_FIRST_DAY sets the first."
+            "day, UTC, or today where rows come during the day, unless LAKEHOUSE_LAST_DAY sets an earlier one; "
+            "LAKEHOUSE_FIRST_DAY sets the first."
         )

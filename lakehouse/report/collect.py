@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
+from lakehouse.build.open_days import newest_partition, open_until
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
@@ -52,7 +53,7 @@ def collect(
         between: first and last data day to show; None: all, as far as there are partitions.
     """
     # A window reaches days that nobody builds yet.
-    between = between[0], between[1] or newest_day(lake.settings.last_day, now)
+    between = between[0], between[1] or newest_partition(lake.settings, lake.tables, now)
     by_table = days_by_table(lake, of_runs or {})
     found = tuple(_table(lake, lake.table(name), now, between, by_table[name]) for name in names)
     days = [day for each in found for day in each.days]
@@ -77,12 +78,14 @@ def _table(
     broken = {each.day for each in failing if each.blocking and each.day}.union(days.failed)
     also = broken.union(newest, days.ended)
     # A day without a partition is built by nobody: sessions of the first day may have begun on the day before.
-    first, last = lake.settings.first_day, newest_day(lake.settings.last_day, now)
+    first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     known = {day for day in {each for each in days.known if first <= each <= last} | also if within(day)}
     stale = days.all_stale(lake, table, also)
     waits = days.waits
     judged = _judged(lake, table, everything, now)
     fresh, late = of_the_month(judged), set(judged.missed)
+    states = _states(known, newest, broken, stale.intersection(days.ended), waits, stale, late, failing)
+    over = between[0], min(between[1] or date.max, newest_day(lake.settings.last_day, now))
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
     aside = [each for each in (quarantined_rows(lake.settings.root, table) if table.rules else []) if within(each.day)]
     return TableReport(
@@ -90,11 +93,11 @@ def _table(
         owner=table.owner,
         about=table.description.split("\n\nGrain:")[0],
         grain=table.grain,
-        days=_states(known, newest, broken, stale.intersection(days.ended), waits, stale, late, failing),
+        days=_with_open(lake, table, states, now),
         rows=sum(each.rows for each in kept.values()),
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
-        figures=_shown(_figures(table, newest), between),
+        figures=_shown(_figures(table, newest), over),  # a day that is not over would look like one that lacks rows
         cost=_shown(cost_series(newest), between),
         checks=cells,
         quarantine=_quarantine(table, aside),
@@ -158,6 +161,13 @@ def _states(
         else:
             states[day] = plain[State.PUBLISHED if newest[day].rows else State.EMPTY]
     return states
+
+
+def _with_open(lake: Lake, table: Table, states: Mapping[date, Cell], now: datetime) -> dict[date, Cell]:
+    """The states, where a day that is not over is open, unless it fails: all day long its newest rows are not built."""
+    may_be = [day for day, cell in states.items() if cell.sign not in (State.FAILED, State.ENDED)]
+    is_open = [day for day in may_be if open_until(lake, table, day, now) is not None]
+    return {**states, **dict.fromkeys(is_open, Cell(State.OPEN))}
 
 
 def _quarantine(table: Table, aside: Sequence[QuarantinedRow]) -> list[Waiting]:

@@ -20,6 +20,7 @@ class State(Enum):
     NOT_BUILT = "N"
     STALE = "S"
     LATE = "L"
+    OPEN = "+"
     EMPTY = "0"
     PUBLISHED = "·"
 
@@ -31,6 +32,7 @@ MEANING: Mapping[State, str] = {
     State.NOT_BUILT: "has input and was never built",
     State.STALE: "its inputs or its code have changed since it was published",
     State.LATE: "was not complete in time",
+    State.OPEN: "not over: it is built again as its rows come",
     State.EMPTY: "published without rows",
     State.PUBLISHED: "with rows, from its newest input",
 }

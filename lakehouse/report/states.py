@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from lakehouse.build.open_days import newest_partition
 from lakehouse.build.stale import all_waiting_days, known_days, stale_days
 from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
-from lakehouse.days import days_between, newest_day
+from lakehouse.days import days_between
 from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
@@ -137,7 +138,7 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
     published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
-    first, last = lake.settings.first_day, newest_day(lake.settings.last_day, now)
+    first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
     stale = days.all_stale(lake, contract, {*days.ended, *published})
     waiting = [day for day in published if day in days.waits]

@@ -1,18 +1,37 @@
-"""Days that are not over: open only where a stream feeds them, and only until they are."""
+"""Days that are not over: open only where rows of them come by then, and only until they are."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 
+import pandera.pyspark as pa
 import pytest
+from pydantic import SecretStr
+from pyspark.sql import types as T
 
 from lakehouse.build import open_days
 from lakehouse.build.intake.ends import Ends
-from lakehouse.build.open_days import open_until
+from lakehouse.build.open_days import newest_partition, open_until, rows_so_far, takes_today
+from lakehouse.contracts import Input, Landing, Table
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
+from lakehouse.records.history import project_history
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.streaming import streamed
+from lakehouse_tests.fixtures.making import model, stage_rows, table
+from lakehouse_tests.fixtures.streaming import SOURCE, streamed
 
 DAY = date(2026, 3, 1)
+NOON, MIDNIGHT = datetime(2026, 3, 1, 12, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
+COLUMNS = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
+
+
+def landed(*, during_day: bool) -> tuple[Table, Table]:
+    """Lines by arrival day, and what is made of them."""
+    source = Landing("parts", "jsonl", ("id",), during_day=during_day)
+    return (
+        table("bronze.parts", COLUMNS, lambda lines: lines, {"lines": source}),
+        table("silver.parts", COLUMNS, lambda parts: parts, {"parts": Input("bronze.parts")}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,3 +58,46 @@ def test_where_no_message_was_ever_taken_no_day_is_open(lake: LakeFactory) -> No
     """Without it, whoever has no stream would never have a whole day before it is over."""
     made = lake(*streamed())
     assert open_until(made, made.table("gold.by_day"), DAY, datetime(2026, 3, 1, 12, tzinfo=UTC)) is None
+
+
+@pytest.mark.parametrize("name", ["bronze.parts", "silver.parts"])
+def test_a_day_whose_files_come_while_it_is_on_is_open(lake: LakeFactory, name: str) -> None:
+    """Without it, the file of the morning would pass for the whole day."""
+    made = lake(*landed(during_day=True))
+    assert open_until(made, made.table(name), DAY, NOON) == MIDNIGHT
+    assert open_until(made, made.table(name), DAY, MIDNIGHT) is None
+    whole = lake(*landed(during_day=False))
+    assert open_until(whole, whole.table(name), DAY, NOON) is None
+
+
+def test_today_is_a_partition_where_rows_of_it_come(lake: LakeFactory) -> None:
+    """Without it, the page of a lake of daily exports would offer a day first of which nothing has come."""
+    settings = lake().settings
+    streams, files, exports = (
+        {each.id: each for each in made} for made in (streamed(), landed(during_day=True), landed(during_day=False))
+    )
+    connected = settings.model_copy(update={"source_urls": {SOURCE: SecretStr("kafka://127.0.0.1:9")}})
+    yesterday = DAY - timedelta(days=1)
+    assert newest_partition(settings, exports, NOON) == yesterday
+    assert newest_partition(settings, files, NOON) == DAY
+    assert newest_partition(settings, streams, NOON) == yesterday, "no brokers are set"
+    assert newest_partition(connected, {**exports, **streams}, NOON) == DAY
+    assert not takes_today(connected, {**exports, **streams}, exports["silver.parts"])
+    ended = connected.model_copy(update={"last_day": date(2026, 1, 1)})
+    assert newest_partition(ended, {**files, **streams}, NOON) == date(2026, 1, 1)
+
+
+def test_the_course_of_a_day_is_what_its_commits_say(lake: LakeFactory) -> None:
+    """Without it, nobody would know how much of a day is usual by noon."""
+    bronze, _ = landed(during_day=True)
+    made = lake(bronze)
+    target = Target(made.path(bronze.id), bronze.schema, bronze.partition_by)
+    began = datetime.now(UTC)
+    for rows in (3, 5):
+        files = stage_rows(target, [{"id": str(n), "day": DAY} for n in range(rows)])
+        facts = {"lakehouse.run_id": "r", "lakehouse.metrics": {str(DAY): {"rows": rows}}}
+        replace_days(target, ensure_table(target), files, [DAY], Commit({}, facts))
+    project_history(made.settings.root, made.snapshot(bronze.id), bronze.id)
+    since = datetime.combine(DAY, time(), UTC)
+    assert rows_so_far(made, bronze, [DAY], datetime.now(UTC) - since) == {DAY: 5}
+    assert rows_so_far(made, bronze, [DAY], began - since - timedelta(seconds=1)) == {}

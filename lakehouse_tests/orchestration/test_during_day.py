@@ -1,0 +1,160 @@
+"""Files that come while their day is on: built as they come, told as open, and whole by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from dagster import RunRequest, SkipReason, build_schedule_context
+from pyspark.sql import types as T
+
+import lakehouse.definitions  # noqa: F401  # before the days are changed, which would stay in it for other tests
+from lakehouse.build import open_days
+from lakehouse.build.build import build
+from lakehouse.build.intake.ends import Ends
+from lakehouse.build.plan import make_plan
+from lakehouse.build.ready import OPEN, READY, STALE, readiness
+from lakehouse.contracts import Input, Landing, Table
+from lakehouse.orchestration.automation import Cursor, decide, outside
+from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
+from lakehouse.orchestration.partitions import asked_days, check_range, daily_partitions, last_partition
+from lakehouse.orchestration.pieces import Piece
+from lakehouse.read.lake import Lake, PinnedLake
+from lakehouse.settings import Settings, get_settings
+from lakehouse_tests.build.test_build import land, rows_of, sensors
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.making import model, put, table
+from lakehouse_tests.fixtures.streaming import streamed
+
+TODAY = date(2026, 3, 10)
+NOON, MIDNIGHT = (datetime.combine(TODAY, time(12), UTC) + timedelta(hours=n) for n in (0, 12))
+
+
+def with_files(made: Table, *, during_day: bool) -> Table:
+    """The landed table, whose files come during the day or after it."""
+    inputs = {n: replace(each, during_day=during_day) for n, each in made.inputs.items() if isinstance(each, Landing)}
+    changed = replace(made, inputs=inputs)
+    changed.__dict__["code_version"] = made.code_version
+    return changed
+
+
+def readings(lake: LakeFactory, *, during_day: bool = True) -> Lake:
+    """Lines of sensors, typed, and their sums by day."""
+    bronze, silver, gold = sensors()
+    return lake(with_files(bronze, during_day=during_day), silver, gold)
+
+
+def look(lake: Lake, now: datetime) -> Sequence[Piece]:
+    """What the sensor asks for, of a lake whose newest partition is today."""
+    seen = PinnedLake(lake.settings, lake.tables)
+    return decide(seen, Cursor.of(None, 5.0), [], last=TODAY, limit=9, now=now.timestamp()).pieces
+
+
+def build_asked(lake: Lake, now: datetime) -> None:
+    (piece,) = look(lake, now)
+    assert (piece.tables, piece.days) == (("bronze.readings", "silver.readings", "gold.sums"), [TODAY])
+    for name in piece.tables:
+        build(lake, lake.table(name), piece.days, run_id="r")
+
+
+def test_a_day_grows_with_its_files_and_closes_by_itself(lake: LakeFactory) -> None:
+    """Without it, what came this morning would be in no table before tomorrow, or pass for a whole day."""
+    shop = readings(lake)
+
+    def state(now: datetime) -> tuple[int, str]:
+        (row,) = rows_of(shop.path("gold.sums"))
+        return row["total"], readiness(shop, shop.table("gold.sums"), TODAY, now).status
+
+    land(shop, TODAY, [("a", None, 1), ("b", None, 2)], "09.jsonl")
+    build_asked(shop, NOON)
+    assert state(NOON) == (3, OPEN)
+    assert look(shop, NOON) == []
+    # The next file brings one that is there already, which counts once.
+    land(shop, TODAY, [("b", None, 2), ("c", None, 4)], "12.jsonl")
+    assert state(NOON) == (3, STALE)
+    build_asked(shop, NOON)
+    assert state(NOON) == (7, OPEN)
+    assert state(MIDNIGHT) == (7, READY)
+    # What comes after its end is built as any late file is.
+    land(shop, TODAY, [("d", None, 8)], "late.jsonl")
+    build_asked(shop, MIDNIGHT)
+    assert state(MIDNIGHT) == (15, READY)
+
+
+def test_files_of_whole_days_wait_until_theirs_is_over(lake: LakeFactory) -> None:
+    """Without it, half an export would be published as its day, of a source that never said so."""
+    shop = readings(lake, during_day=False)
+    land(shop, TODAY, [("a", None, 1)])
+    assert look(shop, NOON) == []
+    (piece,) = look(shop, MIDNIGHT)
+    assert piece.days == [TODAY]
+
+
+def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, each look of the sensor would start a run for what a stream's next turn builds anyway."""
+    columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
+    parts = Landing("events", "jsonl", ("id",), during_day=True)
+    both: dict[str, Any] = {"parts": Input("bronze.parts"), "visits": Input("silver.visits")}
+    shop = lake(
+        *streamed(),
+        table("bronze.parts", columns, lambda lines: lines, {"lines": parts}),
+        table("silver.both", columns, lambda parts, visits: parts, both),
+    )
+    land(shop, TODAY, [("a", None, 1)])
+    parts_of_now = shop.table("bronze.parts")
+    put(shop, parts_of_now, TODAY, [{"id": "a"}], make_plan(shop, parts_of_now, [TODAY]).fingerprints[TODAY])
+    assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
+    monkeypatch.setattr(open_days, "ends_of", lambda *_: Ends(batch=1))
+    assert look(shop, NOON) == []
+    assert [piece.tables for piece in look(shop, MIDNIGHT)] == [("silver.both",)]
+    for name in ("silver.both", "silver.visits"):
+        assert open_days.is_streamed(shop, shop.table(name))
+    assert not open_days.is_streamed(shop, shop.table("bronze.parts"))
+
+
+def test_today_is_a_partition_for_the_pages_and_commands_too(
+    settings: Settings, lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the sensor would build a day that nobody could choose, launch again or see."""
+    today = datetime.now(UTC).date()
+    shop = readings(lake)
+    # The definitions are those of the sample, which has no such files.
+    assert last_partition() == today - timedelta(days=1)
+    for module in ("partitions", "automation"):
+        monkeypatch.setattr(f"lakehouse.orchestration.{module}.tables", lambda: shop.tables)
+    assert last_partition() == today
+    assert daily_partitions().get_partition_keys()[-1] == str(today)
+    check_range(today, today)
+    assert asked_days({"dagster/partition": str(today)}) == [today]
+    monkeypatch.setattr(
+        "lakehouse.orchestration.automation.landings",
+        lambda: {"events": shop.table("bronze.readings").landing},
+    )
+    for day in (TODAY, TODAY + timedelta(days=1)):
+        land(shop, day, [("a", None, 1)])
+    told = "wait until their day is over"
+    assert outside(shop.settings, NOON).startswith("Files of 2026-03-11 ")
+    assert told in outside(shop.settings, NOON)
+    assert outside(shop.settings, MIDNIGHT) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "key"),
+    [("2026-03-01", "", "2026-03-10"), ("2026-03-11", "", None), ("2026-03-01", "2026-03-09", None)],
+    ids=["the day before", "before the first day", "the data has ended"],
+)
+def test_the_schedule_builds_the_day_that_is_over(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, first: str, last: str, key: str | None
+) -> None:
+    """Without it, the night's run would be of the day that has just begun, where today is a partition."""
+    monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", first)
+    monkeypatch.setenv("LAKEHOUSE_LAST_DAY", last)
+    get_settings.cache_clear()
+    at = datetime.combine(TODAY + timedelta(days=1), time(1, 15), UTC)
+    made = daily_schedule(whole_lake_job())(build_schedule_context(scheduled_execution_time=at))
+    assert isinstance(made, RunRequest if key else SkipReason)
+    assert getattr(made, "partition_key", None) == key
