@@ -37,7 +37,7 @@ def has_today(settings: Settings, tables: Mapping[str, Table]) -> bool:
         settings: as of `newest_partition`.
         tables: every table of the lake.
     """
-    return any(takes_today(settings, tables, table) for table in tables.values())
+    return any(_brings_today(settings, table) for table in tables.values())
 
 
 def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -> bool:
@@ -48,13 +48,17 @@ def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -
         tables: every table of the lake.
         table: which reads them, directly or not.
     """
+    read = (tables[each.table] for each in table.upstream.values())
+    return _brings_today(settings, table) or any(takes_today(settings, tables, each) for each in read)
+
+
+def _brings_today(settings: Settings, table: Table) -> bool:
+    """Whether a table's own source, if it has one, brings rows of the day that is on."""
     if settings.last_day is not None:
         return False
     if table.landing is not None:
         return table.landing.during_day
-    if table.taken is not None:
-        return table.taken.source in settings.source_urls
-    return any(takes_today(settings, tables, tables[each.table]) for each in table.upstream.values())
+    return table.taken is not None and table.taken.source in settings.source_urls
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
