@@ -10,6 +10,7 @@ from lakehouse.build.open_days import open_until
 from lakehouse.build.stale import stale_days, waiting_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
+from lakehouse.days import is_between
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
@@ -59,7 +60,7 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
     found = verdicts(lake, table, [day])
     refused = [each for each in found if each.blocking]  # its last good rows stand, but are not of its newest input
     if not published:
-        status, reason = MISSING, f"{table.id} {day} was never published"
+        status, reason = MISSING, f"{table.id} {day} was never published{_no_partition(lake, day)}"
     else:
         reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
@@ -79,6 +80,14 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
         record.at if record else None,
         {each.check: each.found for each in found},
     )
+
+
+def _no_partition(lake: Lake, day: date) -> str:
+    """That nothing will build a day, of one that is not among the lake's days; empty of others."""
+    first, last = lake.settings.first_day, lake.settings.last_day
+    if is_between(day, first, last):
+        return ""
+    return f", and is no day of the lake, which {f'begins with {first}' if day < first else f'ends with {last}'}"
 
 
 def _why_stale(lake: Lake, table: Table, day: date, *, refused: bool) -> str:

@@ -35,6 +35,7 @@ PAUSED_TAG = "lakehouse/paused"
 LOOKS = 2  # in a row that must find nothing to do
 LULL = 1.0  # seconds between them, in which runs that were just being made are there
 PATIENCE = 60.0  # seconds that a daemon may take to make the runs it has begun to make
+DAEMON_SILENT = 120.0  # seconds without a sign of life after which a daemon counts as off
 _WAITING = [DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
 _STATES = {
     BulkActionStatus.REQUESTED: "running",
@@ -70,6 +71,12 @@ def is_paused(backfill: PartitionBackfill) -> bool:
 def newest_backfills(instance: DagsterInstance, limit: int | None = None) -> Sequence[PartitionBackfill]:
     """The backfills there are, the newest first."""
     return instance.get_backfills(limit=limit)
+
+
+def daemon_is_on(instance: DagsterInstance) -> bool:
+    """Whether a daemon has lately said that it looks after backfills, as it does every half a minute."""
+    said = instance.run_storage.get_daemon_heartbeats().get("BACKFILL")
+    return said is not None and time.time() - said.timestamp < DAEMON_SILENT
 
 
 def runs_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:

@@ -8,6 +8,7 @@ from lakehouse.build.slices import Slicing
 from lakehouse.errors import LakehouseError
 
 SLICES_TAG = "lakehouse/slices"
+MOST_SLICES = 1000  # each is a pass over the input
 
 
 class SlicesTagError(LakehouseError):
@@ -27,11 +28,12 @@ def slicing_of(tags: Mapping[str, str], tell: Callable[[str], None]) -> Slicing 
         tell: who is told of each slice.
 
     Raises:
-        SlicesTagError: where the tag is no number from 1 on.
+        SlicesTagError: where the tag is no number from 1 to `MOST_SLICES`.
     """
     text = tags.get(SLICES_TAG, "1")
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_SLICES):
         raise SlicesTagError(
-            f"The run's tag {SLICES_TAG} is {text!r}: expected a number of slices such as 8. Launch it again with one."
+            f"The run's tag {SLICES_TAG} is {text!r}: expected a number of slices such as 8, at most "
+            f"{MOST_SLICES}. Launch it again with one."
         )
     return Slicing(int(text), tell) if int(text) > 1 else None

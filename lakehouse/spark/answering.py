@@ -22,11 +22,19 @@ def addresses(settings: Settings) -> list[tuple[str, int]]:
     return [(each.hostname or "", each.port or _PORTS[kind]) for each in parts]
 
 
+class SilentEngineError(EngineError):
+    """No master, and no server, answers: what was found, and what to do about it."""
+
+    def __init__(self, found: str, fix: str) -> None:
+        super().__init__(f"{found}. {fix}")
+        self.found, self.fix = found, fix
+
+
 def answering(settings: Settings) -> str:
     """`host:port` of the first that answers; empty where there is no address.
 
     Raises:
-        EngineError: none of them does.
+        SilentEngineError: none of them does.
     """
     failed, last = [], None
     for host, port in addresses(settings):
@@ -40,4 +48,4 @@ def answering(settings: Settings) -> str:
         return ""
     start = "start a cluster (lakehouse engine cluster start)" if is_here(settings.spark_url) else "start it there"
     fix = f"Correct LAKEHOUSE_SPARK_URL, or {start}; a firewall may be between you and it."
-    raise EngineError(f"{'; '.join(failed)}. {fix}") from last
+    raise SilentEngineError("; ".join(failed), fix) from last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
+from lakehouse.build.ready import MISSING, readiness
 from lakehouse.build.stale import all_stale_days, days_before_the_first, known_days, stale_days
 from lakehouse.commands.summary import before_the_first
 from lakehouse.contracts import Input, Landing, Table
@@ -19,7 +20,7 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.metadata import older_code_metadata
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import older_code
 from lakehouse.runs.plans import stale_by_table
 from lakehouse_tests.conftest import LakeFactory
@@ -279,3 +280,18 @@ def test_days_of_older_code_are_told_by_version(chain: Lake) -> None:
     assert older_code(root, made.id, "v3") == {"v2": D[2:4], "v1": [D[1]], "v0": [D[0]]}
     assert older_code_metadata(older_code(root, made.id, "v2"))["older_code_days"] == 2
     assert older_code_metadata({}) == {"older_code_days": 0, "older_code": "none"}
+
+
+@pytest.mark.parametrize(
+    ("day", "why"),
+    [
+        (D[3], "silver.typed 2011-03-04 was never published"),
+        (D[0], "silver.typed 2011-03-01 was never published, and is no day of the lake, which begins with 2011-03-03"),
+        (D[9], "silver.typed 2011-03-10 was never published, and is no day of the lake, which ends with 2011-03-05"),
+    ],
+)
+def test_a_day_that_nothing_will_build_is_told(chain: Lake, day: date, why: str) -> None:
+    """Without it, a program would wait for a day for ever that no run may build."""
+    days = chain.settings.model_copy(update={"first_day": D[2], "last_day": D[4]})
+    found = readiness(PinnedLake(days, chain.tables), chain.table("silver.typed"), day, datetime.now(UTC))
+    assert (found.status, found.reason) == (MISSING, why)

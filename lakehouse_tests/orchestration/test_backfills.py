@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._daemon.types import DaemonHeartbeat
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from lakehouse.build.result import BuildResult
@@ -273,3 +274,15 @@ def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
     run = _run(instance, "ofajobid", DAYS[0], DAYS[0])
     assert [each.run_id for each in runs_of(instance, "ofajobid")] == [run.run_id]
     assert run.status == DagsterRunStatus.NOT_STARTED
+
+
+def test_a_backfill_that_no_daemon_looks_after_is_said_to_wait(
+    instance: DagsterInstance, settings: Settings, backfill: str
+) -> None:
+    """Without it, a backfill would be said to run for as long as the daemon is off, and people would wait for it."""
+    now, off = datetime.now(UTC).timestamp(), "Dagster's daemon is off"
+    for said, silent in ((None, True), (now - 600, True), (now, False)):
+        if said is not None:
+            instance.add_daemon_heartbeat(DaemonHeartbeat(said, "BACKFILL", "d", []))
+        listed = run(settings.root, "backfills", "list")
+        assert (backfill in listed.out, off in listed.err) == (True, silent)

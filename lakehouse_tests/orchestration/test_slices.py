@@ -60,7 +60,7 @@ def test_other_runs_are_not_sliced(runs: Foretold, tag: str | None) -> None:
     assert (run.status, asked) == (DagsterRunStatus.SUCCESS, [None])
 
 
-@pytest.mark.parametrize("tag", ["eight", "0", "-3", "²", "2.5"])
+@pytest.mark.parametrize("tag", ["eight", "0", "-3", "²", "2.5", "100000"])
 def test_a_tag_that_is_no_number_fails_by_name(runs: Foretold, instance: DagsterInstance, tag: str) -> None:
     """Without it, a slip in the launcher would build everything whole, or break without saying why."""
     run, asked = built(runs, [DAY], tag)

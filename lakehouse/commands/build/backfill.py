@@ -33,6 +33,7 @@ from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.ended import unfinished_days
 from lakehouse.orchestration.instance import instance_to_read, opened_instance
 from lakehouse.orchestration.pieces import Piece, pieces_of
+from lakehouse.orchestration.slices import MOST_SLICES
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.plans import DayPlan, forecast, plan_days, stale_by_table
 from lakehouse.runs.reports import Report
@@ -71,6 +72,7 @@ Slices = Annotated[
     typer.Option(
         "--slices",
         min=1,
+        max=MOST_SLICES,
         metavar="N",
         help="Stage heavy tables (their contract says layout.slice_by) in N slices, one after the other: less memory, "
         "and a killed build goes on with those that were staged. Other tables are built whole.",

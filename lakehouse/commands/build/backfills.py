@@ -16,6 +16,7 @@ from lakehouse.errors import UsageError
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration.backfills import (
     PAUSED_TAG,
+    daemon_is_on,
     data_of,
     holds_paused_runs,
     is_over,
@@ -68,10 +69,11 @@ def list_(*, as_json: AsJson = False) -> None:
     """The newest backfills: their state, days, and how many of them are done."""
     settings = get_settings()
     if not _has_state(settings):
-        found = []
+        found, is_on = [], False
     else:
         with instance_to_read(settings) as instance:
             found = [_brief(each) for each in newest_backfills(instance, MOST_LISTED)]
+            is_on = daemon_is_on(instance)
     if as_json:
         print_json(found)
         return
@@ -93,6 +95,8 @@ def list_(*, as_json: AsJson = False) -> None:
         for each in found
     ]
     console().print(table(columns, rows, right=("tables", "partitions", "done", "failed")))
+    if not is_on and any(each["state"] == "running" for each in found):
+        say(f"Dagster's daemon is off: what is running goes on once it is on ({program()} dev).")
 
 
 def show(backfill_id: Id, *, as_json: AsJson = False) -> None:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pyspark
 
-from lakehouse.errors import EngineError, LakehouseError, SourceDownError
+from lakehouse.errors import LakehouseError, SourceDownError
 from lakehouse.settings import Settings
-from lakehouse.spark.answering import SECONDS, addresses, answering
+from lakehouse.spark.answering import SECONDS, SilentEngineError, addresses, answering
 from lakehouse.spark.cluster import cluster_of, state_of
 from lakehouse.texts import counted
 
@@ -67,9 +67,8 @@ def answers(settings: Settings) -> str:
     """
     try:
         return f"{answering(settings)} answers"
-    except EngineError as error:
-        found, _, fix = str(error).partition(". ")
-        raise ProblemError(found, fix) from error
+    except SilentEngineError as error:
+        raise ProblemError(error.found, error.fix) from error
 
 
 def workers(settings: Settings) -> str:
