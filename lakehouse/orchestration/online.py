@@ -113,12 +113,13 @@ def _asset(table: Table) -> AssetsDefinition:
 def _when(table: Table) -> Any:
     """After its table was published, and after each day's end, when rows of that day may first be used.
 
-    A stream publishes every few seconds and loads its rows itself: what it feeds is looked at every ten minutes.
+    A stream publishes every few seconds: what it feeds is looked at every ten minutes. Features that are served
+    `while_open` it loads itself.
     Not `eager`: that waits for ever for the table's days that nothing is published of.
     """
     due: Any = AutomationCondition.any_deps_updated() | AutomationCondition.cron_tick_passed(DAYS_END)
     is_due = due.since_last_handled() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress()
-    if table.features and table.features.while_open and _is_streamed(table):
+    if _is_streamed(table):
         is_due &= AutomationCondition.cron_tick_passed(TEN_MINUTES)
     return is_due.with_label("published")
 

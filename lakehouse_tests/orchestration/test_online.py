@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +28,7 @@ from lakehouse.orchestration.resources import LakehouseResource, SparkEngine
 from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.making import having
 from lakehouse_tests.fixtures.profiles import DAYS, TABLE, profiles, publish
 from lakehouse_tests.fixtures.redis import RedisServer
 from lakehouse_tests.fixtures.streaming import pages, streamed
@@ -111,10 +113,16 @@ def test_a_publish_asks_for_a_load_also_where_days_are_missing(address: str) -> 
         assert evaluate_automation_conditions(defs, instance, cursor=second.cursor).total_requested == 0
 
 
-def test_what_a_stream_feeds_is_looked_at_every_ten_minutes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, each of a stream's publishes would ask for a load of the whole table, which the stream itself does."""
-    known = {each.id: each for each in (*streamed(), pages())}
-    made = known["gold.pages"]
+@pytest.mark.parametrize("while_open", [True, False])
+def test_what_a_stream_feeds_is_looked_at_every_ten_minutes(
+    address: str, monkeypatch: pytest.MonkeyPatch, while_open: bool
+) -> None:
+    """Without it, each of a stream's publishes would ask for a load of the whole table."""
+    served = pages()
+    assert served.features is not None
+    made = having(served, features=replace(served.features, while_open=while_open))
+    made.__dict__["code_version"] = served.code_version
+    known = {each.id: each for each in (*streamed(), made)}
     monkeypatch.setattr(online, "tables", lambda: known)
     assert not online._is_streamed(made)
     monkeypatch.setenv("LAKEHOUSE_VISITS_URL", "kafka://127.0.0.1:1")
