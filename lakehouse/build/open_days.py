@@ -11,10 +11,11 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.contracts import Table
 from lakehouse.days import end_of, newest_day, start_of
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import records
 from lakehouse.settings import Settings
 
@@ -44,7 +45,7 @@ def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -
     """Whether rows of the day that is on come to a table: of files that come `during_day`, or of what is taken.
 
     Args:
-        settings: a lake whose data has ended has no such day; nothing is taken where no address is set.
+        settings: a lake whose data has ended has no such day; nothing is taken where no address is set, or ever was.
         tables: every table of the lake.
         table: which reads them, directly or not.
     """
@@ -58,7 +59,10 @@ def _brings_today(settings: Settings, table: Table) -> bool:
         return False
     if table.landing is not None:
         return table.landing.during_day
-    return table.taken is not None and table.taken.source in settings.source_urls
+    if table.taken is None:
+        return False
+    # As `catalog.tables` says what is in use: whoever looks at a lake may not have the address that its stream has.
+    return table.taken.source in settings.source_urls or store.exists(table_path(settings.root, table.id))
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
