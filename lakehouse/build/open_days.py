@@ -68,7 +68,7 @@ def _brings_today(settings: Settings, table: Table) -> bool:
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
     """Until when rows of a day are waited for: its end, UTC, and the time that messages have to be taken (`max_lag`).
 
-    None where the day is closed, where nothing brings rows of it before it is over, or where nothing was ever taken.
+    None where the day is closed, and where all that could bring rows of it are batches, and none was ever taken.
 
     Args:
         lake: where the tables are.
@@ -83,7 +83,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
 
 
 def _closes(lake: Lake, table: Table, ends: datetime) -> Iterator[datetime]:
-    if table.landing is not None and table.landing.during_day and lake.settings.last_day is None:
+    if table.landing is not None:  # also where its files come after the day: somebody may build it before
         yield ends
     if table.taken is not None and has_begun(lake, table):
         yield ends + (table.topic.max_lag if table.topic else timedelta())

@@ -60,14 +60,13 @@ def test_where_no_message_was_ever_taken_no_day_is_open(lake: LakeFactory) -> No
     assert open_until(made, made.table("gold.by_day"), DAY, datetime(2026, 3, 1, 12, tzinfo=UTC)) is None
 
 
+@pytest.mark.parametrize("during_day", [True, False], ids=["as they come", "built by hand"])
 @pytest.mark.parametrize("name", ["bronze.parts", "silver.parts"])
-def test_a_day_whose_files_come_while_it_is_on_is_open(lake: LakeFactory, name: str) -> None:
+def test_a_day_of_files_is_open_until_it_is_over(lake: LakeFactory, name: str, during_day: bool) -> None:
     """Without it, the file of the morning would pass for the whole day."""
-    made = lake(*landed(during_day=True))
+    made = lake(*landed(during_day=during_day))
     assert open_until(made, made.table(name), DAY, NOON) == MIDNIGHT
     assert open_until(made, made.table(name), DAY, MIDNIGHT) is None
-    whole = lake(*landed(during_day=False))
-    assert open_until(whole, whole.table(name), DAY, NOON) is None
 
 
 def test_today_is_a_partition_where_rows_of_it_come(lake: LakeFactory) -> None:
