@@ -7,22 +7,34 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from lakehouse_tests.commands.conftest import Result
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # What root may do in spite of a file's mode; without it, root is a reader like any other.
 RIGHTS = "-dac_override,-dac_read_search,-fowner"
-CLI = ("-m", "lakehouse.cli")
-ASIDE = """
+# One process calls all: anew, each would load Dagster. At the end, what commands with an engine write first, such as
+# `explain-row`; an engine for it alone would take a minute.
+CALLS = """
+import json, sys
+from typer.testing import CliRunner
+from lakehouse.cli import app
 from lakehouse.commands.console import engine_output_aside
 from lakehouse.settings import get_settings
+said = []
+for arguments in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, arguments)
+    said.append((done.exit_code, done.stdout, done.stderr))
+print(json.dumps(said))
+sys.stdout.flush()
 with engine_output_aside(get_settings()):
     print("what an engine says")
 """
-Called = Callable[..., subprocess.CompletedProcess[str]]
+Called = Callable[..., list[Result]]
 
 
 @pytest.fixture
@@ -44,9 +56,11 @@ def reading(copied: Path) -> Iterator[Called]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER")} | own
     environment.pop("LAKEHOUSE_PII_KEY", None)
 
-    def called(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*as_reader, sys.executable, *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    def called(*calls: Sequence[str]) -> list[Result]:
+        command = [*as_reader, sys.executable, "-c", CALLS, json.dumps(calls)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return [Result(*each) for each in json.loads(done.stdout)]
 
     yield called
     assert sorted(copied.rglob("*")) == sorted(modes.keys() - {copied}), "something was written"
@@ -56,22 +70,21 @@ def reading(copied: Path) -> Iterator[Called]:
 
 def test_a_reader_sees_what_its_owner_sees(reading: Called, tmp_path: Path) -> None:
     """Without it, whoever has no right to write would see nothing: not even how tables stand."""
-    status = reading(*CLI, "status", "--json")
-    assert status.returncode == 0, status.stderr
-    states = {each["table"]: each for each in json.loads(status.stdout)}
+    looks = [("alerts", "list"), ("alerts", "list", "--failing"), ("backfills", "list")]
+    status, rerun, *looked, written, refused = reading(
+        ("status", "--json"),
+        ("backfill", "--failed-only", "--dry-run", "--json"),
+        *((*look, "--json") for look in looks),
+        ("report", "--out", str(tmp_path / "report.html")),
+        ("report",),
+    )
+    assert status.code == 0, status.err
+    states = {each["table"]: each for each in status.json}
     assert states["silver.transactions"]["quarantined"] > 0
     assert states["silver.transactions"]["failed_days"], "how runs ended is known"
     failed = {name for name, each in states.items() if each["failed_days"]}
-    rerun = reading(*CLI, "backfill", "--failed-only", "--dry-run", "--json")
-    assert rerun.returncode == 0, rerun.stderr
-    plans = json.loads(rerun.stdout)["tables"]
-    assert {each["table"] for each in plans if each["build"] or each["unchanged"]} == failed
-    for look in (["alerts", "list"], ["alerts", "list", "--failing"], ["backfills", "list"]):
-        assert reading(*CLI, *look, "--json").returncode == 0, look
-    written = reading(*CLI, "report", "--out", str(tmp_path / "report.html"))
-    assert written.returncode == 0, written.stderr
-    refused = reading(*CLI, "report")
-    assert (refused.returncode, "Choose another file" in refused.stderr) == (2, True)
-    # What commands with an engine write first, such as `explain-row`; an engine for it alone would take a minute.
-    aside = reading("-c", ASIDE)
-    assert (aside.returncode, aside.stdout) == (0, ""), aside.stderr
+    assert rerun.code == 0, rerun.err
+    assert {each["table"] for each in rerun.json["tables"] if each["build"] or each["unchanged"]} == failed
+    assert [each.code for each in looked] == [0] * len(looks), [each.err for each in looked]
+    assert written.code == 0, written.err
+    assert (refused.code, "Choose another file" in refused.err) == (2, True)
