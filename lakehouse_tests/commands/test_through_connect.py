@@ -17,6 +17,7 @@ import pytest
 from lakehouse.catalog import tables
 from lakehouse.servers.ports import free_port
 from lakehouse.settings import get_settings
+from lakehouse.spark.config import class_path
 from lakehouse.spark.jars import ensure_jars
 from lakehouse.spark.options import java_options
 from lakehouse_tests.commands.conftest import FIRST, Result, land
@@ -42,7 +43,9 @@ def server(tmp_path: Path) -> Iterator[str]:
     """The address of a Connect server on loopback, with Delta and a token."""
     port = free_port()
     home = Path(pyspark.__file__).parent
-    options = {**_SESSION_OPTIONS, "spark.connect.grpc.binding.port": str(port)}
+    # Java takes the archive of classes with this class path alone; what is on it is among the jars as well.
+    archived = {"spark.driver.extraClassPath": class_path(get_settings())}
+    options = {**_SESSION_OPTIONS, **archived, "spark.connect.grpc.binding.port": str(port)}
     submit = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     jars = ",".join(str(jar) for jar in ensure_jars(get_settings().jars_dir))
     settings = [part for key, value in options.items() for part in ("--conf", f"{key}={value}")]
