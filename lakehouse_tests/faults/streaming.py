@@ -18,6 +18,9 @@ from lakehouse.runs.stream import Pace, turns
 from lakehouse_tests.conftest import engine_settings
 from lakehouse_tests.fixtures.streaming import streamed
 
+# Here, before the process forks: it takes as long to declare them as to take a batch.
+_SAMPLE = tuple(declared("lakehouse").values())
+
 
 def on_order(order: dict[str, Any], engine: SparkSession) -> dict[str, Any]:
     """Run the stream until it is caught up; returns turns and messages."""
@@ -36,7 +39,7 @@ def _tables(order: dict[str, Any]) -> list[Table]:
     if not order.get("sample"):
         return streamed(order["topic"], messages_per_batch=order["most"])
     found = []
-    for table in declared("lakehouse").values():
+    for table in _SAMPLE:
         if table.topic is None:
             found.append(table)
             continue
