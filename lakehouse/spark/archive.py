@@ -15,12 +15,16 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from lakehouse import store
 from lakehouse.errors import EngineError, LakehouseError
 from lakehouse.spark.options import WARNINGS, archive_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SECONDS = 600
 _ONCE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # hardly anything it does is done often enough to be compiled well
@@ -82,19 +86,24 @@ def exercise_all(folder: str) -> None:
 
 
 def exercise(folder: str) -> None:
+    """The work, on an engine that is started for it, or on the one that a setting names."""
+    from lakehouse.settings import Settings
+    from lakehouse.spark.session import start
+
+    session = start(Settings(root=Path(folder), engine_minutes=0))
+    work(session, Path(folder))
+    session.stop()
+
+
+def work(session: SparkSession, root: Path) -> None:
     """What runs do, small: lines, nested text, a window, a join, groups, Parquet by day, a Delta table."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from lakehouse.settings import Settings
-    from lakehouse.spark.session import start
-
-    root = Path(folder)
     landed = root / "landed"
     landed.mkdir()
     (landed / "lines.csv").write_text("".join(f"{n},{n % 5},2026-03-0{n % 3 + 1}T10:00:00\n" for n in range(60)))
     (landed / "events.json").write_text("".join(f'{{"id": "{n}", "more": {{"a": {n}}}}}\n' for n in range(60)))
-    session = start(Settings(root=root, engine_minutes=0))
     lines = session.read.csv(str(landed / "lines.csv"), schema="id string, kind string, at string")
     events = session.read.text(str(landed / "events.json")).select(
         F.from_json("value", "id string, more struct<a: bigint>").alias("event"),
@@ -111,7 +120,6 @@ def exercise(folder: str) -> None:
     rows.groupBy("day", "kind").agg(F.count("*"), F.sum("more.a"), F.collect_set("id"), F.max_by("id", "at")).collect()
     rows.unionByName(rows).dropDuplicates(["id"]).write.format("delta").save(str(root / "table"))
     session.read.format("delta").load(str(root / "table")).where("kind = '1'").orderBy("at").toPandas()
-    session.stop()
 
 
 def _submit(options: str) -> str:

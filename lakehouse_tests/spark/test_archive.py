@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
@@ -19,7 +19,6 @@ from lakehouse.spark.archive import is_usable, main, make_archive
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.jars import java_command
 from lakehouse.spark.options import archive_path, java_options
-from lakehouse_tests.conftest import ALONE
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -117,9 +116,7 @@ def test_a_set_up_goes_on_without_it(
     assert "Engines will start without it" in said
 
 
-@pytest.mark.spark
-def test_the_work_it_is_made_from_works(tmp_path: Path) -> None:
+def test_the_work_it_is_made_from_works(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, an archive could be made from an engine that failed at its first query."""
-    code = f"from lakehouse.spark.archive import exercise; exercise({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=os.environ | ALONE, check=True)
+    archive.work(spark, tmp_path)
     assert (tmp_path / "table" / "_delta_log").is_dir()
