@@ -43,7 +43,7 @@ TINY = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-# What users have, and so what the whole lakehouse is built with from end to end, and what the web interface starts.
+# What users have, and so what the whole lakehouse is built with from end to end; a demonstration runs with no setting at all.
 USUAL = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

@@ -26,7 +26,7 @@ from lakehouse.read.lake import table_path
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Result, run
-from lakehouse_tests.conftest import TINY, LakeFactory
+from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.ui.server import RUN_SECONDS, Server, wait_for
 
@@ -94,7 +94,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     (cut,) = (root / "landing/events" / str(BAD)).iterdir()
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     own = {"backfill_days": "2", "spark_memory": LIVE_MEMORY[4:], "backfill_spark_memory": BACKFILL_MEMORY[4:]}
-    own |= {"spark_config": json.dumps(TINY)}
     with Server(root, str(FIRST), **own) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_PORT", str(server.port))
         patch.setenv("LAKEHOUSE_FIRST_DAY", str(FIRST))

@@ -24,7 +24,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.spark.warm import places
 from lakehouse_tests.commands.conftest import run
-from lakehouse_tests.conftest import ALONE, ENGINES, PII_KEY
+from lakehouse_tests.conftest import ALONE, ENGINES, PII_KEY, TINY
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class Server:
             "SPARK_SUBMIT_OPTS": ALONE["SPARK_SUBMIT_OPTS"],
             "LAKEHOUSE_ENGINE_MINUTES": "10",
             ENGINES: str(self.root / "engine"),
-            "LAKEHOUSE_SPARK_CONFIG": json.dumps({"spark.sql.shuffle.partitions": "2"}),
+            "LAKEHOUSE_SPARK_CONFIG": json.dumps(TINY),
             "PYTHONPATH": str(REPOSITORY),
         }
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAGSTER_")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.automation import AUTOMATIC
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
-from lakehouse_tests.conftest import TINY
 from lakehouse_tests.ui.pages import asset_page
 from lakehouse_tests.ui.server import Server, wait_for
 
@@ -39,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     land_events(root, FIRST, DAYS, rows=12, seed=7)
     (file,) = (root / "landing" / "events" / str(MISSING)).iterdir()
     file.unlink()
-    server = Server(root, str(FIRST), auto_days="31", spark_config=json.dumps(TINY))
+    server = Server(root, str(FIRST), auto_days="31")
     server.command("backfill", "--from", str(FIRST), "--to", str(LAST))
     with server:
         yield server
