@@ -30,17 +30,20 @@ RUNS = """query($tag: String!) {runsOrError(filter: {tags: [{key: $tag, value: "
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A web interface with its switches as users have them, started on a lake that one backfill has built."""
+def built(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[Server]:
+    """A web interface with its switches as users have them, started on a lake that one backfill has built.
+
+    The engine is that of the other web interface, which is on all the while.
+    """
     root = tmp_path_factory.mktemp("first")
     land_sample_online_retail(root, FIRST, DAYS, rows=6, seed=7)
     land_events(root, FIRST, DAYS, rows=12, seed=7)
     (file,) = (root / "landing" / "events" / str(MISSING)).iterdir()
     file.unlink()
-    server = Server(root, str(FIRST), auto_days="31")
-    server.command("backfill", "--from", str(FIRST), "--to", str(LAST))
-    with server:
-        yield server
+    made = Server(root, str(FIRST), auto_days="31", engine_dir=str(server.root / "engine"))
+    made.command("backfill", "--from", str(FIRST), "--to", str(LAST))
+    with made:
+        yield made
 
 
 def test_the_lake_is_filled_and_nothing_starts_by_itself(built: Server) -> None:
