@@ -7,7 +7,7 @@ not complete yet is told beside it; it closes by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import records
 from lakehouse.settings import Settings
+from lakehouse.sources.landing import LandingFile, landing_files
 
 
 def newest_partition(settings: Settings, tables: Mapping[str, Table], now: datetime) -> date:
@@ -65,6 +66,24 @@ def _brings_today(settings: Settings, table: Table) -> bool:
     return table.taken.source in settings.source_urls or store.exists(table_path(settings.root, table.id))
 
 
+def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> list[LandingFile]:
+    """The landed files that days are built from: those of today wait until it is over, unless they come `during_day`.
+
+    Args:
+        lake: where the tables are.
+        table: which reads them; of one that reads no files there are none.
+        first: first arrival day wanted; None: from the first there is.
+        last: last arrival day wanted, inclusive; None: to the last there is.
+    """
+    if table.landing is None:
+        return []
+    today = datetime.now(UTC).date()
+    files = landing_files(lake.settings.root, table.landing, first, last)
+    return [
+        file for file in files if file.arrival_date < today or (table.landing.during_day and file.arrival_date == today)
+    ]
+
+
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
     """Until when rows of a day are waited for: its end, UTC, and the time that messages have to be taken (`max_lag`).
 
@@ -83,7 +102,8 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
 
 
 def _closes(lake: Lake, table: Table, ends: datetime) -> Iterator[datetime]:
-    if table.landing is not None:  # also where its files come after the day: somebody may build it before
+    # Of whole exports, too: their day is built from none of them before it is over.
+    if table.landing is not None:
         yield ends
     if table.taken is not None and has_begun(lake, table):
         yield ends + (table.topic.max_lag if table.topic else timedelta())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakehouse import store
 from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
+from lakehouse.build.open_days import landed_by_now
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot, fingerprint
@@ -19,7 +20,7 @@ from lakehouse.read.content import content_of_day, content_of_days
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, key_id
 from lakehouse.sources.digests import digests
-from lakehouse.sources.landing import LandingFile, landing_files
+from lakehouse.sources.landing import LandingFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -270,9 +271,8 @@ class _DayStates:
 
 
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
-    assert table.landing is not None
     landed: dict[date, list[LandingFile]] = {day: [] for day in days}
-    between = landing_files(lake.settings.root, table.landing, min(days), max(days))
+    between = landed_by_now(lake, table, min(days), max(days))
     for file in (file for file in between if file.arrival_date in landed):
         landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))

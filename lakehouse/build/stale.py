@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
+from lakehouse.build.open_days import landed_by_now
 from lakehouse.build.plan import input_days, make_plan, output_days
 from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
-from lakehouse.sources.landing import landing_files
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -174,8 +174,7 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     if table.rules:
         # Of a day whose rows were all set aside, its quarantine alone tells once its input is gone.
         known |= set(lake.snapshot(table.quarantine_id).by_day(table.day_column))
-    if table.landing is not None:
-        known |= {file.arrival_date for file in landing_files(lake.settings.root, table.landing, *between)}
+    known |= {file.arrival_date for file in landed_by_now(lake, table, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)

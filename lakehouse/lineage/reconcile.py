@@ -18,14 +18,13 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from lakehouse.build.intake.closings import input_rows
-from lakehouse.build.open_days import newest_partition
+from lakehouse.build.open_days import landed_by_now, newest_partition
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.days import is_between
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
-from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe_of
 from lakehouse.store import parquet
 
@@ -124,7 +123,7 @@ def _held(lake: Lake, table: Table) -> _Days:
 def _landed(lake: Lake, table: Table, held: _Days, first: date | None, last: date | None) -> Link:
     assert table.landing is not None
     incoming: dict[date, int] = {}
-    for found in probe_of(table, landing_files(lake.settings.root, table.landing, first, last)):
+    for found in probe_of(table, landed_by_now(lake, table, first, last)):
         day = found.file.arrival_date
         # An unreadable file is one row in quarantine, which says so.
         incoming[day] = incoming.get(day, 0) + (1 if found.problem else found.lines)
@@ -251,7 +250,7 @@ def differing_lines(lake: Lake, table: Table, day: date, limit: int = 20) -> lis
     named = [f"{number} times: {file} line {row}" for (file, row), number in seen.items() if number > 1]
     # Lines are counted as an editor shows them, the header first.
     header = 1 if table.landing.format == "csv" else 0
-    for found in probe_of(table, landing_files(lake.settings.root, table.landing, day, day)):
+    for found in probe_of(table, landed_by_now(lake, table, day, day)):
         name = found.file.path.relative_to(lake.settings.root).as_posix()
         lines = range(1 + header, found.lines + header + 1)
         named += [f"missing: {name} line {n}" for n in lines if (name, n) not in seen and not found.problem]

@@ -30,7 +30,7 @@ from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult
 from lakehouse.build.stale import published_days, waiting_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
-from lakehouse.catalog import tables
+from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, LakehouseError
 from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
@@ -201,7 +201,7 @@ def _materialized(
     for day, shown in metadata.items():
         of_day = AssetMaterialization(asset_key(result.table.id), partition=day.isoformat(), metadata=shown)
         context.log_event(of_day)
-    for observation in refused(result.table, result, get_settings().root):
+    for observation in refused(lake_without_engine(get_settings()), result.table, result):
         context.log_event(observation)
     if metadata:
         yield Output(None, metadata=LOGGED_BY_STEP)
@@ -295,7 +295,7 @@ def _metadata_of(
     lake = lakehouse.lake()
     total = lake.snapshot(table.id).live.rows
     uri = str(lake.path(table.id))
-    landed = landed_files(lake.settings.root, table, days)
+    landed = landed_files(lake, table, days)
     now = datetime.now(UTC)
     metadata = {
         day: day_metadata(table, result, day, uri, total, landed) | open_metadata(lake, table, day, now) for day in days

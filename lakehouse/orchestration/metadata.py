@@ -16,11 +16,10 @@ from dagster import (
     TableRecord,
 )
 
-from lakehouse.build.open_days import open_until
+from lakehouse.build.open_days import landed_by_now, open_until
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse.sources.landing import landing_files
 from lakehouse.store import cells, parquet
 
 PREVIEW_ROWS = 5
@@ -203,13 +202,13 @@ def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
     return shown
 
 
-def refused(table: Table, result: BuildResult, root: Path) -> list[AssetObservation]:
+def refused(lake: Lake, table: Table, result: BuildResult) -> list[AssetObservation]:
     """One observation for each day that its checks kept from being published: why, where the rows are, what to do.
 
     Args:
+        lake: where the tables are.
         table: the table.
         result: what was built of it.
-        root: of the lakehouse, where landed files are.
     """
     found = []
     for day in result.with_status(FAILED):
@@ -227,7 +226,7 @@ def refused(table: Table, result: BuildResult, root: Path) -> list[AssetObservat
         if each.metrics.rows_in is not None:
             metadata["rows_in"] = each.metrics.rows_in
         if table.landing:
-            metadata |= _landed(landed_files(root, table, [day]).get(day, ()))
+            metadata |= _landed(landed_files(lake, table, [day]).get(day, ()))
         text = f"{table.id} {day} was not published: {each.reason}"
         found.append(AssetObservation(asset_key(table.id), description=text, metadata=metadata, partition=str(day)))
     return found
@@ -242,17 +241,17 @@ def _next_step(table: Table, day: date, checks: Sequence[str]) -> str:
     return f"fix the source or the contract, then: {again}"
 
 
-def landed_files(root: Path, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
-    """By day, the files that are in the landing zone of a landed table, as paths under the root.
+def landed_files(lake: Lake, table: Table, days: Sequence[date]) -> dict[date, list[Path]]:
+    """By day, the files that a landed table is built from, as paths under the root.
 
     Args:
-        root: of the lakehouse.
+        lake: where the tables are.
         table: the table.
         days: arrival days.
     """
     found: dict[date, list[Path]] = {}
-    for file in landing_files(root, table.landing, min(days), max(days)) if table.landing and days else ():
-        found.setdefault(file.arrival_date, []).append(file.path.relative_to(root))
+    for file in landed_by_now(lake, table, min(days), max(days)) if days else ():
+        found.setdefault(file.arrival_date, []).append(file.path.relative_to(lake.settings.root))
     return found
 
 

@@ -141,7 +141,7 @@ def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | Asse
         shown = day_metadata(table, _with_rows(result, day, rows), day, uri, snapshot.live.rows)
         shown |= open_metadata(lake, table, day, now)
         told.append(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
-    told += refused(table, result, lake.settings.root)
+    told += refused(lake, table, result)
     evaluations, _ = judged(lake, table, result, sorted(result.days), {})
     return [*told, *evaluations]
 

@@ -18,6 +18,7 @@ from lakehouse.build.build import build
 from lakehouse.build.intake.ends import Ends
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
+from lakehouse.build.stale import known_days
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.orchestration.automation import Cursor, decide, outside
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
@@ -92,6 +93,24 @@ def test_files_of_whole_days_wait_until_theirs_is_over(lake: LakeFactory) -> Non
     assert look(shop, NOON) == []
     (piece,) = look(shop, MIDNIGHT)
     assert piece.days == [TODAY]
+
+
+def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactory) -> None:
+    """Without it, a run of today, for the tills' sake, would publish the export that is half written as its day."""
+    now = datetime.now(UTC)
+    bronze, silver, gold = sensors()
+    parts = Landing("parts", "jsonl", ("id",), during_day=True)
+    columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
+    beside = table("bronze.parts", columns, lambda lines: lines, {"lines": parts})
+    shop = lake(with_files(bronze, during_day=False), silver, gold, beside)
+    land(shop, now.date(), [("a", None, 1)])
+    assert (known_days(shop, bronze), make_plan(shop, bronze, [now.date()]).landed) == (set(), {now.date(): []})
+    for name in (bronze.id, silver.id, gold.id):
+        build(shop, shop.table(name), [now.date()], run_id="r")
+        assert readiness(shop, shop.table(name), now.date(), now).status == OPEN
+    assert not shop.snapshot(bronze.id).live.rows
+    land(shop, now.date() - timedelta(days=1), [("a", None, 1)])
+    assert known_days(shop, shop.table(bronze.id)) == {now.date() - timedelta(days=1)}
 
 
 def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
