@@ -54,6 +54,7 @@ from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
 from lakehouse.read.lake import Lake, PinnedLake
+from lakehouse.records.history import latest_records
 from lakehouse.settings import Settings, get_settings
 from lakehouse.sources.landing import landing_files
 from lakehouse.texts import days_text
@@ -61,6 +62,7 @@ from lakehouse.texts import days_text
 INTERVAL = 20  # seconds
 MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
+WAITS_FOR_FILES = 60.0  # most seconds that a day whose files come all day long waits for a moment without a new one
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
 TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}
@@ -311,7 +313,13 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
         return set()
     files = landing_files(lake.settings.root, table.landing, min(days), max(days))
     # A file may keep the time of another machine, whose clock is ahead.
-    return {file.arrival_date for file in files if is_younger(file.mtime_ns / 1e9, now, SETTLES_IN)}
+    landing = {file.arrival_date for file in files if is_younger(file.mtime_ns / 1e9, now, SETTLES_IN)}
+    if not landing or not table.landing.during_day:
+        return landing
+    # A file every few seconds would keep an open day from ever being built; what is read in part is read again.
+    built = {day: each.at.timestamp() for day, each in latest_records(lake.settings.root, table.id, landing).items()}
+    new = [file for file in files if file.ctime_ns / 1e9 > built.get(file.arrival_date, 0.0)]
+    return landing - {file.arrival_date for file in new if now - file.ctime_ns / 1e9 > WAITS_FOR_FILES}
 
 
 def _state_of(lake: Lake, last: date, ended: Ended) -> str:

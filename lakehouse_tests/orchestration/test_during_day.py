@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time as time_module
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -111,6 +113,25 @@ def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactor
     assert not shop.snapshot(bronze.id).live.rows
     land(shop, now.date() - timedelta(days=1), [("a", None, 1)])
     assert known_days(shop, shop.table(bronze.id)) == {now.date() - timedelta(days=1)}
+
+
+@pytest.mark.parametrize(("during_day", "age", "runs"), [(True, 90, 1), (True, 30, 0), (False, 90, 0)])
+def test_a_file_every_few_seconds_does_not_keep_a_day_from_being_built(
+    lake: LakeFactory, during_day: bool, age: float, runs: int
+) -> None:
+    """Without it, the day would wait for a moment without a new file, for many tills until the shop closes."""
+    today = datetime.now(UTC).date()
+    shop = readings(lake, during_day=during_day)
+    day = today if during_day else today - timedelta(days=1)
+    for name in ("1.jsonl", "2.jsonl"):
+        land(shop, day, [("a", None, 1)], name)
+    now = time_module.time()
+    last = shop.settings.root / "landing" / "events" / str(day) / "2.jsonl"
+    os.utime(last, (now + age, now + age))
+    made = decide(
+        PinnedLake(shop.settings, shop.tables), Cursor.of(None, 5.0), [], last=today, limit=9, now=now + age + 1
+    )
+    assert len(made.pieces) == runs
 
 
 def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
