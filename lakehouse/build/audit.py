@@ -148,9 +148,11 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
 def _so_far(work: Work, day: date, rows: Mapping[date, int], now: datetime) -> Mapping[date, int] | None:
     """The rows that the days before had by this time of day, which a day is judged by while it is open; else None."""
     lake, table = work.base.lake, work.base.table
-    bounds = table.quality.volume
-    if bounds is None or open_until(lake, table, day, now) is None:
+    if open_until(lake, table, day, now) is None:
         return None
+    bounds = table.quality.volume
+    if bounds is None:
+        return {}
     usual = baseline(day, {each: n for each, n in rows.items() if n}, table.quality.known_events, bounds.history)
     # Days that have been built for less long than that say nothing that would be enough.
     return rows_so_far(lake, table, usual, now - start_of(day)) if len(usual) >= bounds.min_history else {}

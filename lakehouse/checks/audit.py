@@ -5,9 +5,10 @@ A check that fails keeps its day from being published, unless its outcome only w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
+from functools import partial
 
 from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
 from lakehouse.checks.batches import BATCH_CHECKS, batch_checks
@@ -122,8 +123,8 @@ def audit_day(
         sums: what the table's own columns must add up to on this day, where the input's figures are known.
         so_far: of a day that is not over, the rows that earlier days had by this time of day; None: it is over.
     """
-    run = {
-        "row_count": _row_count,
+    run: dict[str, Callable[[Table, DayMetrics], Outcome]] = {
+        "row_count": partial(_row_count, is_open=so_far is not None),
         "null_rates": _null_rates,
         "row_rules": _row_rules,
         "unique_key": _unique_key,
@@ -169,13 +170,17 @@ def _lateness(table: Table, m: DayMetrics) -> Outcome:
     return Outcome("lateness", m.day, not exceeds(late, judged, most), told, blocking=False, values=values)
 
 
-def _row_count(table: Table, m: DayMetrics) -> Outcome:
+def _row_count(table: Table, m: DayMetrics, *, is_open: bool) -> Outcome:
     # A day that nothing came for is no failure of the lower bound: there is nothing to publish and nothing to fix.
     empty = m.staged == 0 and not m.rows_in
     high = table.quality.max_rows
-    passed = empty or (m.rows >= table.quality.min_rows and (high is None or m.rows <= high))
+    # The rows that are missing may come yet, and those that are there are good.
+    enough = is_open or m.rows >= table.quality.min_rows
+    passed = empty or (enough and (high is None or m.rows <= high))
     bounds = f"at least {table.quality.min_rows}" + (f" and at most {high}" if high is not None else "")
     text = "empty day: no input" if empty else f"{m.rows} rows published; expected {bounds}"
+    if is_open and not empty:
+        text += "; the day is not over"
     return Outcome("row_count", m.day, passed, text, values={"rows": m.rows})
 
 

@@ -20,8 +20,9 @@ from lakehouse.build.build import build
 from lakehouse.build.intake.ends import Ends
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
+from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import known_days
-from lakehouse.contracts import Input, Landing, Table
+from lakehouse.contracts import Input, Landing, Quality, Table
 from lakehouse.orchestration.automation import Cursor, decide, outside
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.partitions import asked_days, check_range, daily_partitions, last_partition
@@ -37,10 +38,10 @@ TODAY = date(2026, 3, 10)
 NOON, MIDNIGHT = (datetime.combine(TODAY, time(12), UTC) + timedelta(hours=n) for n in (0, 12))
 
 
-def with_files(made: Table, *, during_day: bool) -> Table:
-    """The landed table, whose files come during the day or after it."""
+def with_files(made: Table, *, during_day: bool, **policy: Any) -> Table:
+    """The landed table, whose files come during the day or after it, under another policy where one is given."""
     inputs = {n: replace(each, during_day=during_day) for n, each in made.inputs.items() if isinstance(each, Landing)}
-    changed = replace(made, inputs=inputs)
+    changed = replace(made, inputs=inputs, **policy)
     changed.__dict__["code_version"] = made.code_version
     return changed
 
@@ -113,6 +114,22 @@ def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactor
     assert not shop.snapshot(bronze.id).live.rows
     land(shop, now.date() - timedelta(days=1), [("a", None, 1)])
     assert known_days(shop, shop.table(bronze.id)) == {now.date() - timedelta(days=1)}
+
+
+@pytest.mark.parametrize(("during_day", "status"), [(True, PUBLISHED), (False, FAILED)])
+def test_a_day_that_is_not_over_may_have_fewer_rows_than_a_day_must(
+    lake: LakeFactory, during_day: bool, status: str
+) -> None:
+    """Without it, each morning would fail, and be told to people, until enough has come."""
+    today = datetime.now(UTC).date()
+    bronze, silver, gold = sensors()
+    strict = with_files(bronze, during_day=during_day, quality=Quality(min_rows=3, max_rows=4))
+    shop = lake(strict, silver, gold)
+    day = today if during_day else today - timedelta(days=1)
+    land(shop, day, [("a", None, 1)])
+    assert build(shop, strict, [day], run_id="r").days[day].status == status
+    land(shop, day, [(name, None, 1) for name in "abcde"])
+    assert build(shop, strict, [day], run_id="r").days[day].status == FAILED
 
 
 @pytest.mark.parametrize(("during_day", "age", "runs"), [(True, 90, 1), (True, 30, 0), (False, 90, 0)])
