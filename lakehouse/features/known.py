@@ -108,10 +108,12 @@ def read_lives(
     path = lake.path(table.id)
     needed = [each for each in found if spans.get(each.file.path)]
     if gone := gone_files(path, [each.file for each in needed]):
-        last = max(each.end for each in needed if each.end and each.file in gone)
+        # Of what replaced them, which other labels need, files may be gone as well.
+        all_gone = {each.path for each in gone_files(path, [each.file for each in found])}
+        last = max(each.end for each in found if each.end and each.file.path in all_gone)
         raise HistoryGoneError(
-            f"{table.id} cannot be read as it was known then: a vacuum has removed {len(gone)} of {len(needed)} files. "
-            f"Labels from {last:%Y-%m-%dT%H:%M:%SZ} on need none of them; or leave out --as-known-then."
+            f"{table.id} cannot be read as it was known then: a vacuum or `lakehouse forget` has removed {len(gone)} of "
+            f"{len(needed)} files. Labels from {last:%Y-%m-%dT%H:%M:%SZ} on need none of them; or leave out --as-known-then."
         )
     if not needed:
         return lake.read(table, (), lake.snapshot(table.id)).withColumn(SPAN, F.lit(0))
