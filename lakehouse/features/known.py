@@ -112,8 +112,9 @@ def read_lives(
         all_gone = {each.path for each in gone_files(path, [each.file for each in found])}
         last = max(each.end for each in found if each.end and each.file.path in all_gone)
         raise HistoryGoneError(
-            f"{table.id} cannot be read as it was known then: a vacuum or `lakehouse forget` has removed {len(gone)} of "
-            f"{len(needed)} files. Labels from {last:%Y-%m-%dT%H:%M:%SZ} on need none of them; or leave out --as-known-then."
+            f"{table.id} cannot be read as it was known then: a vacuum or `lakehouse forget` has removed {len(gone)} "
+            f"of {len(needed)} files. Labels from {last:%Y-%m-%dT%H:%M:%SZ} on need none of them; or leave out "
+            "--as-known-then."
         )
     if not needed:
         return lake.read(table, (), lake.snapshot(table.id)).withColumn(SPAN, F.lit(0))
