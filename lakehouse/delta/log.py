@@ -192,14 +192,15 @@ def readable_at(path: Path, version: int) -> Snapshot:
     """The table at a version that can be read.
 
     Raises:
-        HistoryGoneError: where it has no such version, or a vacuum has removed files of it.
+        HistoryGoneError: where it has no such version, or files of it were removed.
     """
     snapshot = snapshot_at(path, version)
     if gone := gone_files(path, snapshot.files):
         name = table_name(path)
         raise HistoryGoneError(
-            f"{name} version {version} cannot be read any more: a vacuum has removed {len(gone)} of its "
-            f"{len(snapshot.files)} files. `lakehouse history {name}` lists the versions that can be read."
+            f"{name} version {version} cannot be read any more: a vacuum or `lakehouse forget` has removed "
+            f"{len(gone)} of its {len(snapshot.files)} files. `lakehouse history {name}` lists the versions that can "
+            "be read."
         )
     return snapshot
 

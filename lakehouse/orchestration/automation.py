@@ -330,6 +330,7 @@ def _state_of(lake: Lake, last: date, ended: Ended) -> str:
     for name, table in lake.tables.items():
         parts.append(f"{name}/{table.code_version}/{table.policy_version}")
         if table.landing is not None:
+            parts.append(f"{name}/{table.landing.during_day}")
             files = landing_files(lake.settings.root, table.landing)
             parts += [f"{file.path}/{file.stat}" for file in files]
         for own in (name, table.quarantine_id):

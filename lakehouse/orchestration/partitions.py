@@ -25,7 +25,8 @@ def daily_partitions() -> DailyPartitionsDefinition:
         start_date=settings.first_day.isoformat(),
         end_date=end,
         timezone="UTC",
-        end_offset=int(has_today(settings, tables())),
+        # Of a lake that begins tomorrow, today is none either.
+        end_offset=int(has_today(settings, tables()) and settings.first_day <= datetime.now(UTC).date()),
     )
 
 

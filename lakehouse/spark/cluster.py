@@ -187,7 +187,8 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
     if size.connect:
         token = secrets.token_urlsafe(32)
         write_private(place.folder / "token", token)
-        config = spark_config(settings.model_copy(update={"spark_url": url}))
+        # What runs ask for elsewhere says nothing of these workers: who asks for more than they have waits for ever.
+        config = spark_config(settings.model_copy(update={"spark_url": url, "spark_memory": size.memory}))
         serving = {
             "spark.connect.grpc.binding.address": HERE,
             "spark.connect.grpc.binding.port": str(connect_port),

@@ -279,7 +279,8 @@ def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[d
         raise UndoRefusedError(
             f"{table.id}: {len(changed)} day(s) were published after the candidate's were built: {_listed(changed)}. "
             f"Build those again (lakehouse candidate build {table.id} --from {changed[0]} --to {changed[-1]}) and "
-            "compare, or --force to lose what was published. Nothing was written."
+            "compare, or --force to lose what was published. A stream that publishes these days has to be ended first. "
+            "Nothing was written."
         )
 
 

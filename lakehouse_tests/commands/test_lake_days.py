@@ -89,6 +89,17 @@ def test_the_first_landing_gives_a_new_lake_its_days(lake: Settings) -> None:
     assert not lake.own_file.exists()
 
 
+def test_files_of_a_day_that_is_not_over_are_said_to_wait(lake: Settings) -> None:
+    """Without it, the next command that is named would build a day without the rows that were just landed."""
+    today = datetime.now(UTC).date()
+    land = ("land", "events", "--rows", "5", "--seed", "1", "--from")
+    said = run(lake.root, *land, str(today), "--days", "1").err
+    assert f"Files of {today} are built once their day is over" in said
+    assert "backfill" not in said
+    said = run(lake.root, *land, str(today - timedelta(days=1)), "--days", "2").err
+    assert f"--from {today - timedelta(days=1)} --to {today - timedelta(days=1)}" in said
+
+
 def test_dagster_expects_nothing_new_of_a_lake_that_has_ended(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, Dagster's own freshness turns every asset of a finished lake red a day and a half later."""
     contract = get_table("gold.daily_revenue")

@@ -151,6 +151,18 @@ def test_a_file_every_few_seconds_does_not_keep_a_day_from_being_built(
     assert len(made.pieces) == runs
 
 
+def test_a_source_that_says_so_later_is_looked_at_again(lake: LakeFactory) -> None:
+    """Without it, files that are there would wait for whatever changes next in the lake."""
+    before, after = (readings(lake, during_day=during_day) for during_day in (False, True))
+    land(before, TODAY, [("a", None, 1)])
+    seen = decide(
+        PinnedLake(before.settings, before.tables), Cursor.of(None, 5.0), [], last=TODAY, limit=9, now=NOON.timestamp()
+    )
+    assert seen.reason == "Everything is built."
+    again = decide(PinnedLake(after.settings, after.tables), seen.cursor, [], last=TODAY, limit=9, now=NOON.timestamp())
+    assert [piece.days for piece in again.pieces] == [[TODAY]]
+
+
 def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, each look of the sensor would start a run for what a stream's next turn builds anyway."""
     columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
@@ -194,6 +206,9 @@ def test_today_is_a_partition_for_the_pages_and_commands_too(
     for day in (TODAY, TODAY + timedelta(days=1)):
         land(shop, day, [("a", None, 1)])
     told = "wait until their day is over"
+    tomorrow = shop.settings.model_copy(update={"first_day": today + timedelta(days=1)})
+    monkeypatch.setattr("lakehouse.orchestration.partitions.get_settings", lambda: tomorrow)
+    assert daily_partitions().get_partition_keys() == [], "a lake that has not begun"
     assert outside(shop.settings, NOON).startswith("Files of 2026-03-11 ")
     assert told in outside(shop.settings, NOON)
     assert outside(shop.settings, MIDNIGHT) == ""

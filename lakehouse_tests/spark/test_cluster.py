@@ -14,13 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 
+from lakehouse.commands.operate.doctor_engine import ended_in_time
 from lakehouse.commands.operate.doctor_remote import ProblemError, answers, fix_of, workers
 from lakehouse.settings import Settings
-from lakehouse.spark.cluster import Cluster, cluster_of, introduced, place_of
+from lakehouse.spark import cluster
+from lakehouse.spark.cluster import Cluster, Size, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.options import archive_path
 from lakehouse_tests.conftest import ENGINES, JAVA
@@ -304,6 +307,35 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
     }.items():
         assert todo in fix_of(said, settings)
     assert fix_of("something else", settings) == ""
+
+
+def test_a_server_asks_its_workers_for_what_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a memory that is set for other engines left the server without an executor, and every query hung."""
+    settings = Settings(root=tmp_path, engine_dir=tmp_path, spark_memory="4g")
+    place = place_of(settings)
+    place.prepare()
+    monkeypatch.setattr(cluster, "subprocess", SimpleNamespace(run=lambda *_, **__: None))
+    cluster._launch(settings, Size(memory="700m", connect=True), place)
+    for name in ("driver.conf", "server.conf"):
+        asked = [line for line in (place.folder / name).read_text().splitlines() if "spark.executor.memory" in line]
+        assert len(asked) == 1, name
+        assert asked[0].endswith("700m"), name
+
+
+def test_a_server_that_ends_no_query_is_told() -> None:
+    """Without it, the doctor itself hung on a server without executors."""
+    interrupted = threading.Event()
+    server: Any = SimpleNamespace(interruptAll=interrupted.set)
+
+    def ask() -> None:
+        assert interrupted.wait(60)
+        raise RuntimeError("OPERATION_CANCELED")
+
+    with pytest.raises(ProblemError, match="ends none within") as told, ended_in_time(server, 0.01):
+        ask()
+    assert "spark.executor.memory" in told.value.fix
+    with pytest.raises(RuntimeError, match="another"), ended_in_time(server, 600):
+        raise RuntimeError("another")
 
 
 def test_a_driver_is_told_the_secret_of_its_own_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

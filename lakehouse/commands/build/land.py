@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from lakehouse.settings import get_settings
 from lakehouse.sources import landing as zone
 from lakehouse.sources.landing import Landed
 from lakehouse.sources.samples import land_sample
-from lakehouse.texts import counted, program
+from lakehouse.texts import counted, days_text, program
 
 FIRST_GENERATED_DAY = date(2011, 3, 1)
 SAMPLE = "Without a folder: made-up files, of a source that has a sample"
@@ -145,4 +145,10 @@ def _report(files: Sequence[Landed], as_json: bool) -> None:
     size = sum(each.size for each in files) / 1e6
     folder = files[0].path.parent if len(files) == 1 else root / "landing"
     say(f"{counted(len(files), 'file')} in {folder}: {told}; {size:.1f} MB.")
-    say(f"Next: {program()} backfill --from {min(days)} --to {max(days)}")
+    landing = get_landing(files[0].source)
+    today = datetime.now(UTC).date()
+    ready = [day for day in days if day < today or (day == today and landing.during_day)]
+    if len(ready) < len(days):
+        say(f"Files of {days_text(sorted(set(days).difference(ready)))} are built once their day is over (UTC).")
+    if ready:
+        say(f"Next: {program()} backfill --from {min(ready)} --to {max(ready)}")

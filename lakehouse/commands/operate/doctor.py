@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,12 +18,11 @@ from rich.text import Text
 from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
+from lakehouse.commands.operate.doctor_engine import works
 from lakehouse.commands.operate.doctor_remote import (
     ProblemError,
     answers,
     databases,
-    fix_of,
-    python_of_workers,
     redis,
     topics,
     workers,
@@ -120,7 +118,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
             yield _finding("redis", lambda: redis(settings))
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
-            found = _finding("engine", lambda: _engine(settings))
+            found = _finding("engine", lambda: works(settings))
         yield found
 
 
@@ -306,45 +304,3 @@ def _warm(settings: Settings) -> str:
     if (address := of_settings.address()) is not None:
         return f"serves on {address.url}, process {address.pid}{also}"
     return f"not on; the first command that computes starts it{also}"
-
-
-def _engine(settings: Settings) -> str:
-    """Start the engine, publish one tiny day by a real commit, and read it back with Spark."""
-    from lakehouse.spark.warm import engines
-
-    try:
-        # Executors must see it, which may be elsewhere: then it is in the folder that all are to share.
-        shared = None if settings.is_local else settings.root
-        if shared is not None:
-            store.make_folder(shared, private=True)
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
-            # In an engine of its own: what is wrong with Java or the jars must not be hidden by one that is warm.
-            own = {"root": Path(folder), "engine_minutes": 0.0, "engine_dir": engines(settings)}
-            return _write_and_read(settings.model_copy(update=own), loads=has_redis(settings) and not settings.is_local)
-    except Exception as error:
-        first = str(error).splitlines()[0] if str(error) else ""
-        said = str(error) if isinstance(error, LakehouseError) else f"{type(error).__name__}: {first}"
-        where = f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}"
-        known = fix_of(f"{error} {error.__cause__ or ''}", settings)
-        raise ProblemError(said, f"{known} {where}".strip()) from error
-
-
-def _write_and_read(settings: Settings, *, loads: bool) -> str:
-    from lakehouse.build.build import build
-    from lakehouse.commands.probe.bronze.probe import probe
-    from lakehouse.read.lake import Lake
-    from lakehouse.sources.landing import put
-    from lakehouse.spark.session import start
-
-    lake = Lake(settings, {probe.id: probe}, lambda: start(settings))
-    rows, day = 50, settings.first_day
-    lines = ["moment", *(f"{day} {number % 24:02d}:00:00" for number in range(rows))]
-    put("probe", day, settings.landing / "probe" / f"{day}.csv", "\n".join(lines).encode())
-    build(lake, probe, [day], run_id="doctor")
-    found = lake.spark.read.format("delta").load(str(lake.path(probe.id))).count()
-    if found != rows:
-        raise ProblemError(
-            f"{rows} rows were published but Spark reads {found}", "Report this; do not use this engine."
-        )
-    also = f"; {python_of_workers(lake.spark)}" if loads else ""
-    return f"Spark {lake.spark.version} at {settings.engine_name}: published {rows} rows and read them back{also}"
