@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
 
+from lakehouse.build import open_days
 from lakehouse.build.laps import Laps
 from lakehouse.build.late_only import late_only
-from lakehouse.build.open_days import open_until, rows_so_far
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
@@ -133,7 +133,7 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
     sums = _sums(work)
     judged: dict[date, Judged] = {}
-    now = datetime.now(UTC)
+    now = open_days.present()
     for day in sorted(work.replaced):
         so_far = _so_far(work, day, rows, now)
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far)
@@ -148,14 +148,14 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
 def _so_far(work: Work, day: date, rows: Mapping[date, int], now: datetime) -> Mapping[date, int] | None:
     """The rows that the days before had by this time of day, which a day is judged by while it is open; else None."""
     lake, table = work.base.lake, work.base.table
-    if open_until(lake, table, day, now) is None:
+    if open_days.open_until(lake, table, day, now) is None:
         return None
     bounds = table.quality.volume
     if bounds is None:
         return {}
     usual = baseline(day, {each: n for each, n in rows.items() if n}, table.quality.known_events, bounds.history)
     # Days that have been built for less long than that say nothing that would be enough.
-    return rows_so_far(lake, table, usual, now - start_of(day)) if len(usual) >= bounds.min_history else {}
+    return open_days.rows_so_far(lake, table, usual, now - start_of(day)) if len(usual) >= bounds.min_history else {}
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

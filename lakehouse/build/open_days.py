@@ -1,7 +1,8 @@
 """The day that is on: where rows of it come before it is over, it is a partition, and open.
 
 An open day is published like any other, whenever something of it comes, and its checks judge what is there. That it is
-not complete yet is told beside it; it closes by itself.
+not complete yet is told beside it; it closes by itself. A day of files that was built while it was on is stale once it
+is over (`lakehouse.build.plan`): it is built once more, and judged as a whole.
 """
 
 from __future__ import annotations
@@ -77,11 +78,19 @@ def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: dat
     """
     if table.landing is None:
         return []
-    today = datetime.now(UTC).date()
+    newest = present().date() if table.landing.during_day else newest_day(None, present())
     files = landing_files(lake.settings.root, table.landing, first, last)
-    return [
-        file for file in files if file.arrival_date < today or (table.landing.during_day and file.arrival_date == today)
-    ]
+    return [file for file in files if file.arrival_date <= newest]
+
+
+def present() -> datetime:
+    """The present time, by which a build decides what is open."""
+    return datetime.now(UTC)
+
+
+def is_on(day: date) -> bool:
+    """Whether a day is not over."""
+    return present() < end_of(day)
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakehouse import store
 from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
-from lakehouse.build.open_days import landed_by_now
+from lakehouse.build.open_days import is_on, landed_by_now
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot, fingerprint
@@ -279,7 +279,15 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
     prints = {
-        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
+        # What was built while the day was on is not what it is once that is over: then all checks judge it as a whole.
+        day: fingerprint(
+            [
+                table.code_version,
+                *keyed,
+                *(f"{f.path.name}/{content[f.path]}" for f in files),
+                *(["open"] if files and is_on(day) else []),
+            ]
+        )
         for day, files in landed.items()
     }
     return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))

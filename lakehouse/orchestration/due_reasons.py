@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from datetime import date
 
 from lakehouse.build.intake.closings import Closings, closings_read
-from lakehouse.contracts import Input
+from lakehouse.build.open_days import is_on
+from lakehouse.contracts import Input, Table
+from lakehouse.days import end_of
 from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import HistoryGoneError
@@ -26,10 +28,9 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
     for name, days in due.items():
         if not days:
             continue
-        table, snapshot = lake.table(name), lake.snapshot(name)
+        table = lake.table(name)
         if table.landing is not None:
-            known = all(snapshot.transaction(day_transaction(day)) is not None for day in days)
-            told[f"{'files changed' if known else 'files landed'} for {name}"] = None
+            told[f"{_of_landing(lake, table, days)} {name}"] = None
         built = latest_records(lake.settings.root, name, days, figures=("inputs",)) if table.upstream else {}
         for each in table.upstream.values():
             version = lake.snapshot(each.table).version
@@ -43,6 +44,16 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             newest = _newest_late(lake, each.table, days)
             told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
     return "; ".join(told)[:LONGEST]
+
+
+def _of_landing(lake: Lake, table: Table, days: Collection[date]) -> str:
+    """What has happened to some days of a landed table: its name follows."""
+    published = lake.snapshot(table.id).transaction
+    if any(published(day_transaction(day)) is None for day in days):
+        return "files landed for"
+    built = latest_records(lake.settings.root, table.id, days, figures=())
+    was_open = all(day in built and built[day].at < end_of(day) and not is_on(day) for day in days)
+    return "the day is over, of" if was_open else "files changed for"
 
 
 def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int]]) -> bool:

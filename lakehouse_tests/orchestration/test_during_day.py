@@ -20,10 +20,12 @@ from lakehouse.build.build import build
 from lakehouse.build.intake.ends import Ends
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
-from lakehouse.build.result import FAILED, PUBLISHED
+from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.build.stale import known_days
 from lakehouse.contracts import Input, Landing, Quality, Table
+from lakehouse.days import end_of
 from lakehouse.orchestration.automation import Cursor, decide, outside
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.jobs import daily_schedule, whole_lake_job
 from lakehouse.orchestration.partitions import asked_days, check_range, daily_partitions, last_partition
 from lakehouse.orchestration.pieces import Piece
@@ -31,7 +33,7 @@ from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.build.test_build import land, rows_of, sensors
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, put, table
+from lakehouse_tests.fixtures.making import having, model, put, table
 from lakehouse_tests.fixtures.streaming import streamed
 
 TODAY = date(2026, 3, 10)
@@ -39,10 +41,10 @@ NOON, MIDNIGHT = (datetime.combine(TODAY, time(12), UTC) + timedelta(hours=n) fo
 
 
 def with_files(made: Table, *, during_day: bool, **policy: Any) -> Table:
-    """The landed table, whose files come during the day or after it, under another policy where one is given."""
+    """The landed table, whose files come during the day or after it, with another policy."""
     inputs = {n: replace(each, during_day=during_day) for n, each in made.inputs.items() if isinstance(each, Landing)}
-    changed = replace(made, inputs=inputs, **policy)
-    changed.__dict__["code_version"] = made.code_version
+    changed = having(replace(made, inputs=inputs), **policy)
+    changed.__dict__["code_version"] = "v1"  # as `table` sets it
     return changed
 
 
@@ -65,8 +67,9 @@ def build_asked(lake: Lake, now: datetime) -> None:
         build(lake, lake.table(name), piece.days, run_id="r")
 
 
-def test_a_day_grows_with_its_files_and_closes_by_itself(lake: LakeFactory) -> None:
+def test_a_day_grows_with_its_files_and_closes_by_itself(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, what came this morning would be in no table before tomorrow, or pass for a whole day."""
+    monkeypatch.setattr(open_days, "present", lambda: NOON)
     shop = readings(lake)
 
     def state(now: datetime) -> tuple[int, str]:
@@ -82,11 +85,34 @@ def test_a_day_grows_with_its_files_and_closes_by_itself(lake: LakeFactory) -> N
     assert state(NOON) == (3, STALE)
     build_asked(shop, NOON)
     assert state(NOON) == (7, OPEN)
+    # Once it is over it is built once more, since it is judged as a whole only now.
+    monkeypatch.setattr(open_days, "present", lambda: MIDNIGHT)
+    assert state(MIDNIGHT) == (7, STALE)
+    build_asked(shop, MIDNIGHT)
     assert state(MIDNIGHT) == (7, READY)
+    assert look(shop, MIDNIGHT) == []
     # What comes after its end is built as any late file is.
     land(shop, TODAY, [("d", None, 8)], "late.jsonl")
     build_asked(shop, MIDNIGHT)
     assert state(MIDNIGHT) == (15, READY)
+
+
+def test_a_day_that_lacks_rows_is_told_once_it_is_over(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a source that fell silent at noon would be a good day for ever: nothing judged it as a whole."""
+    bronze, *_ = sensors()
+    shop = lake(with_files(bronze, during_day=True, min_rows=3))
+    raw, today = shop.table("bronze.readings"), datetime.now(UTC).date()
+    land(shop, today, [("a", None, 1), ("b", None, 2)])
+
+    def built() -> tuple[str, str]:
+        why = what_happened(shop, {raw.id: [today]})
+        return why, build(shop, raw, [today], run_id="r").days[today].status
+
+    assert built() == ("files landed for bronze.readings", PUBLISHED)
+    assert built() == ("files changed for bronze.readings", UNCHANGED)
+    monkeypatch.setattr(open_days, "present", lambda: end_of(today))
+    assert built() == ("the day is over, of bronze.readings", FAILED)
+    assert shop.snapshot(raw.id).rows_by_day(raw.day_column)[today] == 2, "they stay"
 
 
 def test_files_of_whole_days_wait_until_theirs_is_over(lake: LakeFactory) -> None:
