@@ -11,6 +11,7 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
+from lakehouse.build.build import build
 from lakehouse.commands.inspect.reconcile import print_links
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -100,10 +101,14 @@ def test_what_has_landed_and_is_not_built_is_a_difference(lake: LakeFactory) -> 
 def test_a_day_that_has_no_partition_yet_is_no_difference_unless_it_is_asked_for(lake: LakeFactory) -> None:
     """Without it, an event whose clock is minutes ahead would make each evening's lake one that does not add up."""
     shop = shop_of(lake)
-    later = datetime.now(UTC).date() + timedelta(days=1)
-    land(shop, later, [("d", None, 1)])
-    assert not any(link.differing for link in links(shop).values())
-    assert list(links(shop, last=later)["bronze.readings"].differing) == [later]
+    later = datetime.now(UTC).date()
+    arrived = later - timedelta(days=1)
+    land(shop, arrived, [("d", later, 1)])
+    land(shop, later, [("e", None, 1)])  # waits: not missing, whoever asks
+    build(shop, shop.table("bronze.readings"), [arrived], run_id="r")
+    assert {n: link.differing for n, link in links(shop).items() if link.differing} == {}
+    asked = {name: list(link.differing) for name, link in links(shop, last=later).items() if link.differing}
+    assert asked == {"silver.readings": [later]}
 
 
 # ---- sums, from kept figures alone --------------------------------------------------------------------------------------
