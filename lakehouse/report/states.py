@@ -137,7 +137,11 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
     failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
     rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
     # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
-    published = published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
+    published = (
+        sorted(rows)  # a batch belongs to no day that a run was asked for
+        if contract.taken
+        else published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
+    )
     first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
     stale = days.all_stale(lake, contract, {*days.ended, *published})
