@@ -33,6 +33,7 @@ from lakehouse.report.usual import business_series, cost_series, null_series, ro
 from lakehouse.report.verdicts import check_cells
 
 FIGURES = ("rows", "bytes", "seconds", "nulls", "figures")  # of a record; there is much more that is not shown
+Between = tuple[date | None, date | None]  # first and last day, both included; None: without that bound
 MOST_NULL_RATES = 4  # columns of a table whose null rates are plotted
 
 
@@ -41,7 +42,7 @@ def collect(
     names: Sequence[str],
     now: datetime,
     of_runs: Mapping[str, Outcomes] | None,
-    between: tuple[date | None, date | None] = (None, None),
+    between: Between = (None, None),
 ) -> LakeReport:
     """The figures of some tables, upstream first.
 
@@ -64,7 +65,7 @@ def _table(
     lake: Lake,
     table: Table,
     now: datetime,
-    between: tuple[date | None, date | None],
+    between: Between,
     days: Days,
 ) -> TableReport:
     def within(day: date) -> bool:
@@ -85,9 +86,8 @@ def _table(
     judged = _judged(lake, table, everything, now)
     fresh, late = of_the_month(judged), set(judged.missed)
     states = _states(known, newest, broken, stale.intersection(days.ended), waits, stale, late, failing)
-    over = between[0], min(between[1] or date.max, newest_day(lake.settings.last_day, now))
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
-    aside = [each for each in (quarantined_rows(lake.settings.root, table) if table.rules else []) if within(each.day)]
+    aside = _aside(lake, table, between)
     return TableReport(
         name=table.id,
         owner=table.owner,
@@ -97,7 +97,7 @@ def _table(
         rows=sum(each.rows for each in kept.values()),
         bytes=sum(int(each.figures.get("bytes", 0)) for each in kept.values()),
         published_at=max((each.at for each in everything), default=None),
-        figures=_shown(_figures(table, newest), over),  # a day that is not over would look like one that lacks rows
+        figures=_shown(_figures(table, newest), _over(lake, between, now)),
         cost=_shown(cost_series(newest), between),
         checks=cells,
         quarantine=_quarantine(table, aside),
@@ -107,6 +107,16 @@ def _table(
         columns=_columns(table, lake.tables),
         reads=_reads(table),
     )
+
+
+def _over(lake: Lake, between: Between, now: datetime) -> Between:
+    """The days of a span that are over: a plot would show the last one as a day that lacks rows."""
+    return between[0], min(between[1] or date.max, newest_day(lake.settings.last_day, now))
+
+
+def _aside(lake: Lake, table: Table, between: Between) -> list[QuarantinedRow]:
+    rows = quarantined_rows(lake.settings.root, table) if table.rules else []
+    return [each for each in rows if is_between(each.day, *between)]
 
 
 def _figures(table: Table, newest: Mapping[date, DayRecord]) -> list[Series]:
@@ -120,7 +130,7 @@ def _punctuality(table: Table, fresh: FreshnessState) -> Punctuality:
     return Punctuality(fresh.met, fresh.due, fresh.newest, fresh.missed, len(fresh.judged), fresh.budget_left, hours)
 
 
-def _shown(several: Sequence[Series], between: tuple[date | None, date | None]) -> list[Series]:
+def _shown(several: Sequence[Series], between: Between) -> list[Series]:
     first, last = between[0] or date.min, between[1] or date.max
     return [replace(each, points=[point for point in each.points if first <= point.day <= last]) for each in several]
 
