@@ -80,7 +80,9 @@ class FreshnessState:
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {state}; {spent}"
 
 
-def freshness(root: Path, table: Table, now: datetime, last_day: date | None = None) -> FreshnessState:
+def freshness(
+    root: Path, table: Table, now: datetime, last_day: date | None = None, first_day: date | None = None
+) -> FreshnessState:
     """The freshness of a table, from the figures that commits keep.
 
     Args:
@@ -88,12 +90,18 @@ def freshness(root: Path, table: Table, now: datetime, last_day: date | None = N
         table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
         now: the moment, with a time zone.
         last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
+        first_day: of the lake; None: not known.
     """
-    return judge(table, records(root, table.id), now, last_day)
+    return judge(table, records(root, table.id), now, last_day, first_day=first_day)
 
 
 def judge(
-    table: Table, kept: Sequence[DayRecord], now: datetime, last_day: date | None = None, back: int = BUDGET_DAYS
+    table: Table,
+    kept: Sequence[DayRecord],
+    now: datetime,
+    last_day: date | None = None,
+    back: int = BUDGET_DAYS,
+    first_day: date | None = None,
 ) -> FreshnessState:
     """The freshness of a table.
 
@@ -103,6 +111,7 @@ def judge(
         now: the moment, with a time zone.
         last_day: as of `freshness`.
         back: days before it that are judged.
+        first_day: as of `freshness`.
     """
     if last_day is not None:
         now = min(now, end_of(last_day) + table.freshness.within)
@@ -120,8 +129,8 @@ def judge(
         table=table.id,
         within=table.freshness.within,
         due=due,
-        # A stream that was begun an hour ago owes nobody the days before it.
-        met=state[due].complete_at is not None or due < min(by_day, default=due),
+        # A lake, or a stream, that was begun an hour ago owes nobody the days before it.
+        met=state[due].complete_at is not None or due < max(first_day or date.min, min(by_day, default=date.min)),
         newest=newest,
         behind=None if newest is None else now - end_of(newest),
         days=days,

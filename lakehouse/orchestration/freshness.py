@@ -46,7 +46,8 @@ def freshness_checks() -> AssetChecksDefinition:
         for table in tables().values():
             if asset_key(table.id) not in wanted:
                 continue
-            found = freshness(get_settings().root, table, now, get_settings().last_day)
+            settings = get_settings()
+            found = freshness(settings.root, table, now, settings.last_day, settings.first_day)
             passed = found.met and found.budget_left >= 0
             yield AssetCheckResult(
                 passed=passed,

@@ -131,3 +131,11 @@ def test_a_lake_that_has_ended_is_judged_as_of_its_last_day(monkeypatch: pytest.
     lacking = freshness(Path("unused"), sales(), years_later, TODAY)
     assert (lacking.met, lacking.due) == (False, TODAY), "a last day that was never built is still told"
     assert freshness(Path("unused"), sales(), NOON, TODAY + timedelta(days=9)) == judged(monkeypatch, usual())
+
+
+def test_a_lake_that_has_just_begun_owes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, each table of a new lake is not fresh for its first days, over days that the lake does not have."""
+    monkeypatch.setattr(module, "records", lambda root, name: [])
+    for first, met in ((TODAY, True), (YESTERDAY, False), (None, False)):
+        found = freshness(Path("unused"), sales(), NOON, first_day=first)
+        assert (found.due, found.met) == (YESTERDAY, met)
