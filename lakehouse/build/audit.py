@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 
 from lakehouse.build import open_days
@@ -14,7 +15,7 @@ from lakehouse.build.late_only import late_only
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
-from lakehouse.checks.anomalies import Figures, baseline
+from lakehouse.checks.anomalies import Figures, SoFar
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.clocks import with_clocks
 from lakehouse.checks.drift import with_fields
@@ -135,7 +136,7 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     judged: dict[date, Judged] = {}
     now = open_days.present()
     for day in sorted(work.replaced):
-        so_far = _so_far(work, day, rows, now)
+        so_far = _so_far(work, day, now)
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
@@ -145,17 +146,12 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     return judged
 
 
-def _so_far(work: Work, day: date, rows: Mapping[date, int], now: datetime) -> Mapping[date, int] | None:
-    """The rows that the days before had by this time of day, which a day is judged by while it is open; else None."""
+def _so_far(work: Work, day: date, now: datetime) -> SoFar | None:
+    """What tells the rows that the days before had by this time of day, of a day that is open; else None."""
     lake, table = work.base.lake, work.base.table
     if open_days.open_until(lake, table, day, now) is None:
         return None
-    bounds = table.quality.volume
-    if bounds is None:
-        return {}
-    usual = baseline(day, {each: n for each, n in rows.items() if n}, table.quality.known_events, bounds.history)
-    # Days that have been built for less long than that say nothing that would be enough.
-    return open_days.rows_so_far(lake, table, usual, now - start_of(day)) if len(usual) >= bounds.min_history else {}
+    return partial(open_days.rows_so_far, lake, table, elapsed=now - start_of(day))
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

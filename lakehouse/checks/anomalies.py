@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ SMALLEST_MEAN_SIGMA = 0.08  # of the mean logarithm: about 8 % of a typical valu
 SMALLEST_MIX_SIGMA = 0.03  # of the share of rows that are in another category than usual
 
 Figures = Mapping[str, Any]
+SoFar = Callable[[Collection[date]], Mapping[date, int]]
+"""How many rows earlier days had by this time of day, of those of them that were built by then."""
 
 
 class Band(NamedTuple):
@@ -117,7 +119,7 @@ def volume(
     history: Mapping[date, int],
     known: Mapping[date, str] | None = None,
     *,
-    so_far: Mapping[date, int] | None = None,
+    so_far: SoFar | None = None,
 ) -> Outcome:
     """Rows of a day against its recent same weekdays, in ratio (blocking) and robust z of the log (warning).
 
@@ -126,9 +128,8 @@ def volume(
         m: the day's figures.
         history: rows by earlier day; those without rows do not count.
         known: days of events, which are no measure.
-        so_far: None: the day is over. Else it is not, and these are the rows that earlier days had by this time of day,
-            as far as that is known. It can have too many rows for a whole day, and warns of too few for this time;
-            whether it has become whole, the check `data_fresh` says.
+        so_far: None: the day is over. Else it is not: it can have too many rows for a whole day, and warns of too few
+            for this time; whether it has become whole, the check `data_fresh` says.
     """
     known = known or {}
     rows = {day: n for day, n in history.items() if n > 0}
@@ -142,44 +143,33 @@ def volume(
         text = f"not enough history: {len(usual_days)} of {bounds.min_history} same weekdays with rows"
         return Outcome("volume", m.day, True, text, values={"rows": m.rows, "history": len(usual_days)})
     counts = [rows[day] for day in usual_days]
-    usual = statistics.median(counts)
-    ratio = m.rows / usual
-    centre, sigma = _log_scale(counts)
-    # At least one row for the logarithm: a day of quarantined rows alone is as far down as a day of one row.
-    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
+    usual, ratio, z = _compared(m.rows, counts)
     blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
     text = (
         f"{m.rows} rows, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
         f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
     )
     values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
-    if so_far is not None and ratio < 1:
-        by_now = [so_far[day] for day in usual_days if so_far.get(day)]
-        return _of_open_day(bounds, m, by_now, f"{text}; the day is not over", values)
     passed = not blocked and z <= bounds.warn_z
+    if so_far is not None and ratio < 1:  # what lacks may come yet, so it never blocks
+        text, blocked, passed = f"{text}; the day is not over", False, True
+        by_now = [n for n in so_far(usual_days).values() if n]
+        if len(by_now) >= bounds.min_history:
+            usual, ratio, z = _compared(m.rows, by_now)
+            passed = ratio >= 1 or (ratio >= bounds.min_ratio and z <= bounds.warn_z)
+            text += f"; by this time of day it usually has {usual:g} (robust z {z:.1f})"
+            values["usual_rows_by_now"] = usual
     if not passed and m.day in known:
         return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
     return Outcome("volume", m.day, passed, text, blocking=blocked, values=values)
 
 
-def _of_open_day(
-    bounds: Volume, m: DayMetrics, by_now: Sequence[int], text: str, values: Mapping[str, Value]
-) -> Outcome:
-    """A day that is not over, by what its weekday usually has by now: what lacks may come yet, so it only warns."""
-    if len(by_now) < bounds.min_history:
-        return Outcome("volume", m.day, True, text, values=values)
-    usual = statistics.median(by_now)
-    centre, sigma = _log_scale(by_now)
-    z = abs(math.log(max(m.rows, 1)) - centre) / sigma
-    passed = m.rows >= usual or (m.rows >= bounds.min_ratio * usual and z <= bounds.warn_z)
-    return Outcome(
-        "volume",
-        m.day,
-        passed,
-        f"{text}; by this time of day it usually has {usual:g} (robust z {z:.1f})",
-        blocking=False,
-        values={**values, "usual_rows_by_now": usual},
-    )
+def _compared(rows: int, counts: Sequence[int]) -> tuple[float, float, float]:
+    """What is usual of some counts, and how far a day is from it: in ratio, and in robust z of the logarithm."""
+    usual = statistics.median(counts)
+    centre, sigma = _log_scale(counts)
+    # At least one row for the logarithm: a day of quarantined rows alone is as far down as a day of one row.
+    return usual, rows / usual, abs(math.log(max(rows, 1)) - centre) / sigma
 
 
 def _nothing(bounds: Volume, m: DayMetrics, rows: Mapping[date, int], known: Mapping[date, str]) -> Outcome:

@@ -10,7 +10,7 @@ from datetime import date
 from decimal import Decimal
 from functools import partial
 
-from lakehouse.checks.anomalies import Figures, drift_checks, drifts, volume
+from lakehouse.checks.anomalies import Figures, SoFar, drift_checks, drifts, volume
 from lakehouse.checks.batches import BATCH_CHECKS, batch_checks
 from lakehouse.checks.drift import schema_drift
 from lakehouse.checks.metrics import WARNS_ONLY, DayMetrics, Outcome, Value
@@ -111,7 +111,7 @@ def audit_day(
     figures: Mapping[date, Figures] | None = None,
     sums: Mapping[str, Decimal] | None = None,
     *,
-    so_far: Mapping[date, int] | None = None,
+    so_far: SoFar | None = None,
 ) -> list[Outcome]:
     """Every check of the table on one day.
 
@@ -121,7 +121,7 @@ def audit_day(
         history: published rows by day; the tested day itself is never part of its own baseline.
         figures: further figures by day, as commits keep them.
         sums: what the table's own columns must add up to on this day, where the input's figures are known.
-        so_far: of a day that is not over, the rows that earlier days had by this time of day; None: it is over.
+        so_far: of a day that is not over, tells the rows that earlier days had by this time of day; None: it is over.
     """
     run: dict[str, Callable[[Table, DayMetrics], Outcome]] = {
         "row_count": partial(_row_count, is_open=so_far is not None),

@@ -151,11 +151,11 @@ def test_a_day_without_rows_is_well_where_its_weekday_often_has_none(rows: tuple
 def test_a_day_that_is_not_over_can_have_too_much_and_not_too_little() -> None:
     """Without it, today would be refused each morning, and told to people, until the day is half over."""
     usual = weeks(90, 110, 100, 100)
-    few = volume(Volume(), DayMetrics(MONDAY, rows=3), usual, so_far={})
+    few = volume(Volume(), DayMetrics(MONDAY, rows=3), usual, so_far=lambda _: {})
     assert (few.passed, "the day is not over" in few.message) == (True, True)
     assert not volume(Volume(), DayMetrics(MONDAY, rows=3), usual).passed
-    assert volume(Volume(), DayMetrics(MONDAY), usual, so_far={}).passed
-    many = volume(Volume(), DayMetrics(MONDAY, rows=500), usual, so_far={})
+    assert volume(Volume(), DayMetrics(MONDAY), usual, so_far=lambda _: {}).passed
+    many = volume(Volume(), DayMetrics(MONDAY, rows=500), usual, so_far=lambda _: {})
     assert (many.passed, many.blocking) == (False, True)
 
 
@@ -164,9 +164,13 @@ def test_a_day_that_is_not_over_is_judged_by_the_time_of_day(rows: int, passed: 
     """Without it, a source that stopped at breakfast would be told tomorrow, or every morning would warn."""
     usual = weeks(90, 110, 100, 100)
     so_far = dict.fromkeys(usual, 30)
-    found = volume(Volume(), DayMetrics(MONDAY, rows=rows), usual, so_far=so_far)
+    found = volume(
+        Volume(), DayMetrics(MONDAY, rows=rows), usual, so_far=lambda days: {day: so_far[day] for day in days}
+    )
     assert (found.passed, found.blocking, found.values["usual_rows_by_now"]) == (passed, False, 30)
     assert "by this time of day it usually has 30" in found.message
     # Two Mondays that were built as they came say nothing yet.
     few = dict(list(so_far.items())[:2])
-    assert volume(Volume(), DayMetrics(MONDAY, rows=rows), usual, so_far=few).passed
+    assert volume(Volume(), DayMetrics(MONDAY, rows=rows), usual, so_far=lambda _: few).passed
+    known = volume(Volume(), DayMetrics(MONDAY, rows=9), usual, {MONDAY: "Easter"}, so_far=lambda _: so_far)
+    assert known.passed, "as of a day that is over"
