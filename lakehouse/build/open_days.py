@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lakehouse import store
 from lakehouse.build.intake.ends import ends_of
-from lakehouse.contracts import Table
+from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import records
@@ -78,9 +78,14 @@ def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: dat
     """
     if table.landing is None:
         return []
-    newest = present().date() if table.landing.during_day else newest_day(None, present())
+    newest = newest_arrival(table.landing, present())
     files = landing_files(lake.settings.root, table.landing, first, last)
     return [file for file in files if file.arrival_date <= newest]
+
+
+def newest_arrival(landing: Landing, now: datetime) -> date:
+    """The newest arrival day whose files are built by now: today where they come `during_day`, else yesterday."""
+    return now.date() if landing.during_day else newest_day(None, now)
 
 
 def present() -> datetime:
@@ -120,8 +125,8 @@ def _closes(lake: Lake, table: Table, ends: datetime) -> Iterator[datetime]:
         yield from _closes(lake, lake.table(each.table), ends)
 
 
-def is_streamed(lake: Lake, table: Table) -> bool:
-    """Whether a stream brings rows to a table, directly or not: it builds them as they come.
+def has_messages(lake: Lake, table: Table) -> bool:
+    """Whether messages were taken into a table, directly or not: what takes them builds it as they come.
 
     Args:
         lake: where the tables are.
@@ -129,7 +134,7 @@ def is_streamed(lake: Lake, table: Table) -> bool:
     """
     if table.topic is not None:
         return has_begun(lake, table)
-    return any(is_streamed(lake, lake.table(each.table)) for each in table.upstream.values())
+    return any(has_messages(lake, lake.table(each.table)) for each in table.upstream.values())
 
 
 def has_begun(lake: Lake, table: Table) -> bool:

@@ -31,12 +31,12 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse import store
-from lakehouse.build.open_days import is_streamed, newest_partition, takes_today
+from lakehouse.build.open_days import has_messages, newest_arrival, newest_partition, takes_today
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
-from lakehouse.days import contiguous, end_of, is_younger, newest_day
+from lakehouse.days import contiguous, end_of, is_younger
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
@@ -276,7 +276,7 @@ def _findings(
 
 def _builds_today(lake: Lake, table: Table) -> bool:
     """Whether the day that is on is built as its rows come: a stream builds what it brings rows to by itself."""
-    return takes_today(lake.settings, lake.tables, table) and not is_streamed(lake, table)
+    return takes_today(lake.settings, lake.tables, table) and not has_messages(lake, table)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
@@ -286,20 +286,17 @@ def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
 
 def outside(settings: Settings, now: datetime) -> str:
     """Which landed files are not built yet, being of a day that is not over or after the last; empty: none."""
-    last = newest_day(settings.last_day, now)
-    days = {
-        file.arrival_date
-        for each in landings().values()
-        for file in landing_files(settings.root, each, last + timedelta(days=1))
-        if settings.last_day or not each.during_day or file.arrival_date > now.date()
-    }
+    days = set[date]()
+    for each in landings().values():
+        last = settings.last_day or newest_arrival(each, now)
+        days |= {file.arrival_date for file in landing_files(settings.root, each, last + timedelta(days=1))}
     if not days:
         return ""
     if settings.last_day is None:
         return f"Files of {days_text(sorted(days))} wait until their day is over (UTC)."
     return (
-        f"Files of {len(days)} day(s) after {last}, the lake's last, are not built (the newest: {max(days)}): change "
-        "LAKEHOUSE_LAST_DAY."
+        f"Files of {len(days)} day(s) after {settings.last_day}, the lake's last, are not built (the newest: "
+        f"{max(days)}): change LAKEHOUSE_LAST_DAY."
     )
 
 
@@ -317,9 +314,10 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
     if not landing or not table.landing.during_day:
         return landing
     # A file every few seconds would keep an open day from ever being built; what is read in part is read again.
-    built = {day: each.at.timestamp() for day, each in latest_records(lake.settings.root, table.id, landing).items()}
-    new = [file for file in files if file.ctime_ns / 1e9 > built.get(file.arrival_date, 0.0)]
-    return landing - {file.arrival_date for file in new if now - file.ctime_ns / 1e9 > WAITS_FOR_FILES}
+    built = latest_records(lake.settings.root, table.id, landing, figures=())
+    since = {day: built[day].at.timestamp() if day in built else 0.0 for day in landing}
+    waited = [each for each in files if since.get(each.arrival_date, now) < each.ctime_ns / 1e9 < now - WAITS_FOR_FILES]
+    return landing - {each.arrival_date for each in waited}
 
 
 def _state_of(lake: Lake, last: date, ended: Ended) -> str:

@@ -138,8 +138,8 @@ def _shown(several: Sequence[Series], between: Between) -> list[Series]:
 def _judged(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> FreshnessState:
     """The freshness of every day since the table's first commit."""
     since = (now.date() - everything[0].at.date()).days + 1 if everything else 0
-    days = lake.settings.last_day, max(since, BUDGET_DAYS), lake.settings.first_day
-    return judge(table, everything, now, *days)
+    back, settings = max(since, BUDGET_DAYS), lake.settings
+    return judge(table, everything, now, settings.last_day, back, first_day=settings.first_day)
 
 
 def _states(

@@ -207,8 +207,8 @@ def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pyte
     assert look(shop, NOON) == []
     assert [piece.tables for piece in look(shop, MIDNIGHT)] == [("silver.both",)]
     for name in ("silver.both", "silver.visits"):
-        assert open_days.is_streamed(shop, shop.table(name))
-    assert not open_days.is_streamed(shop, shop.table("bronze.parts"))
+        assert open_days.has_messages(shop, shop.table(name))
+    assert not open_days.has_messages(shop, shop.table("bronze.parts"))
 
 
 def test_today_is_a_partition_for_the_pages_and_commands_too(

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from lakehouse.build.open_days import newest_arrival
 from lakehouse.catalog import get_landing
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, print_json, say
@@ -145,9 +146,8 @@ def _report(files: Sequence[Landed], as_json: bool) -> None:
     size = sum(each.size for each in files) / 1e6
     folder = files[0].path.parent if len(files) == 1 else root / "landing"
     say(f"{counted(len(files), 'file')} in {folder}: {told}; {size:.1f} MB.")
-    landing = get_landing(files[0].source)
-    today = datetime.now(UTC).date()
-    ready = [day for day in days if day < today or (day == today and landing.during_day)]
+    newest = newest_arrival(get_landing(files[0].source), datetime.now(UTC))
+    ready = [day for day in days if day <= newest]
     if len(ready) < len(days):
         say(f"Files of {days_text(sorted(set(days).difference(ready)))} are built once their day is over (UTC).")
     if ready:

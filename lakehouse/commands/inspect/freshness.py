@@ -35,8 +35,8 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     used up its error budget.
     """
     settings, now = get_settings(), datetime.now(UTC)
-    days = settings.last_day, settings.first_day
-    found = [judge(settings.root, get_table(name), now, *days) for name in select_tables(selection)]
+    first, last = settings.first_day, settings.last_day
+    found = [judge(settings.root, get_table(name), now, last, first) for name in select_tables(selection)]
     if as_json:
         print_json([_json(each) for each in found])
     else:
