@@ -226,7 +226,7 @@ class _Then:
             return False
         inputs = {name: self._snapshot(name, version) for name, version in versions.items()}
         # Only what was published, quarantine included, from these very inputs and code is what they give.
-        return base.is_current(day, make_plan(base.lake, table, [day], inputs).fingerprints[day])
+        return base.is_current(day, make_plan(base.lake, table, [day], inputs, record.at).fingerprints[day])
 
     def files(self, name: str, day: date, of: date) -> set[str]:
         """The files of one day of an input that a day was built from; of those merged since, what became of them."""

@@ -1,8 +1,8 @@
 """The day that is on: where rows of it come before it is over, it is a partition, and open.
 
 An open day is published like any other, whenever something of it comes, and its checks judge what is there. That it is
-not complete yet is told beside it; it closes by itself. A day of files that was built while it was on is stale once it
-is over (`lakehouse.build.plan`): it is built once more, and judged as a whole.
+not complete yet is told beside it; it closes by itself. A day that was built while it was open is stale once it is over
+(`lakehouse.build.plan`): it is built once more, and judged as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse import store
-from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.ends import batch_of
 from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.read.lake import Lake, table_path
@@ -93,9 +93,15 @@ def present() -> datetime:
     return datetime.now(UTC)
 
 
-def is_on(day: date) -> bool:
-    """Whether a day is not over."""
-    return present() < end_of(day)
+def newest_closed(tables: Mapping[str, Table], now: datetime) -> date:
+    """The newest day that is open in no table.
+
+    Args:
+        tables: every table of the lake.
+        now: the moment, with a time zone.
+    """
+    waits = (table.topic.max_lag for table in tables.values() if table.topic is not None)
+    return newest_day(None, now - max(waits, default=timedelta()))
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
@@ -110,19 +116,20 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         now: a time of day decides.
     """
     ends = end_of(day)
-    if now >= ends + timedelta(days=1):  # most days, for which no log has to be read
+    if now >= ends + timedelta(days=1):  # most days
         return None
-    return max((each for each in _closes(lake, table, ends) if now < each), default=None)
+    return max(_closes(lake, table, ends, now), default=None)
 
 
-def _closes(lake: Lake, table: Table, ends: datetime) -> Iterator[datetime]:
+def _closes(lake: Lake, table: Table, ends: datetime, now: datetime) -> Iterator[datetime]:
     # Of whole exports, too: their day is built from none of them before it is over.
-    if table.landing is not None:
+    if table.landing is not None and now < ends:
         yield ends
-    if table.taken is not None and has_begun(lake, table):
-        yield ends + (table.topic.max_lag if table.topic else timedelta())
+    lag = table.topic.max_lag if table.topic else timedelta()
+    if table.taken is not None and now < ends + lag and has_begun(lake, table):
+        yield ends + lag
     for each in table.upstream.values():
-        yield from _closes(lake, lake.table(each.table), ends)
+        yield from _closes(lake, lake.table(each.table), ends, now)
 
 
 def has_messages(lake: Lake, table: Table) -> bool:
@@ -144,7 +151,7 @@ def has_begun(lake: Lake, table: Table) -> bool:
         lake: where the tables are.
         table: with `taken`.
     """
-    return table.taken is not None and ends_of(lake.snapshot(table.id), table.taken.source).batch > 0
+    return table.taken is not None and batch_of(lake.snapshot(table.id), table.taken.source) > 0
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakehouse import store
+from lakehouse.build import open_days
 from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
-from lakehouse.build.open_days import is_on, landed_by_now
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot, fingerprint
@@ -93,7 +93,13 @@ class Plan:
         }
 
 
-def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot] | None = None) -> Plan:
+def make_plan(
+    lake: Lake,
+    table: Table,
+    days: Sequence[date],
+    inputs: Mapping[str, Snapshot] | None = None,
+    now: datetime | None = None,
+) -> Plan:
     """Pin the inputs of some days and derive each day's fingerprint; nothing is written, and no engine starts.
 
     Args:
@@ -101,12 +107,14 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
         table: what to build.
         days: the daily partitions.
         inputs: of a table that reads tables, by parameter; None: as they are now.
+        now: the moment that decides which days are open; None: the present.
 
     Raises:
         UnsupportedTableError: an input is a table that cannot be read.
     """
+    now = now or open_days.present()
     if table.landing is not None:
-        return _plan_landing(lake, table, days)
+        return _plan_landing(lake, table, days, now)
     if inputs is None:
         inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
@@ -128,6 +136,7 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
         parts += _closed(table, closings, with_rows)
         if with_rows:
             has_input.add(day)
+            parts += _open(lake, table, day, now)
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
@@ -139,6 +148,11 @@ def make_plan(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[st
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
     return [(name, read) for name, each in table.upstream.items() for read in input_days(each, day)]
+
+
+def _open(lake: Lake, table: Table, day: date, now: datetime) -> list[str]:
+    """What was built while its day was open is not what it is after that: then all checks judge it as a whole."""
+    return [] if open_days.open_until(lake, table, day, now) is None else ["open"]
 
 
 def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tuple[str, date]]) -> list[str]:
@@ -270,22 +284,21 @@ class _DayStates:
         return str(unknown if number is None else number)
 
 
-def _plan_landing(lake: Lake, table: Table, days: Sequence[date]) -> Plan:
+def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime) -> Plan:
     landed: dict[date, list[LandingFile]] = {day: [] for day in days}
-    between = landed_by_now(lake, table, min(days), max(days))
+    between = open_days.landed_by_now(lake, table, min(days), max(days))
     for file in (file for file in between if file.arrival_date in landed):
         landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
     prints = {
-        # What was built while the day was on is not what it is once that is over: then all checks judge it as a whole.
         day: fingerprint(
             [
                 table.code_version,
                 *keyed,
                 *(f"{f.path.name}/{content[f.path]}" for f in files),
-                *(["open"] if files and is_on(day) else []),
+                *(_open(lake, table, day, now) if files else []),
             ]
         )
         for day, files in landed.items()

@@ -31,7 +31,7 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse import store
-from lakehouse.build.open_days import has_messages, newest_arrival, newest_partition, takes_today
+from lakehouse.build.open_days import has_messages, newest_arrival, newest_closed, newest_partition, takes_today
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
@@ -172,7 +172,7 @@ def decide(
     if any(AUTOMATIC in run.tags for run in runs):
         return Decision([], cursor, "The runs asked for before are not over.")
     ended = ended or Ended()
-    state = _state_of(lake, last, ended)
+    state = _state_of(lake, last, ended, datetime.fromtimestamp(now, UTC))
     # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
@@ -320,9 +320,9 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
     return landing - {each.arrival_date for each in waited}
 
 
-def _state_of(lake: Lake, last: date, ended: Ended) -> str:
-    """A digest of all that decides what is due: landed files, commits, code, ended runs, and the newest partition."""
-    parts = [last.isoformat(), lake.settings.first_day.isoformat()]
+def _state_of(lake: Lake, last: date, ended: Ended, now: datetime) -> str:
+    """A digest of all that decides what is due: landed files, commits, code, ended runs, and which days are over."""
+    parts = [day.isoformat() for day in (last, lake.settings.first_day, newest_closed(lake.tables, now))]
     for each in (ended.by_somebody, ended.interrupted):
         parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
     for name, table in lake.tables.items():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import date
+from datetime import date, datetime
 
+from lakehouse.build import open_days
 from lakehouse.build.intake.closings import Closings, closings_read
-from lakehouse.build.open_days import is_on
 from lakehouse.contracts import Input, Table
-from lakehouse.days import end_of
 from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import HistoryGoneError
@@ -29,9 +28,11 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
         if not days:
             continue
         table = lake.table(name)
-        if table.landing is not None:
+        built = latest_records(lake.settings.root, name, days, figures=("inputs",))
+        if all(day in built and _has_closed(lake, table, day, built[day].at) for day in days):
+            told[f"the day is over, of {name}"] = None
+        elif table.landing is not None:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
-        built = latest_records(lake.settings.root, name, days, figures=("inputs",)) if table.upstream else {}
         for each in table.upstream.values():
             version = lake.snapshot(each.table).version
             if all(day in built and built[day].inputs.get(each.table) == version for day in days):
@@ -49,11 +50,16 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
 def _of_landing(lake: Lake, table: Table, days: Collection[date]) -> str:
     """What has happened to some days of a landed table: its name follows."""
     published = lake.snapshot(table.id).transaction
-    if any(published(day_transaction(day)) is None for day in days):
-        return "files landed for"
-    built = latest_records(lake.settings.root, table.id, days, figures=())
-    was_open = all(day in built and built[day].at < end_of(day) and not is_on(day) for day in days)
-    return "the day is over, of" if was_open else "files changed for"
+    return "files landed for" if any(published(day_transaction(day)) is None for day in days) else "files changed for"
+
+
+def _has_closed(lake: Lake, table: Table, day: date, since: datetime) -> bool:
+    """Whether a day was open at a time, and is not any more."""
+
+    def is_open(at: datetime) -> bool:
+        return open_days.open_until(lake, table, day, at) is not None
+
+    return is_open(since) and not is_open(open_days.present())
 
 
 def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int]]) -> bool:

@@ -16,6 +16,7 @@ from datetime import date
 
 from tenacity import Retrying
 
+from lakehouse.build import open_days
 from lakehouse.build.build import build
 from lakehouse.build.followers import Which, each_built
 from lakehouse.build.grow import FULL, may_grow
@@ -138,9 +139,12 @@ def turns(
     """
     again = retrying(stop, retried)
     goals = {each.id: again.copy()(_reached, lake, each) for each in sources} if until_caught_up else {}
-    number, whole = 0, _Whole(pace.refresh, beside)
+    number, whole, closed = 0, _Whole(pace.refresh, beside), None
     while not stop.is_set():
-        for turn in _tried(again, lake, sources, run_id, number + 1, whole):
+        # At first: whoever was killed before may have taken a batch and built nothing of it. And a day that has closed
+        # is stale, whether messages come or not.
+        before, closed = closed, open_days.newest_closed(lake.tables, open_days.present())
+        for turn in _tried(again, lake, sources, run_id, number + 1, whole, owed=closed != before):
             number = turn.number
             yield replace(turn, built=merged(turn.built, beside.built())) if beside else turn
             if beside:
@@ -205,7 +209,7 @@ class _Try:
 
 
 def _tried(
-    again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole
+    again: Retrying, lake: Lake, sources: Sequence[Table], run_id: str, number: int, whole: _Whole, *, owed: bool
 ) -> Iterator[Turn]:
     """A turn, tried again where its error may pass.
 
@@ -219,13 +223,13 @@ def _tried(
         run_id: see `turns`.
         number: of the first turn that is told.
         whole: when the turns build tables that are built whole.
+        owed: whether days may be stale though nothing comes.
     """
-    due, is_first = whole.is_due(), number == 1
+    due = whole.is_due()
     for attempt in again.copy():
         done = _Try()
         with attempt, with_engine(lake):
-            # A turn that was killed, or failed, may have taken a batch and built nothing of it.
-            owed = is_first or attempt.retry_state.attempt_number > 1
+            owed |= attempt.retry_state.attempt_number > 1  # one that failed may have taken a batch
             which = Which.ALL if (owed or due) and whole.beside is None else Which.GROWING
             _turn(lake, sources, run_id, which, done, owed=owed or (whole.behind and due))
             whole.turned(moved=done.moved, looked=owed or due)

@@ -10,7 +10,6 @@ from pydantic import SecretStr
 from pyspark.sql import types as T
 
 from lakehouse.build import open_days
-from lakehouse.build.intake.ends import Ends
 from lakehouse.build.open_days import newest_partition, open_until, rows_so_far, takes_today
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -49,7 +48,7 @@ def test_a_day_closes_by_itself(
     lake: LakeFactory, monkeypatch: pytest.MonkeyPatch, name: str, now: datetime, until: datetime | None
 ) -> None:
     """Without it, today would pass for whole, or yesterday never be."""
-    monkeypatch.setattr(open_days, "ends_of", lambda *_: Ends(batch=1))
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
     made = lake(*streamed())
     assert open_until(made, made.table(name), DAY, now) == until
 

@@ -17,7 +17,6 @@ from pyspark.sql import types as T
 import lakehouse.definitions  # noqa: F401  # before the days are changed, which would stay in it for other tests
 from lakehouse.build import open_days
 from lakehouse.build.build import build
-from lakehouse.build.intake.ends import Ends
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
@@ -203,7 +202,7 @@ def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pyte
     parts_of_now = shop.table("bronze.parts")
     put(shop, parts_of_now, TODAY, [{"id": "a"}], make_plan(shop, parts_of_now, [TODAY]).fingerprints[TODAY])
     assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
-    monkeypatch.setattr(open_days, "ends_of", lambda *_: Ends(batch=1))
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
     assert look(shop, NOON) == []
     assert [piece.tables for piece in look(shop, MIDNIGHT)] == [("silver.both",)]
     for name in ("silver.both", "silver.visits"):

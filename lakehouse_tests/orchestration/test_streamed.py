@@ -10,7 +10,6 @@ import pytest
 from dagster import AssetCheckKey, DagsterInstance
 
 from lakehouse.build import open_days
-from lakehouse.build.intake.ends import Ends
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.checks.metrics import DayMetrics, Outcome
 from lakehouse.contracts import Table
@@ -33,7 +32,7 @@ EARLIER = TODAY - timedelta(days=2)
 @pytest.fixture
 def shop(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Tables that a stream feeds."""
-    monkeypatch.setattr(open_days, "ends_of", lambda *_: Ends(batch=1))
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
     return lake(*streamed())
 
 

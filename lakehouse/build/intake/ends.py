@@ -90,6 +90,11 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
     return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"))
 
 
+def batch_of(snapshot: Snapshot, source: str) -> int:
+    """The number of the last batch; 0 before the first."""
+    return snapshot.transaction(f"intake/{source}/batch") or 0
+
+
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
     """Where to go on from though messages are gone or topics were made anew, and in words what is given up.
 
