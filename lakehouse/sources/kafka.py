@@ -38,6 +38,12 @@ _DOWN = re.compile(
     r"TimeoutException|DisconnectException|Timeout expired|not available|Connection to node|NetworkException"
     r"|NotLeader|LeaderNotAvailable|Failed to get records for compacted|timed out",
 )
+# What Kafka's protocol calls retriable of where a partition is led, as while a broker starts; the client does not say.
+_NOT_READY = frozenset({
+    "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE",
+})  # fmt: skip
 _LOST = re.compile(r"OffsetOutOfRange|offsets? .{0,40}out of range|data loss|KafkaIllegalState|may have been lost")
 # What is kept of a message beside its line.
 _ASIDE = (
@@ -185,6 +191,8 @@ class Brokers:
         down = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)  # noqa: SLF001  # their public names
         if found is None or found.retriable() or found.code() in down:
             return self._down(f"no broker answers{asking.hint()}")
+        if found.name() in _NOT_READY:
+            return self._down(f"the brokers are not ready: {found.str()}")
         return SourceError(f"{self._name}: the brokers refuse: {found.str()}. Nothing was taken.")
 
 

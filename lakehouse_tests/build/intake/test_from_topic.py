@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -24,6 +26,7 @@ from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
+from lakehouse.runs.attempts import retrying
 from lakehouse.sources import kafka as source
 from lakehouse.spark.transient import is_transient
 from lakehouse.transforms.columns import with_event_date
@@ -378,8 +381,21 @@ def test_a_broker_that_is_down_may_come_back(taking: Taking, monkeypatch: pytest
         taking.take()
     assert is_transient(down.value)
     taking.kafka.start()
-    taking.take()
+    retrying(threading.Event())(taking.take)
     assert taking.taken() == ["v1"]
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE"])
+def test_brokers_that_are_not_ready_are_asked_again(taking: Taking, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Without it, a broker that is asked in the second in which it starts would end the stream for good."""
+
+    def starting(*_: Any, **__: Any) -> None:
+        raise KafkaException(KafkaError(getattr(KafkaError, code)))
+
+    monkeypatch.setattr(source, "_offsets", starting)
+    with pytest.raises(SourceDownError, match="the brokers are not ready: Broker: ") as down:
+        taking.take()
+    assert is_transient(down.value)
 
 
 def test_a_topic_that_is_not_there_is_named(taking: Taking) -> None:
