@@ -35,16 +35,17 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
         for each in table.upstream.values():
             version = lake.snapshot(each.table).version
-            if all(day in built and built[day].inputs.get(each.table) == version for day in days):
-                continue  # these days were built from it as it is
-            if each.hours_close_after is not None and _closed_since(
-                lake, each, {d: b.inputs for d, b in built.items()}
-            ):
-                told[f"hours of {each.table} were closed"] = None
-                continue
-            newest = _newest_late(lake, each.table, days)
-            told[f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"] = None
+            if not all(day in built and built[day].inputs.get(each.table) == version for day in days):
+                told[_of_input(lake, each, days, {day: record.inputs for day, record in built.items()})] = None
     return "; ".join(told)[:LONGEST]
+
+
+def _of_input(lake: Lake, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]) -> str:
+    """What has happened to an input since days were built from these versions, by table."""
+    if each.hours_close_after is not None and _closed_since(lake, each, built):
+        return f"hours of {each.table} were closed"
+    newest = _newest_late(lake, each.table, days)
+    return f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"
 
 
 def _of_landing(lake: Lake, table: Table, days: Collection[date]) -> str:
