@@ -131,6 +131,8 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
         return [Mistake.plain("lineage", f"{told} {do}")] if bare else []
     around = (*derived.rows, *grouping(table, upstream))
     for name, read in sources(table, upstream).items():
+        if name not in table.lineage:
+            continue  # it is derived; what was kept of older code, or goes by names, says nothing of this transform
         unread = [f"{t}.{c}" for t, c in read if (t, c) not in (*derived.columns.get(name, read), *around)]
         looked_at = ", ".join(f"{t}.{c}" for t, c in derived.columns.get(name, ())) or "no input column"
         do = "Leave it out: it is derived. Declare less only where a value does not depend on what is looked at."
