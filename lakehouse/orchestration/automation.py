@@ -31,7 +31,14 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse import store
-from lakehouse.build.open_days import has_messages, newest_arrival, newest_closed, newest_partition, takes_today
+from lakehouse.build.open_days import (
+    has_messages,
+    has_news_of_files,
+    newest_arrival,
+    newest_closed,
+    newest_partition,
+    takes_today,
+)
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
@@ -248,8 +255,8 @@ def _findings(
     waits: Days = {}
     later: set[date] = set()
     for name, table in lake.tables.items():
-        newest = last if is_over or _builds_today(lake, table) else last - timedelta(days=1)
-        days = [day for day in changed_days(lake, table) if first <= day <= newest]
+        changed = [day for day in changed_days(lake, table) if first <= day <= last]
+        days = [day for day in changed if day < last or is_over or _builds_open(lake, table, day)]
         if not days:
             continue
         # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
@@ -274,9 +281,11 @@ def _findings(
     return Findings(asked, due, waits, later)
 
 
-def _builds_today(lake: Lake, table: Table) -> bool:
+def _builds_open(lake: Lake, table: Table, day: date) -> bool:
     """Whether the day that is on is built as its rows come: a stream builds what it brings rows to by itself."""
-    return takes_today(lake.settings, lake.tables, table) and not has_messages(lake, table)
+    if not takes_today(lake.settings, lake.tables, table):
+        return False
+    return not has_messages(lake, table) or has_news_of_files(lake, table, day)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:

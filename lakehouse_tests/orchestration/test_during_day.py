@@ -188,26 +188,46 @@ def test_a_source_that_says_so_later_is_looked_at_again(lake: LakeFactory) -> No
     assert [piece.days for piece in again.pieces] == [[TODAY]]
 
 
-def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, each look of the sensor would start a run for what a stream's next turn builds anyway."""
+def parts_and_visits(lake: LakeFactory) -> Lake:
+    """What a stream brings, files of the day, and a table that reads both."""
     columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
     parts = Landing("events", "jsonl", ("id",), during_day=True)
     both: dict[str, Any] = {"parts": Input("bronze.parts"), "visits": Input("silver.visits")}
-    shop = lake(
+    return lake(
         *streamed(),
         table("bronze.parts", columns, lambda lines: lines, {"lines": parts}),
         table("silver.both", columns, lambda parts, visits: parts, both),
     )
-    land(shop, TODAY, [("a", None, 1)])
-    parts_of_now = shop.table("bronze.parts")
-    put(shop, parts_of_now, TODAY, [{"id": "a"}], make_plan(shop, parts_of_now, [TODAY]).fingerprints[TODAY])
-    assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
+
+
+def test_what_a_stream_builds_is_left_to_it(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, each look of the sensor would start a run for what a stream's next turn builds anyway."""
+    shop = parts_and_visits(lake)
+    put(shop, shop.table("silver.visits"), TODAY, [{"id": "a", "page": "p", "at": NOON}])
     monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
     assert look(shop, NOON) == []
-    assert [piece.tables for piece in look(shop, MIDNIGHT)] == [("silver.both",)]
+    assert ["silver.both" in piece.tables for piece in look(shop, MIDNIGHT)] == [True]
     for name in ("silver.both", "silver.visits"):
         assert open_days.has_messages(shop, shop.table(name))
     assert not open_days.has_messages(shop, shop.table("bronze.parts"))
+
+
+def test_what_files_bring_waits_for_no_message(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, rows of a file would be missing until the next message came, or the day was over."""
+    shop = parts_and_visits(lake)
+    parts, both = shop.table("bronze.parts"), shop.table("silver.both")
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
+
+    def landed(name: str) -> None:
+        land(shop, TODAY, [(name, None, 1)], f"{name}.jsonl")
+        put(shop, parts, TODAY, [{"id": name}], make_plan(shop, parts, [TODAY]).fingerprints[TODAY])
+
+    landed("a")
+    assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
+    build(shop, both, [TODAY], run_id="r")
+    assert look(shop, NOON) == []
+    landed("b")
+    assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
 
 
 def test_today_is_a_partition_for_the_pages_and_commands_too(
