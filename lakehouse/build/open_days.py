@@ -83,6 +83,17 @@ def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: dat
     return [file for file in files if file.arrival_date <= newest]
 
 
+def waits(lake: Lake, landing: Landing, day: date) -> bool:
+    """Whether files of a day are there, and wait until it is over.
+
+    Args:
+        lake: whose landing zone.
+        landing: the source.
+        day: the arrival day.
+    """
+    return day > newest_arrival(landing, present()) and bool(landing_files(lake.settings.root, landing, day, day))
+
+
 def newest_arrival(landing: Landing, now: datetime) -> date:
     """The newest arrival day whose files are built by now: today where they come `during_day`, else yesterday."""
     return now.date() if landing.during_day else newest_day(None, now)

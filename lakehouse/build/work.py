@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse.build.base import Base
 from lakehouse.build.grow import Growth, grown_rows
 from lakehouse.build.laps import Laps
+from lakehouse.build.open_days import waits
 from lakehouse.build.plan import Plan, keep_key_id
 from lakehouse.build.slices import FanOut, Slicing
 from lakehouse.build.unique import with_marks, with_neighbours
@@ -139,7 +140,9 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
     assert isinstance(landing, Landing)
     probes = probe_of(plan.table, [file for day in days for file in plan.landed[day]])
     # Forced, a day may come out empty: then what is kept of it does not count.
-    arrived = _arrived(probes, landing, days, {} if run.force else base.rows_kept())
+    arrived = _arrived(probes, landing, days)
+    if not run.force:
+        arrived = replace(arrived, problems={**arrived.problems, **_emptied(base, landing, arrived)})
     if not probes:
         return Work(base, plan, days, run.run_id, arrived=arrived)
     lake = base.lake
@@ -149,7 +152,7 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
     return Work(base, plan, days, run.run_id, plan.table.transform(**{parameter: lines}), arrived=arrived)
 
 
-def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date], kept: Mapping[date, int]) -> Arrived:
+def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date]) -> Arrived:
     rows = dict.fromkeys(days, 0)
     problems: dict[date, list[str]] = {}
     lines: dict[date, Counter[str]] = {day: Counter() for day in days}
@@ -160,12 +163,20 @@ def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date], ke
         rows[day] += 1 if found.problem else found.lines
         if found.problem:
             problems.setdefault(day, []).append(found.problem)
-    for day in days:
-        if kept.get(day) and not rows[day]:
-            # A landing zone that was tidied up, or an export that came out empty, must not empty the lake.
-            what = f"{kept[day]} rows of this day are kept, but no line of it is in the landing zone any more"
-            problems[day] = [f"{what}; land its file again, or force the build to publish it empty"]
     return Arrived(rows, problems, lines)
+
+
+def _emptied(base: Base, landing: Landing, arrived: Arrived) -> dict[date, list[str]]:
+    """Why days of which rows are kept are not published empty: a landing zone is tidied up, an export is empty."""
+    found = {}
+    kept = base.rows_kept()
+    for day in (day for day, rows in arrived.rows.items() if kept.get(day) and not rows):
+        why, do = "but no line of it is in the landing zone any more", "land its file again"
+        if waits(base.lake, landing, day):
+            why = f"and its files wait until it is over (UTC), since {landing.source} has no during_day"
+            do = "run it then"
+        found[day] = [f"{kept[day]} rows of this day are kept, {why}; {do}, or force the build to publish it empty"]
+    return found
 
 
 def _from_tables(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Work:

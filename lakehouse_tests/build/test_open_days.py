@@ -10,13 +10,14 @@ from pydantic import SecretStr
 from pyspark.sql import types as T
 
 from lakehouse.build import open_days
+from lakehouse.build.build import build
 from lakehouse.build.open_days import newest_partition, open_until, rows_so_far, takes_today
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.records.history import project_history
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, stage_rows, table
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 from lakehouse_tests.fixtures.streaming import SOURCE, streamed
 
 DAY = date(2026, 3, 1)
@@ -101,3 +102,21 @@ def test_the_course_of_a_day_is_what_its_commits_say(lake: LakeFactory) -> None:
     since = datetime.combine(DAY, time(), UTC)
     assert rows_so_far(made, bronze, [DAY], datetime.now(UTC) - since) == {DAY: 5}
     assert rows_so_far(made, bronze, [DAY], began - since - timedelta(seconds=1)) == {}
+
+
+def test_a_day_that_was_built_as_it_came_says_that_its_files_wait(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, who takes `during_day` back would look for files that are where they were."""
+    bronze, _ = landed(during_day=False)
+    made = lake(bronze)
+    file = made.settings.root / "landing" / "parts" / str(DAY) / "a.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"id": "a"}\n')
+    put(made, bronze, DAY, [{"id": "a", "day": DAY}])  # by the contract of the morning
+    monkeypatch.setattr(open_days, "present", lambda: NOON)
+    result = build(made, bronze, [DAY], run_id="r").days[DAY]
+    assert result.status == "failed"
+    assert "1 rows of this day are kept, and its files wait until it is over" in result.reason
+    file.unlink()
+    assert "no line of it is in the landing zone" in build(made, bronze, [DAY], run_id="r").days[DAY].reason
