@@ -18,9 +18,10 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, Source
 from lakehouse.contracts.lineage import one_by_one
 from lakehouse.contracts.table import CLOSING
+from lakehouse.contracts.topic import MESSAGE
 from lakehouse.errors import ContractError
 from lakehouse.lineage.recording import recorded
-from lakehouse.lineage.values import NotDerivedError
+from lakehouse.lineage.values import Frame, NotDerivedError
 from lakehouse.sources.reader import LINE_SCHEMA
 from lakehouse.spark.options import REMOTE
 
@@ -41,10 +42,28 @@ def derive(tables: Iterable[Table], known: Mapping[str, Table]) -> dict[str, Der
         ContractError: the process that derives it broke down.
     """
     wanted = [table for table in tables if table.taken is None]
-    if not wanted:
-        return {}
+    return {table.id: _read(table, each) for table, each in zip(wanted, _asked(wanted, known), strict=True)}
+
+
+def not_given(tables: Iterable[Table]) -> dict[str, tuple[str, ...]]:
+    """By name of a table that takes messages, the columns of its contract that its transform does not give.
+
+    Args:
+        tables: of any kind; what is the matter with others is told with their lineage.
+
+    Raises:
+        ContractError: the process that looks at the transforms broke down.
+    """
+    wanted = [table for table in tables if table.topic is not None]
+    return {table.id: tuple(each["lacks"]) for table, each in zip(wanted, _asked(wanted, {}), strict=True)}
+
+
+def _asked(tables: Sequence[Table], known: Mapping[str, Table]) -> list[dict[str, Any]]:
+    """What a process of its own says of the transforms, in the order of the tables."""
+    if not tables:
+        return []
     asked = [
-        {"module": each.transform.__module__, "name": each.name, "inputs": inputs_of(each, known)} for each in wanted
+        {"module": each.transform.__module__, "name": each.name, "inputs": inputs_of(each, known)} for each in tables
     ]
     # A transform that asks for the key of tokens gets one: none is made under the root for this.
     env = {**os.environ, REMOTE: "1", "LAKEHOUSE_PII_KEY": __name__}
@@ -54,16 +73,19 @@ def derive(tables: Iterable[Table], known: Mapping[str, Table]) -> dict[str, Der
     )
     if ended.returncode:
         raise ContractError(f"Lineage could not be derived:\n{ended.stderr.strip()}")
-    found = json.loads(ended.stdout)
-    return {table.id: _read(table, each) for table, each in zip(wanted, found, strict=True)}
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
 
 
 def inputs_of(table: Table, known: Mapping[str, Table]) -> Inputs:
-    """By parameter the columns that a transform finds and what lineage calls them; in a landed file, its fields."""
+    """By parameter the columns that a transform finds and what lineage calls them; of a file or message, its fields."""
     if table.landing is not None:
         source = f"landing.{table.landing.source}"
         landed: list[tuple[str, Source | None]] = [(c, (source, c)) for c in table.landing.columns]
         return {name: [*landed, *((each, None) for each in _WRITTEN_BY_READER)] for name in table.inputs}
+    if table.topic is not None:
+        fields = dict.fromkeys([*table.topic.columns, *_WRITTEN_BY_READER, *MESSAGE])
+        return {name: [(each, None) for each in fields] for name in table.inputs}
     return {
         name: [
             *((column, (each.table, column)) for column in known[each.table].columns),
@@ -82,8 +104,8 @@ def derived(table: Table, inputs: Inputs) -> Derived:
     """
     try:
         frame = recorded(table.transform, inputs)
-        if missing := [name for name in table.columns if not frame.named(name)]:
-            return Derived(table.code.project, refused=f"no {', '.join(missing)} in the columns that it gives")
+        if lacks := _lacking(table, frame):
+            return Derived(table.code.project, refused=f"no {', '.join(lacks)} in the columns that it gives")
         values = {name: frame.find(f"`{name}`") for name in table.columns}
     except NotDerivedError as error:
         return Derived(table.code.project, refused=str(error))
@@ -100,6 +122,23 @@ def derived(table: Table, inputs: Inputs) -> Derived:
     return Derived(table.code.project, columns, listed(rows))
 
 
+def lacking(table: Table, inputs: Inputs) -> list[str]:
+    """The columns of the contract that the transform does not give, in this process; none where that is not known.
+
+    Args:
+        table: whose.
+        inputs: as `inputs_of` gives them.
+    """
+    try:
+        return _lacking(table, recorded(table.transform, inputs))
+    except Exception:  # noqa: BLE001  # as above
+        return []
+
+
+def _lacking(table: Table, frame: Frame) -> list[str]:
+    return [name for name in table.columns if not frame.named(name)]
+
+
 def _read(table: Table, found: Mapping[str, Any]) -> Derived:
     columns = {name: tuple((t, c) for t, c in sources) for name, sources in found["columns"].items()}
     return Derived(table.code.project, columns, tuple((t, c) for t, c in found["rows"]), found["refused"])
@@ -114,8 +153,7 @@ def _answer() -> None:
             name: [(column, (source[0], source[1]) if source else None) for column, source in columns]
             for name, columns in each["inputs"].items()
         }
-        made = derived(table, inputs)
-        found.append({"columns": made.columns, "rows": made.rows, "refused": made.refused})
+        found.append({"lacks": lacking(table, inputs)} if table.topic is not None else vars(derived(table, inputs)))
     json.dump(found, answers)
 
 

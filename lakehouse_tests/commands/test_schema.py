@@ -17,6 +17,7 @@ from lakehouse.contracts.schema_versions import Version, read_lock, write_lock
 from lakehouse.settings import get_settings
 from lakehouse_tests.commands.conftest import Cli
 from lakehouse_tests.fixtures.making import model
+from lakehouse_tests.fixtures.packages import tables_of
 
 
 @pytest.fixture
@@ -140,3 +141,57 @@ def test_lineage_that_no_transform_has_is_not_locked(
     assert said.code == 1
     assert "gold.daily_revenue: lineage: expected of purchases what the transform computes it from" in said.err
     assert not (tmp_path / "lineage.json").exists()
+
+
+CLICKS = '''"""bronze.clicks: made by a test."""
+
+import pandera.pyspark as pa
+from pyspark.sql import types as T
+
+from lakehouse.contracts import MessageModel, Topic, table
+from lakehouse.transforms.columns import with_event_date
+
+
+class Clicks(MessageModel):
+    page: T.StringType() = pa.Field(nullable=True)
+    at: T.StringType() = pa.Field(nullable=True)
+    country: T.StringType() = pa.Field(nullable=True)
+
+
+@table(
+    model=Clicks,
+    inputs={"messages": Topic("clicks", ("clicks",), ("page", "at", "country"), time="at")},
+    partition_by=("_arrival_date", "_event_date"),
+    owner="team:test",
+    grain="one message",
+)
+def clicks(messages):
+    return with_event_date(messages, "at")
+'''
+
+
+@pytest.mark.slow
+def test_a_column_that_is_not_read_from_the_messages_is_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the first to say so would be the stream, hours after the contract was locked."""
+    for name in ("", "bronze", "silver", "gold"):
+        (tmp_path / "clicked" / name).mkdir()
+        (tmp_path / "clicked" / name / "__init__.py").touch()
+    file = tmp_path / "clicked" / "bronze" / "clicks.py"
+    file.write_text(CLICKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with tables_of("clicked"):
+        assert cli("schema", "lock").code == 0
+        assert cli("schema", "check").code == 0
+    for name in [name for name in sys.modules if name.startswith("clicked")]:
+        monkeypatch.delitem(sys.modules, name)
+    file.write_text(CLICKS.replace(', "country")', ")"))
+    wanted = (
+        "bronze.clicks: model: expected columns that the transform gives, got country, which it does not. "
+        "Read it from the messages (columns= of Topic), or take it out of Clicks."
+    )
+    with tables_of("clicked"):
+        for arguments in (("schema", "check"), ("schema", "lock")):
+            said = cli(*arguments)
+            assert (said.code, wanted in " ".join(said.err.split())) == (1, True), said.err

@@ -13,6 +13,7 @@ from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, lineage_file, read_lineage, write_lineage
 from lakehouse.contracts.lineage import lineage_mistakes, lost_sources
+from lakehouse.contracts.mistakes import unless
 from lakehouse.contracts.schema_versions import (
     Version,
     changes,
@@ -24,7 +25,7 @@ from lakehouse.contracts.schema_versions import (
     write_lock,
 )
 from lakehouse.errors import CHECKS_FAILED, ContractError, UsageError
-from lakehouse.lineage.derive import derive
+from lakehouse.lineage.derive import derive, not_given
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, program
 
@@ -72,8 +73,9 @@ def _compared() -> list[dict[str, Any]]:
         name = text.partition(":")[0]
         if not wrong.get(name):  # what is incompatible cannot be locked
             wrong[name] = [text]
+    lacking = _lacking(known)
     for each in known.values():
-        wrong[each.id] = wrong[each.id] or _underived(each)
+        wrong[each.id] = wrong[each.id] or [*lacking.get(each.id, ()), *_underived(each)]
     return [
         {
             "table": name,
@@ -95,6 +97,16 @@ def _underived(each: Table) -> list[str]:
     if each.derived_now:
         told = f"names {', '.join(lost)}, which is no column any more"
     return [f"{each.id}: its lineage {told}. Run `lakehouse schema lock` and commit the file."]
+
+
+def _lacking(known: Mapping[str, Table]) -> dict[str, list[str]]:
+    """Where tables that take messages have columns that their transforms do not give."""
+    found = {}
+    for name, columns in not_given(known.values()).items():
+        expected, got = "columns that the transform gives", f"{', '.join(columns)}, which it does not"
+        do = f"Read it from the messages (columns= of Topic), or take it out of {known[name].model.__name__}."
+        found[name] = [f"{name}: {each}" for each in unless(not columns, "model", expected, got, do)]
+    return found
 
 
 def _say_change(name: str, before: list[Version], after: list[Version]) -> None:
@@ -153,6 +165,7 @@ def _derived(held: Mapping[str, Derived]) -> dict[str, Derived]:
         if name not in broken
         for each in lineage_mistakes(tables[name], declared(), made[name])
     ]
+    wrong += [text for texts in _lacking(declared()).values() for text in texts]
     if wrong:
         raise ContractError("\n".join(["Nothing was locked.", *wrong]))
     return {name: made[name] for name in sorted(made)}
