@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -247,6 +247,24 @@ def purge(path: Path, person: Person, older_than: float) -> tuple[int, int]:
     entries = _forget_entries(path, person, max(map(_version, told), default=-1))
     failpoint(name, "after-purge")
     return removed, entries
+
+
+def later_than(root: Path, names: Collection[str], moment: float) -> dict[str, datetime]:
+    """Of files, by path under the root, those that `purge` takes for a running job's, and when they are from.
+
+    Args:
+        root: of the lakehouse.
+        names: paths under it.
+        moment: what was given to `purge` as `older_than`.
+    """
+    # An entry of a log goes or stays whatever its time.
+    of_jobs = [name for name in names if name.startswith("tables/") and _version(Path(name)) < 0]
+    dated = {name: store.stat(root / name) for name in of_jobs}
+    return {
+        name: datetime.fromtimestamp(found.modified, UTC)
+        for name, found in dated.items()
+        if found is not None and found.modified >= moment
+    }
 
 
 def _older(file: Path, moment: float) -> bool:

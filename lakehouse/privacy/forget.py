@@ -19,8 +19,8 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from pathlib import Path
 
 from lakehouse import store
@@ -34,6 +34,7 @@ from lakehouse.privacy.alone import alone
 from lakehouse.privacy.erase import (
     delta_tables,
     erase_rows,
+    later_than,
     other_columns,
     purge,
     rows_by_day,
@@ -85,10 +86,13 @@ class Forgotten:
     Attributes:
         counts: how much was found, changed and removed, by the words of the ledger.
         hits: files that still name the person, by path under the root.
+        spared: those that were left since they are dated later than the removal, as files of a running job are; by
+            path, with the date.
     """
 
     counts: Mapping[str, int]
     hits: Sequence[str]
+    spared: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
         store.fsync_all()  # before the ledger says done: what was removed must not come back with a power cut
         note(root, replace(begun, state=DONE, counts=counts))
         store.delete(journal)
-    return Forgotten(counts, hits)
+    return Forgotten(counts, hits, later_than(root, hits, older_than))
 
 
 def _begun(settings: Settings, who: Subject) -> Erasure:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import date
+import os
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
 from lakehouse.privacy import forget
 from lakehouse.privacy.alone import BusyError
+from lakehouse.privacy.erase import later_than
 from lakehouse.privacy.forget import NobodyError, Runs, subject
 from lakehouse.settings import Settings
+from lakehouse_tests.commands.conftest import run
 
 
 def settings(root: Path) -> Settings:
@@ -47,3 +50,26 @@ def test_days_to_build_outlive_a_kill(tmp_path: Path) -> None:
     assert forget._read_journal(journal) == days
     journal.write_text("{", encoding="utf-8")
     assert forget._read_journal(journal) == {}
+
+
+def test_a_file_of_the_future_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """Without it, an erasure would fail day after day, and nobody know why it leaves a file that is nobody's."""
+    left = tmp_path / "tables" / "silver" / "orders" / "staged" / "part.parquet"
+    for folder in (left.parent, left.parent.parent / "_delta_log"):
+        folder.mkdir(parents=True)
+    left.write_text("u000012", encoding="utf-8")
+    later = datetime(2099, 1, 2, 3, 4, tzinfo=UTC).timestamp()
+    os.utime(left, (later, later))
+    said = run(tmp_path, "forget", "--user", "u000012")
+    assert said.code == 1
+    assert "still named in tables/silver/orders/staged/part.parquet, of 2099-01-02 03:04 UTC" in said.err
+    assert "since a run may be writing them" in said.err
+    assert "set their times (touch FILE) and run this again" in said.err
+    assert run(tmp_path, "forget", "--user", "u000012", "--json").json["spared"] == [str(left.relative_to(tmp_path))]
+    entry = left.parent.parent / "_delta_log" / f"{7:020}.json"
+    entry.touch()
+    assert later_than(tmp_path, [str(entry.relative_to(tmp_path))], 0) == {}, "its time does not matter"
+    entry.unlink()
+    os.utime(left)
+    assert run(tmp_path, "forget", "--user", "u000012").code == 0
+    assert not left.exists()

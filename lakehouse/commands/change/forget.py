@@ -61,7 +61,7 @@ def forget(
         return
     done = forget_person(settings, contracts, who, _runs(settings, contracts, verbose=verbose))
     if as_json:
-        print_json({**done.counts, "hits": done.hits})
+        print_json({**done.counts, "hits": done.hits, "spared": list(done.spared)})
     else:
         say(
             f"{done.counts['landed_lines']:,} landed lines, {done.counts['rows_rewritten']:,} rows rewritten, "
@@ -69,7 +69,11 @@ def forget(
         )
         say(f"Scanned {counted(done.counts['files_scanned'], 'file')}: {counted(len(done.hits), 'hit')}.")
         for name in done.hits:
-            say(f"  still named in {name}")
+            at = f", of {done.spared[name]:%Y-%m-%d %H:%M} UTC" if name in done.spared else ""
+            say(f"  still named in {name}{at}")
+        if done.spared:
+            say("Files dated later than the removal were left, since a run may be writing them.")
+            say("Once none is on, set their times (touch FILE) and run this again.")
     if done.counts["days_failed"]:
         say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --stale")
     if done.hits or done.counts["days_failed"]:
