@@ -70,6 +70,7 @@ def write_training_set(
     time: str = "event_time",
     as_known_then: bool = False,
     again: Manifest | None = None,
+    replace: bool = False,
 ) -> Written:
     """Join the labels of a file with features, and write them into a Parquet file, by time, key and then all else.
 
@@ -78,14 +79,16 @@ def write_training_set(
     Args:
         lake: where the tables are.
         labels: see `LabelFile`.
-        out: the file; one that is there is replaced.
+        out: the file.
         features: as `parse_features` reads them.
         time: column with the time of a label.
         as_known_then: see `training_set`.
         again: makes what this record tells of; the three before are then taken from it.
+        replace: a file or record that is there is replaced.
 
     Raises:
-        UsageError: for labels, features or a place that cannot be used, or labels that are not those of the record.
+        UsageError: for labels, features or a place that cannot be used or is taken, or labels that are not those of the
+            record.
         HistoryGoneError: for a version that cannot be read any more.
     """
     out = out.expanduser().absolute()
@@ -95,6 +98,7 @@ def write_training_set(
         raise UsageError(f"{out}: a training set is a Parquet file: give it a name that ends with .parquet.")
     if not out.parent.is_dir() or out.is_dir():
         raise UsageError(f"{out} cannot be written: expected a file's name in a folder that is there.")
+    _check_free(out, again, replace=replace)
     held = label_file(labels, again.labels_version if again else None)
     if again and held.sha256 != again.labels_sha256:
         raise UsageError(
@@ -123,6 +127,18 @@ def write_training_set(
         {each.table.id: each.table.code_version for each in made.wanted},
     )
     return _write(made, manifest, out)
+
+
+def _check_free(out: Path, again: Manifest | None, *, replace: bool) -> None:
+    """A model may have been trained on a file that is there, and its record alone tells how it can be made again."""
+    # The file alone may be gone: made again from its record, it takes its place.
+    taken = out if out.exists() else _beside(out)
+    if not replace and taken.exists() and (taken == out or again is None):
+        raise UsageError(f"{taken} is there already. Choose another name, or say --replace.")
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.name}.json")
 
 
 def read_manifest(file: Path) -> Manifest:
@@ -161,7 +177,7 @@ def _write(made: TrainingSet, manifest: Manifest, out: Path) -> Written:
         (drafts / "record.json").write_text(json.dumps(beside, indent=2) + "\n", encoding="utf-8")
         # The record is in the file too: killed between the two, the file is whole and says what it was made of.
         (drafts / out.name).replace(out)
-        (drafts / "record.json").replace(out.with_name(f"{out.name}.json"))
+        (drafts / "record.json").replace(_beside(out))
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}.") from None
     finally:

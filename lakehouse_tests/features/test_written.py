@@ -63,11 +63,11 @@ def test_the_same_record_makes_the_same_file(shop: tuple[Lake, Table, Path], mon
     try:
         for source in ("one.parquet.json", "one.parquet"):
             again = read_manifest(home / source)
-            write_training_set(made, home / "labels.csv", home / "two.parquet", again=again)
+            write_training_set(made, home / "labels.csv", home / "two.parquet", again=again, replace=True)
             assert (home / "two.parquet").read_bytes() == (home / "one.parquet").read_bytes()
     finally:
         made.spark.conf.set("spark.sql.shuffle.partitions", "2")
-    write_training_set(made, home / "labels.csv", home / "two.parquet", features=("gold.seen",))
+    write_training_set(made, home / "labels.csv", home / "two.parquet", features=("gold.seen",), replace=True)
     assert pq.read_table(home / "two.parquet")["seen__value"].to_pylist() == [None, 7, 8]
     assert sorted(p.name for p in home.iterdir() if p.name != "lake") == [
         "labels.csv", "one.parquet", "one.parquet.json", "two.parquet", "two.parquet.json",
@@ -75,7 +75,7 @@ def test_the_same_record_makes_the_same_file(shop: tuple[Lake, Table, Path], mon
 
     (home / "labels.csv").write_text(LABELS.replace("x, y", "y"))
     with pytest.raises(UsageError, match="not the labels of that training set"):
-        write_training_set(made, home / "labels.csv", home / "two.parquet", again=again)
+        write_training_set(made, home / "labels.csv", home / "two.parquet", again=again, replace=True)
 
 
 def test_row_groups_are_cut_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +205,29 @@ def test_the_command_says_what_it_did(
         "leave out --features"
         in run("--versions", "t.parquet.json", "--features", "gold.seen", "--out", "u.parquet").output
     )
-    assert run("--features", "gold.none", "--out", "t.parquet").exit_code == 2
+    assert run("--features", "gold.none", "--out", "n.parquet").exit_code == 2
     assert label_file(home / "labels.csv").version is None
     assert datetime.fromisoformat(pq.read_table("t.parquet")["event_time"][0].as_py().isoformat()).tzinfo
+
+
+def test_a_file_that_is_there_is_replaced_only_where_that_is_said(shop: tuple[Lake, Table, Path]) -> None:
+    """Without it, a slip of a name would take away what a model was trained on, and all that tells how it was made."""
+    made, seen, home = shop
+    labels, out, record = home / "labels.csv", home / "out.parquet", home / "out.parquet.json"
+    write_training_set(made, labels, out, features=("gold.seen",))
+    before, again = (out.read_bytes(), record.read_bytes()), read_manifest(record)
+    publish(made, seen, FIRST, {"a": 7})
+    for more in ({"features": ("gold.seen",)}, {"again": again}):
+        with pytest.raises(UsageError, match=r"out\.parquet is there already. .* say --replace"):
+            write_training_set(made, labels, out, **more)
+    assert (out.read_bytes(), record.read_bytes()) == before
+    out.unlink()
+    with pytest.raises(UsageError, match=r"out\.parquet\.json is there already"):
+        write_training_set(made, labels, out, features=("gold.seen",))
+    write_training_set(made, labels, out, again=again)
+    assert (out.read_bytes(), record.read_bytes()) == before, "in its own place"
+    write_training_set(made, labels, out, features=("gold.seen",), replace=True)
+    assert out.read_bytes() != before[0]
 
 
 @pytest.mark.slow

@@ -70,6 +70,9 @@ def training_set(
             "the Parquet file.",
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the file where it is there already, and its record.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join labels with the features that were valid at their time, and write them with a record of all that was read.
@@ -93,7 +96,14 @@ def training_set(
     parse_features(asked, lake.tables)  # before an engine starts
     with engine_output_aside(settings):
         made = write_training_set(
-            lake, labels, out, features=asked, time=time or "event_time", as_known_then=as_known_then, again=again
+            lake,
+            labels,
+            out,
+            features=asked,
+            time=time or "event_time",
+            as_known_then=as_known_then,
+            again=again,
+            replace=replace,
         )
     if as_json:
         print_json({"file": str(made.file), "rows": made.rows, "missing": made.missing})
