@@ -22,6 +22,7 @@ from lakehouse.sources.people_in_lines import Lines
 from lakehouse.store import parquet
 
 _SQLITE = b"SQLite format 3\0"
+_LOG, _SCHEMA = "_delta_log", "schemaString"  # the columns of a table as its contract has them, with descriptions
 PATIENCE = 30.0  # seconds to wait for an event store
 
 
@@ -59,7 +60,15 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
         return lines.without(content, person)[1:] != (0, 0)
     # Any other file is read as text, line by line, and each line as JSON where it is.
     text = content.decode("utf-8", "replace")
-    return person.may_be_in(text) and any(person.in_value(parsed(line)) for line in text.splitlines())
+    return person.may_be_in(text) and any(person.in_value(_of_rows(path, parsed(line))) for line in text.splitlines())
+
+
+def _of_rows(path: Path, line: Any) -> Any:
+    """An entry of a table's log without the table's columns: what they are called and described as is about nobody."""
+    match line:
+        case {"metaData": dict(told)} if path.parent.name == _LOG:
+            return {**line, "metaData": {name: value for name, value in told.items() if name != _SCHEMA}}
+    return line
 
 
 def unpacked(path: Path) -> bytes:
@@ -89,6 +98,7 @@ def _in_parquet(path: Path, person: Person) -> bool:
         person.in_value(text, name)
         for column in table.column_names
         for name, text in _texts(column, table[column].combine_chunks(), person)
+        if not (path.parent.name == _LOG and name == _SCHEMA)  # see `_of_rows`
     )
 
 

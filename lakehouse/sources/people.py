@@ -24,6 +24,7 @@ PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID",
 _HEX = re.compile(r"\\\\u[0-9a-f]{4}")  # a letter as JSON escapes it, in a pattern
 _QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\{0,8}")'  # as JSON escapes and CSV doubles them
 SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
+JSON_WORDS = ("null", "true", "false")  # as ids they are so too, and in quotes: they are everywhere in JSON
 
 
 def canonical_id(value: object) -> str:
@@ -109,8 +110,10 @@ class Person:
     def _word(self) -> str:
         if not self.user:
             return ""
+        fields = "|".join(map(re.escape, sorted(self.fields)))
+        if self.user in JSON_WORDS:
+            return rf'"(?:{fields})"\s*:\s*"{self.user}"'
         if self.user.isdigit() and len(self.user) < SHORTEST_NUMBER:
-            fields = "|".join(map(re.escape, sorted(self.fields)))
             return rf'"(?:{fields})"\s*:\s*"?{self.user}(?:\.0+)?(?![\w.])'
         # Escaped, a letter is a number of either case.
         several = [_HEX.sub(r"(?i:\g<0>)", re.escape(each)) for each in self._spellings]

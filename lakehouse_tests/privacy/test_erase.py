@@ -125,6 +125,24 @@ def test_a_file_that_may_be_a_running_jobs_stays(sales: Lake, person: Person) ->
     assert purge(path, person, time.time() - 3600)[0] == 0
 
 
+@pytest.mark.parametrize("user", ["null", "true", "visitor"])
+def test_a_word_of_the_lakehouse_itself_may_be_an_id(lake: LakeFactory, user: str) -> None:
+    """Without it, an erasure would never be done, since the columns of a table are described in its log, or break Dagster."""
+    columns = {**COLUMNS, "user_id": (TEXT, pa.Field(nullable=True, description="User; null for a visitor"))}
+    described = having(BEFORE, model=model("Sales", **columns))
+    made, person = lake(described), Person(user, ids=frozenset({"user_id"}))
+    root, path = made.settings.root, made.path(described.id)
+    put(made, described, MONDAY, [row(user), row("9")])
+    config = root / "dagster.yaml"
+    config.write_text("run_retries:\n  enabled: true\n  tags: null\n")
+    assert erase_rows(root, path, described, person, "e1") == 1
+    assert purge(path, person, time.time() + 1)[0] == 1
+    assert clean_rest(root, {described.id: described}, person) == 0
+    assert scan(root, {described.id: described}, person)[1] == []
+    assert [each["user_id"] for each in rows_of(path)] == ["9"]
+    assert DeltaTable(str(path)).schema().fields[0].metadata == {"comment": "User; null for a visitor"}
+
+
 def test_a_history_without_the_person_is_kept(sales: Lake) -> None:
     """Without it, every erasure would end time travel and undo for all tables."""
     path = sales.path(SALES.id)

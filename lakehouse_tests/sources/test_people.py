@@ -158,6 +158,11 @@ def test_ids_with_letters_mean_the_person_anywhere_and_short_numbers_only_behind
     assert short.in_value({"user_id": "12"})
     assert short.in_value({"user_id": 12})
     assert short.in_text('cut {"user_id":"12", "amo')
+    null, nobody = Person("null"), '{"user_id": null, "email": null}'
+    assert not null.in_value(nobody)
+    assert not null.in_text(nobody)
+    assert not null.in_bytes(nobody.encode())
+    assert null.in_text('cut {"user_id": "null", "amo')
 
 
 def test_a_person_is_not_told_by_a_traceback() -> None:
