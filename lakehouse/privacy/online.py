@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lakehouse import store
 from lakehouse.contracts import Table
@@ -12,11 +13,12 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import OnlineError
 from lakehouse.online.address import redis_url
 from lakehouse.online.server import Server, place_of, server_of, start
-from lakehouse.online.sets import FeatureSet, feature_sets, parsed_key
+from lakehouse.online.sets import HEAD, FeatureSet, feature_sets, parsed_key
 from lakehouse.online.store import EVERYTHING, OnlineStore, opened
 from lakehouse.settings import Settings
 from lakehouse.sources.people import Person
 
+_STRING = re.compile(rb"(?:[*#][^\r\n]*\r\n)*\$(\d+)\r\n")  # how the next text in a file of Redis begins
 _SECONDS = 30.0  # that Redis has to remove files it has replaced
 
 
@@ -55,9 +57,39 @@ def forget_online(settings: Settings, tables: Mapping[str, Table], person: Perso
             place_of(settings).end()
 
 
+def of_others(tables: Mapping[str, Table], person: Person) -> Callable[[bytes], bytes]:
+    """What leaves the keys of others' rows out of a file of Redis: `user:ann%20b:…` is not about `ann`.
+
+    Args:
+        tables: all by name.
+        person: who.
+    """
+    people, sets = _people(tables), feature_sets(tables)
+
+    def left(content: bytes) -> bytes:
+        parts, at, is_value = [], 0, False
+        while found := _STRING.match(content, at):  # any other file has none: all of it is left
+            text = content[found.end() : found.end() + int(found[1])]
+            at = found.end() + len(text) + len(b"\r\n")
+            key = text.decode("utf-8", "replace")
+            if (
+                is_value and text[HEAD.size : HEAD.size + 1] == b"["
+            ):  # before it are numbers, whose bytes may be letters
+                text = text[HEAD.size :]
+            is_value = parsed_key(key) is not None
+            if not is_value or _is_theirs(key, sets, people, person):
+                parts.append(text)
+        return b"\n".join([*parts, content[at:]])
+
+    return left
+
+
+def _people(tables: Mapping[str, Table]) -> dict[str, set[str]]:
+    return {each.id: set(each.privacy.person) for each in tables.values()}
+
+
 def _out_of(url: str, settings: Settings, tables: Mapping[str, Table], person: Person) -> int:
-    people = {each.id: set(each.privacy.person) for each in tables.values()}
-    sets = feature_sets(tables)
+    people, sets = _people(tables), feature_sets(tables)
     with opened(url) as redis:
         for name, features in sets.items():  # a load that has read the person is not to bring them back
             snapshot = open_snapshot(table_path(settings.root, name))
@@ -71,20 +103,31 @@ def _named(
 ) -> list[str]:
     """The keys of rows that are the person's, or name them."""
     found = []
-    for keys in redis.key_chunks("*"):
-        rows = [(key, of) for key in keys if (of := parsed_key(key)) is not None]
-        for (key, (table, parts)), value in zip(rows, redis.values([key for key, _ in rows]), strict=True):
-            features = sets.get(table)
-            # Of a table that is no more, any part may be a person.
-            known = features is not None and len(features.key) == len(parts)
-            columns = features.key if features is not None and known else ("",) * len(parts)
-            own = (not known or name in people[table] for name in columns)
-            if any(
-                person.in_id(part) if is_person else person.in_text(part, strict=True)
-                for part, is_person in zip(parts, own, strict=True)
-            ) or (value is not None and person.in_bytes(value)):
-                found.append(key)
+    for chunk in redis.key_chunks("*"):
+        keys = [key for key in chunk if parsed_key(key) is not None]
+        found += [
+            key
+            for key, value in zip(keys, redis.values(keys), strict=True)
+            if _is_theirs(key, sets, people, person) or (value is not None and person.in_bytes(value[HEAD.size :]))
+        ]
     return found
+
+
+def _is_theirs(key: str, sets: Mapping[str, FeatureSet], people: Mapping[str, set[str]], person: Person) -> bool:
+    """Whether the key of a row says that it is the person's, or names them."""
+    of = parsed_key(key)
+    if of is None:
+        return False
+    table, parts = of
+    features = sets.get(table)
+    # Of a table that is no more, any part may be a person.
+    known = features is not None and len(features.key) == len(parts)
+    columns = features.key if features is not None and known else ("",) * len(parts)
+    own = (not known or name in people[table] for name in columns)
+    return any(
+        person.in_id(part) if is_person else person.in_text(part, strict=True)
+        for part, is_person in zip(parts, own, strict=True)
+    )
 
 
 def _wait_for_removal(server: Server) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lakehouse import store
 from lakehouse.contracts import Table
+from lakehouse.privacy.online import of_others
 from lakehouse.privacy.traces import files_under, names_person, without_person
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.people import Person
@@ -55,8 +56,14 @@ def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, 
     """
     landed = _landed(root, tables)
     paths = [path for path in files_under(root) if _is_file(path)]
+    others = of_others(tables, person)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = pool.map(lambda path: names_person(path, person, landed.get(path)), paths)
+        found = pool.map(
+            lambda path: names_person(
+                path, person, landed.get(path), others if path.relative_to(root).parts[0] == "redis" else None
+            ),
+            paths,
+        )
         return len(paths), [str(p.relative_to(root)) for p, hit in zip(paths, found, strict=True) if hit]
 
 

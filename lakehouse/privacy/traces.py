@@ -6,7 +6,7 @@ import gzip
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,16 @@ def files_under(root: Path) -> Iterator[Path]:
     return store.walk(root, gone_ok=True)
 
 
-def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool:
+def names_person(
+    path: Path, person: Person, lines: Lines | None = None, others: Callable[[bytes], bytes] | None = None
+) -> bool:
     """Whether a file, or its name, names the person; False where it is gone meanwhile.
 
     Args:
         path: of the file.
         person: who.
         lines: of a landed file, how its lines are read.
+        others: leaves out of a file's bytes what is known to be about somebody else.
     """
     try:
         if person.in_text(path.name, strict=True):
@@ -59,7 +62,7 @@ def names_person(path: Path, person: Person, lines: Lines | None = None) -> bool
     if lines is not None:
         return lines.without(content, person)[1:] != (0, 0)
     # Any other file is read as text, line by line, and each line as JSON where it is.
-    text = content.decode("utf-8", "replace")
+    text = (content if others is None else others(content)).decode("utf-8", "replace")
     return person.may_be_in(text) and any(person.in_value(_of_rows(path, parsed(line))) for line in text.splitlines())
 
 

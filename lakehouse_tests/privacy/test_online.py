@@ -96,3 +96,21 @@ def test_a_redis_elsewhere_is_cleaned_too_or_the_erasure_fails(
 def test_a_lakehouse_without_redis_has_nothing_to_forget(tmp_path: Path) -> None:
     assert forget_online(Settings(root=tmp_path), TABLES, Person(CANARY)) == 0
     assert not (tmp_path / "redis").exists()
+
+
+@pytest.mark.parametrize(("user", "other"), [("ann", "ann b"), ("a", "a b"), ("bo", "ann,bo"), ("user", "9")])
+def test_a_word_of_another_id_is_another_person(settings: Settings, user: str, other: str) -> None:
+    """Without it, an erasure would never be done: the other's row stays, and its key was taken for the person's."""
+    server = server_of(settings)
+    assert server is not None
+    with opened(server.url) as store:
+        keys = [FEATURES.redis_key([each]) for each in (user, other)]
+        # Among its bytes 97 and 98, which are letters: that of the version, and of the time.
+        value = FEATURES.pack(97 << 24, 98 << 16, [1, 1, None])
+        store.put(FEATURES, [(key, store.now() + 10**8, value) for key in keys], 1)
+    person = Person(user)
+    assert any(each.startswith("redis/data") for each in scan(settings.root, TABLES, person)[1])
+    assert forget_online(settings, TABLES, person) == 1
+    clean_rest(settings.root, TABLES, person)  # an article in a log
+    assert scan(settings.root, TABLES, person)[1] == []
+    assert keys[1] in rows(server.url)
