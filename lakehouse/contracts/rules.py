@@ -179,7 +179,8 @@ def _present(column: str) -> Column:
 
 def _proven(method: Callable[[], Column], shown: str) -> Column:
     try:
-        return F.coalesce(method(), F.lit(False))
+        # Only a boolean can be a condition of WHEN: COALESCE would have a text cast, and the run fail of its first row.
+        return F.when(method(), F.lit(True)).otherwise(F.lit(False))
     except (TypeError, ValueError, AttributeError, NameError) as error:  # of the method itself: no row was seen yet
         raise ContractError(
             f"{shown} gives no rule ({error}). A @rule method takes `cls` alone and returns a boolean column: "

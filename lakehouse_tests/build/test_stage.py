@@ -223,6 +223,8 @@ def test_in_a_shared_root_rows_belong_to_its_group(spark: SparkSession, tmp_path
     ("broken", "why"),
     [
         pytest.param(lambda: F.col("amount") + 1, "DATATYPE_MISMATCH", id="a number"),
+        pytest.param(lambda: F.col("note"), "DATATYPE_MISMATCH.*BOOLEAN", id="a text"),
+        pytest.param(lambda: F.lit("amount > 0"), "DATATYPE_MISMATCH.*BOOLEAN", id="an expression in quotes"),
         pytest.param(lambda: F.col("ammount") > 0, "UNRESOLVED_COLUMN.*`ammount`", id="an unknown column"),
     ],
 )
