@@ -18,6 +18,7 @@ from dagster import (
 
 from lakehouse.build.open_days import landed_by_now, open_until
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
+from lakehouse.checks.clocks import span
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.store import cells, parquet
@@ -26,6 +27,7 @@ PREVIEW_ROWS = 5
 LONGEST_CELL = 40
 LONGEST_KEY = 32  # characters of a metadata key; a longer one covers its value in Dagster's pages
 MOST_DAYS = 10  # named in one text
+_A_DAY = 24 * 60 * 60  # seconds; a clock that is further ahead is plotted so
 
 
 def asset_key(table: str) -> AssetKey:
@@ -191,10 +193,14 @@ def clock_metadata(result: BuildResult, day: date) -> dict[str, Any]:
     """How wrong the clocks of the day's producers are, of those that are; numbers are plotted over time by the UI."""
     shown: dict[str, Any] = {}
     for each in (producer for producer in result.producers if producer.day == day):
-        found = {
+        # As most of the rows say that are ahead. An impossible year would make a flat line of all other days: the UI
+        # cuts no axis, so the number is cut, and a text beside it has the whole of it.
+        seconds = each["far_ahead_p50"] if each["far_ahead"] > each["ahead"] else each["ahead_p50"]
+        found: dict[str, Any] = {
             "rows_ahead": each["ahead"] + each["far_ahead"],
-            "minutes_ahead": round(max(each["ahead_p50"], each["far_ahead_p50"]) / 60, 1),
+            "minutes_ahead": round(min(seconds, _A_DAY) / 60, 1),
             "rows_impossible": sum(each.wrong.values()),
+            **({"ahead": f"{span(seconds)}; plotted as a day"} if seconds > _A_DAY else {}),
         }
         # Curves of nothing but zeros would be the first that people see of a table.
         if any(found.values()):

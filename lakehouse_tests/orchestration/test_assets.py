@@ -142,6 +142,17 @@ def test_a_producer_with_a_wrong_clock_is_named_and_plotted() -> None:
     assert day_metadata(table, result, DAY, "uri", 0).items() >= clock_metadata(result, DAY).items()
 
 
+@pytest.mark.parametrize(("ahead", "minutes", "text"), [(40, 10.0, None), (1, 1440, "7973 years; plotted as a day")])
+def test_one_impossible_year_flattens_no_plot(ahead: int, minutes: float, text: str | None) -> None:
+    """Without it, one row of the year 9999 would make a flat line of every other day, for the UI cuts no axis."""
+    far = {"far_ahead": 2, "far_ahead_p50": 7973 * 365 * 86_400}
+    producer = ProducerDay(DAY, "events", {"rows": 900, "ahead": ahead, "ahead_p50": 600, **far})
+    result = BuildResult(tables()["silver.transactions"], 1, {}, {}, producers=[producer])
+    found = clock_metadata(result, DAY)
+    assert (found["clock/events/minutes_ahead"], found.get("clock/events/ahead")) == (minutes, text)
+    assert found["clock/events/rows_ahead"] == ahead + 2
+
+
 def test_the_graph_is_that_of_the_inputs(graph: AssetGraph) -> None:
     """Lineage in the UI is read from these edges."""
     for table in tables().values():
