@@ -35,6 +35,7 @@ from lakehouse.contracts import Input, Table
 from lakehouse.errors import BadPartitionsError, LakehouseError
 from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
+from lakehouse.orchestration.ended import told_by_whom
 from lakehouse.orchestration.instance import claim_run
 from lakehouse.orchestration.metadata import (
     also_metadata,
@@ -105,7 +106,8 @@ def _build_asset(table: Table) -> AssetsDefinition:
         dagster_type=Nothing,
     )
     def compute(context: AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[Any]:
-        yield from _run(context, lakehouse, table)
+        with told_by_whom(context.instance, context.run.run_id):
+            yield from _run(context, lakehouse, table)
 
     made: AssetsDefinition = compute
     return made

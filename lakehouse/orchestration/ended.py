@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import Enum
 
-from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster import (
+    DagsterEventType,
+    DagsterExecutionInterruptedError,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunsFilter,
+)
 
 from lakehouse import catalog
 from lakehouse.build.open_days import newest_partition
 from lakehouse.days import is_between
 from lakehouse.orchestration.instance import attempts
 from lakehouse.settings import get_settings
+
+BY_SOMEBODY = "Somebody ended this run."
+"""What the page of such a run says first."""
 
 
 @dataclass(frozen=True)
@@ -104,3 +114,24 @@ def _with(found: Mapping[str, Mapping[date, End | None]], wanted: End) -> dict[s
 def ended_by_somebody(instance: DagsterInstance, run_id: str) -> bool:
     """Whether a cancelled run was cancelled by a request, which Dagster notes first, and not by a signal."""
     return bool(instance.all_logs(run_id, of_type=DagsterEventType.RUN_CANCELING))
+
+
+@contextmanager
+def told_by_whom(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """Have a step that is interrupted say that somebody ended its run: an interrupt has no words of its own.
+
+    Args:
+        instance: where the run is kept.
+        run_id: the run.
+
+    Raises:
+        DagsterExecutionInterruptedError: in these words.
+    """
+    try:
+        yield
+    except (DagsterExecutionInterruptedError, KeyboardInterrupt):
+        if not ended_by_somebody(instance, run_id):
+            raise
+        raise DagsterExecutionInterruptedError(
+            f"{BY_SOMEBODY} What it has published stays. The rest waits for a new input, or until somebody launches it."
+        ) from None

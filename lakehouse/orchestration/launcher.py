@@ -24,6 +24,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
 from lakehouse.orchestration import starter
+from lakehouse.orchestration.ended import BY_SOMEBODY
 from lakehouse.orchestration.instance import OWNER_TAG, is_gone, owner_tag, process_of
 
 LOOK_EVERY = 0.05  # seconds
@@ -88,7 +89,7 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
-        self._instance.report_run_canceling(run)
+        self._instance.report_run_canceling(run, BY_SOMEBODY)
         process = process_of(run)
         if process is None or is_gone(run):
             self._instance.report_engine_event("No process of this machine executes the run.", run, cls=type(self))

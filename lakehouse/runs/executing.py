@@ -23,6 +23,7 @@ from dagster._core.execution.api import create_execution_plan, execute_run_itera
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap import snapshot_from_execution_plan
 
+from lakehouse.orchestration.ended import BY_SOMEBODY
 from lakehouse.orchestration.instance import BACKFILL_TAG, OWNER_TAG, checks_of, owner_tag, partition_tags
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.run_tags import DAYS_TAG, span_text, why_now
@@ -142,7 +143,7 @@ def execute(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterEvent
         for event in execute_run_iterator(reconstructable(lake_job), run, instance):
             yield event
             if event.is_step_failure and event.step_failure_data.error_source.name == "INTERRUPT":
-                instance.report_run_canceling(run)
+                instance.report_run_canceling(run, BY_SOMEBODY)
     finally:
         # A step that was stopped in the middle keeps its slot in the table's pool.
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)

@@ -181,6 +181,9 @@ def test_terminate_interrupts_the_run_alone(lab: Lab) -> None:
     assert lab.told(other)
     assert lab.launcher.terminate(ended)
     assert lab.over(ended) is DagsterRunStatus.CANCELED
+    (asked,) = lab.instance.all_logs(ended, of_type=DagsterEventType.RUN_CANCELING)
+    assert asked.dagster_event is not None
+    assert asked.dagster_event.message == "Somebody ended this run.", "above what the interrupt tells"
     assert not lab.launcher.terminate(ended)
     assert not lab.run(other).is_finished
     assert lab.launcher.terminate(other)

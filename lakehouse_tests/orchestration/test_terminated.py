@@ -8,7 +8,13 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus, SensorResult, build_sensor_context
+from dagster import (
+    DagsterExecutionInterruptedError,
+    DagsterInstance,
+    DagsterRunStatus,
+    SensorResult,
+    build_sensor_context,
+)
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.test_utils import create_run_for_test
 
@@ -187,6 +193,26 @@ def test_a_run_ended_in_silver_is_known_until_somebody_launches_it(
     assert stored.status == DagsterRunStatus.SUCCESS
     assert DAY not in ended_days(seen.instance, list(tables())).by_somebody.get(TRANSACTIONS, ())
     assert table_states(settings, [TRANSACTIONS])[0].ended_days == []
+
+
+@pytest.mark.parametrize("by_somebody", [True, False])
+def test_the_page_of_a_run_says_first_that_somebody_ended_it(seen: Seen, runs: Foretold, by_somebody: bool) -> None:
+    """Without it, it begins with a trace through Dagster's code, as if something had broken."""
+    run = create_run(seen.instance, [EVENTS], DAY, DAY)
+
+    def interrupted(_: Table, days: Iterable[date], **__: Any) -> BuildResult:
+        if by_somebody:
+            seen.instance.report_run_canceling(run)
+        raise DagsterExecutionInterruptedError
+
+    runs._build = interrupted
+    told = []
+    for event in execute(seen.instance, run):
+        error = getattr(event.event_specific_data, "error", None)
+        told += [error.message] if error else []
+    words = "DagsterExecutionInterruptedError: Somebody ended this run. What it has published stays."
+    assert told
+    assert [words in each.splitlines()[0] for each in told] == [by_somebody] * len(told)
 
 
 def test_a_run_without_days_that_somebody_ended_leaves_none_behind(seen: Seen) -> None:
