@@ -358,7 +358,7 @@ def test_dev_becomes_dagster(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPat
         signal.signal(signal.SIGINT, before)
     program, arguments, environment, handler = called
     assert program == sys.executable
-    assert arguments[1:6] == ["-m", "dagster", "dev", "-h", "127.0.0.1"]
+    assert arguments[1:6] == ["-m", "lakehouse.orchestration.dev", "dev", "-h", "127.0.0.1"]
     workspace = arguments[arguments.index("-w") + 1]
     assert "lakehouse.definitions" in Path(workspace).read_text(encoding="utf-8")
     assert arguments[-2:] == ["--log-level", "warning"]

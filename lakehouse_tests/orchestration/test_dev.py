@@ -1,0 +1,51 @@
+"""How `lakehouse dev` ends where one of Dagster's two processes is gone."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import runpy
+
+import pytest
+from dagster._cli.dev import dev_command_impl
+from dagster._utils.log import configure_loggers
+
+
+@pytest.mark.parametrize(
+    ("which", "code", "told"),
+    [
+        ("daemon", -9, "The daemon was killed by SIGKILL, and Dagster ends with it. Start it again: lakehouse dev"),
+        (
+            "webserver",
+            1,
+            "The web interface ended with code 1, and Dagster ends with it. Start it again: lakehouse dev",
+        ),
+    ],
+)
+def test_the_end_of_one_process_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str, code: int, told: str
+) -> None:
+    """Without it, the last words are a traceback through Dagster's code, and the command ends as if all were well."""
+    words = f"dagster-{which} process shut down unexpectedly with return code"
+    assert words in inspect.getsource(dev_command_impl), "what Dagster says in this release"
+
+    def dagster() -> None:
+        configure_loggers(log_level="WARNING")
+        logger = logging.getLogger("dagster")
+        logger.error("Not of ours", exc_info=RuntimeError("something else"))
+        logger.error("An unexpected exception has occurred", exc_info=RuntimeError(f"{words} {code}"))
+        raise SystemExit(0)
+
+    monkeypatch.setattr("dagster._cli.main", dagster)
+    logger = logging.getLogger("dagster")
+    before = logger.level, list(logger.handlers), list(logger.filters), logger.propagate
+    try:
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("lakehouse.orchestration.dev", run_name="__main__")
+    finally:
+        logger.level, logger.handlers, logger.filters, logger.propagate = before
+    said = caplog.text
+    assert ended.value.code == 1
+    assert told in said
+    assert "something else" in said
+    assert words not in said
