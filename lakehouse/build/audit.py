@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import chain
@@ -134,9 +134,8 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
     sums = _sums(work)
     judged: dict[date, Judged] = {}
-    now = open_days.present()
     for day in sorted(work.replaced):
-        so_far = _so_far(work, day, now)
+        so_far = _so_far(work, day)
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
@@ -146,9 +145,10 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     return judged
 
 
-def _so_far(work: Work, day: date, now: datetime) -> SoFar | None:
+def _so_far(work: Work, day: date) -> SoFar | None:
     """What tells the rows that the days before had by this time of day, of a day that is open; else None."""
-    lake, table = work.base.lake, work.base.table
+    # As it was planned: one that closes meanwhile lacks what came in between, and is built once more.
+    lake, table, now = work.base.lake, work.base.table, work.plan.at
     if open_days.open_until(lake, table, day, now) is None:
         return None
     return partial(open_days.rows_so_far, lake, table, elapsed=now - start_of(day))

@@ -40,6 +40,7 @@ class Plan:
         has_input: days for which any input has rows or files.
         beside: days whose neighbours have rows that may come before theirs (`unique_within`).
         accepted: by day, the last arrival date whose late rows were accepted.
+        at: the moment by which days are open, or are not.
     """
 
     table: Table
@@ -50,6 +51,7 @@ class Plan:
     has_input: frozenset[date]
     accepted: Mapping[date, date] = field(default_factory=dict)
     beside: frozenset[date] = frozenset()
+    at: datetime = field(default_factory=open_days.present)
 
     @property
     def versions(self) -> dict[str, int]:
@@ -142,7 +144,7 @@ def make_plan(
             beside.add(day)
         prints[day] = fingerprint(parts)
     conserved = _rows_in(states, days) if table.conserves_rows else None
-    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside))
+    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside), now)
 
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
@@ -303,7 +305,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
         )
         for day, files in landed.items()
     }
-    return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files))
+    return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files), at=now)
 
 
 def _key_id(settings: Settings) -> str:

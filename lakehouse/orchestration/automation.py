@@ -31,14 +31,7 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse import store
-from lakehouse.build.open_days import (
-    has_messages,
-    has_news_of_files,
-    newest_arrival,
-    newest_closed,
-    newest_partition,
-    takes_today,
-)
+from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days
 from lakehouse.catalog import above, below, landings, tables
@@ -132,7 +125,7 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
             unfinished_runs(context.instance),
             leave=still_to_come(context.instance, graph),
             ended=ended_days(context.instance, list(tables())),
-            last=newest_partition(settings, tables(), moment),
+            last=open_days.newest_partition(settings, tables(), moment),
             limit=settings.auto_days or 31,
             now=now,
         )
@@ -283,9 +276,9 @@ def _findings(
 
 def _builds_open(lake: Lake, table: Table, day: date) -> bool:
     """Whether the day that is on is built as its rows come: a stream builds what it brings rows to by itself."""
-    if not takes_today(lake.settings, lake.tables, table):
+    if not open_days.takes_today(lake.settings, lake.tables, table):
         return False
-    return not has_messages(lake, table) or has_news_of_files(lake, table, day)
+    return not open_days.has_messages(lake, table) or open_days.has_news_of_files(lake, table, day)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:
@@ -297,7 +290,7 @@ def outside(settings: Settings, now: datetime) -> str:
     """Which landed files are not built yet, being of a day that is not over or after the last; empty: none."""
     days = set[date]()
     for each in landings().values():
-        last = settings.last_day or newest_arrival(each, now)
+        last = settings.last_day or open_days.newest_arrival(each, now)
         days |= {file.arrival_date for file in landing_files(settings.root, each, last + timedelta(days=1))}
     if not days:
         return ""
@@ -331,7 +324,7 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
 
 def _state_of(lake: Lake, last: date, ended: Ended, now: datetime) -> str:
     """A digest of all that decides what is due: landed files, commits, code, ended runs, and which days are over."""
-    parts = [day.isoformat() for day in (last, lake.settings.first_day, newest_closed(lake.tables, now))]
+    parts = [day.isoformat() for day in (last, lake.settings.first_day, open_days.newest_closed(lake.tables, now))]
     for each in (ended.by_somebody, ended.interrupted):
         parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
     for name, table in lake.tables.items():

@@ -15,12 +15,14 @@ from dagster import RunRequest, SkipReason, build_schedule_context
 from pyspark.sql import types as T
 
 import lakehouse.definitions  # noqa: F401  # before the days are changed, which would stay in it for other tests
+from lakehouse.build import build as building
 from lakehouse.build import open_days
 from lakehouse.build.build import build
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.build.stale import known_days
+from lakehouse.build.work import Work, make_work
 from lakehouse.contracts import Input, Landing, Quality, Table
 from lakehouse.days import end_of
 from lakehouse.orchestration.automation import Cursor, decide, outside
@@ -112,6 +114,29 @@ def test_a_day_that_lacks_rows_is_told_once_it_is_over(lake: LakeFactory, monkey
     monkeypatch.setattr(open_days, "present", lambda: end_of(today))
     assert built() == ("the day is over, of bronze.readings", FAILED)
     assert shop.snapshot(raw.id).rows_by_day(raw.day_column)[today] == 2, "they stay"
+
+
+def test_a_day_that_closes_while_it_is_built_is_judged_once_all_of_it_is(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each run over midnight would fail, and be told to people, for what came after it had begun."""
+    bronze, *_ = sensors()
+    shop = lake(with_files(bronze, during_day=True, min_rows=3))
+    raw = shop.table(bronze.id)
+    land(shop, TODAY, [("a", None, 1), ("b", None, 2)])
+    monkeypatch.setattr(open_days, "present", lambda: NOON)
+
+    def status() -> str:
+        return build(shop, raw, [TODAY], run_id="r").days[TODAY].status
+
+    def slowly(*asked: Any) -> Work:
+        monkeypatch.setattr(open_days, "present", lambda: MIDNIGHT)
+        return make_work(*asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "make_work", slowly)
+        assert status() == PUBLISHED
+    assert status() == FAILED
 
 
 def test_files_of_whole_days_wait_until_theirs_is_over(lake: LakeFactory) -> None:
