@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from lakehouse import store
@@ -33,6 +34,8 @@ def clean_rest(root: Path, tables: Mapping[str, Table], person: Person) -> int:
         # The files of a broker or of Redis are its own: changed under it, they would be damaged. The scan names them.
         if top in ("tables", "keys", "kafka", "redis") or path in landed or not _is_file(path):
             continue
+        if _is_configuration(root, path):  # struck out of it, a word would change how the lakehouse runs
+            continue
         if top == "landing":
             # A killed landing leaves its draft; any other file there is not ours, and the scan names it.
             if path.name.startswith(".") and path.suffix == ".tmp" and names_person(path, person):
@@ -56,15 +59,21 @@ def scan(root: Path, tables: Mapping[str, Table], person: Person) -> tuple[int, 
     """
     landed = _landed(root, tables)
     paths = [path for path in files_under(root) if _is_file(path)]
-    others = of_others(tables, person)
+    others, without_id = of_others(tables, person), replace(person, user=None)
+
+    def names(path: Path) -> bool:
+        who = without_id if _is_configuration(root, path) else person
+        return names_person(path, who, landed.get(path), others if path.relative_to(root).parts[0] == "redis" else None)
+
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = pool.map(
-            lambda path: names_person(
-                path, person, landed.get(path), others if path.relative_to(root).parts[0] == "redis" else None
-            ),
-            paths,
-        )
+        found = pool.map(names, paths)
         return len(paths), [str(p.relative_to(root)) for p, hit in zip(paths, found, strict=True) if hit]
+
+
+def _is_configuration(root: Path, path: Path) -> bool:
+    """Whether a file says how something runs: its words are about nobody, though an address in it may be somebody's."""
+    of_redis = path.suffix == ".manifest" and path.relative_to(root).parts[0] == "redis"
+    return of_redis or path.name in ("dagster.yaml", "lake.env")
 
 
 def _is_file(path: Path) -> bool:

@@ -24,6 +24,7 @@ PERSON_FIELDS = ("user_id", "userId", "customer_id", "customerId", "CustomerID",
 _HEX = re.compile(r"\\\\u[0-9a-f]{4}")  # a letter as JSON escapes it, in a pattern
 _QUOTE, _QUOTES = re.compile('"'), r'(?:""|\\\\{0,8}")'  # as JSON escapes and CSV doubles them
 SHORTEST_NUMBER = 5  # digits; a shorter number in a text is taken for an id only behind the name of such a field
+_CLASS = "__class__"  # in what Dagster wrote down: the keys beside it are its own words, and no people's
 JSON_WORDS = ("null", "true", "false")  # as ids they are so too, and in quotes: they are everywhere in JSON
 
 
@@ -167,7 +168,11 @@ class Person:
             case str():
                 return self.may_be_in(value) and self._in_cell(value, key)
             case dict():
-                return any(self.in_text(str(k), strict=True) or self.in_value(v, str(k)) for k, v in value.items())
+                is_name = _CLASS not in value
+                return any(
+                    (is_name and self.in_text(str(k), strict=True)) or (k != _CLASS and self.in_value(v, str(k)))
+                    for k, v in value.items()
+                )
             case list() | tuple():
                 return any(self.in_value(each, key) for each in value)
             case bool() | None:
@@ -188,6 +193,8 @@ class Person:
                 if loaded is None:
                     return self.out_of_text(value, strict=key in self.others)
                 return json.dumps(self.out_of_value(loaded, key), ensure_ascii=False)
+            case dict() if _CLASS in value:
+                return {k: v if k == _CLASS else self.out_of_value(v, str(k)) for k, v in value.items()}
             case dict():
                 return {self.out_of_text(str(k), strict=True): self.out_of_value(v, str(k)) for k, v in value.items()}
             case list() | tuple():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -141,6 +142,25 @@ def test_a_word_of_the_lakehouse_itself_may_be_an_id(lake: LakeFactory, user: st
     assert scan(root, {described.id: described}, person)[1] == []
     assert [each["user_id"] for each in rows_of(path)] == ["9"]
     assert DeltaTable(str(path)).schema().fields[0].metadata == {"comment": "User; null for a visitor"}
+
+
+@pytest.mark.parametrize("user", ["enabled", "description", "i"])
+def test_no_word_of_a_configuration_or_of_dagster_is_struck_out(tmp_path: Path, user: str) -> None:
+    """Without it, to forget somebody with such an id would leave a lakehouse that does not start, or is never clean."""
+    told = {"__class__": "Asset", "description": f"asked for by {user}, once", "tags": {"team": "i"}}
+    (tmp_path / "dagster.yaml").write_text("run_retries:\n  enabled: true\n")
+    (tmp_path / "redis").mkdir()
+    (tmp_path / "redis" / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        database.execute("CREATE TABLE event_logs (event TEXT)")
+        database.execute("INSERT INTO event_logs VALUES (?)", (json.dumps(told),))
+        database.commit()
+    assert clean_rest(tmp_path, {}, Person(user)) == 1
+    assert scan(tmp_path, {}, Person(user))[1] == []
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        ((left,),) = database.execute("SELECT event FROM event_logs").fetchall()
+    assert json.loads(left) | {"tags": {}} == told | {"description": f"asked for by {FORGOTTEN}, once", "tags": {}}
+    assert (tmp_path / "dagster.yaml").read_text() == "run_retries:\n  enabled: true\n"
 
 
 def test_a_history_without_the_person_is_kept(sales: Lake) -> None:
