@@ -39,7 +39,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def age_text(age: timedelta) -> str:
-    """An age as people say it: minutes, hours or days."""
+    """An age as people say it: minutes, hours or days; nothing is younger than now, though a clock may be put back."""
+    age = max(age, timedelta())
     hours = age // timedelta(hours=1)
     if age < timedelta(hours=2):
         return f"{age // timedelta(minutes=1)} min"
