@@ -12,10 +12,10 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from lakehouse import store
 from lakehouse.build.intake.ends import batch_of
 from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
+from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import latest_records, records
 from lakehouse.settings import Settings
@@ -63,8 +63,10 @@ def _brings_today(settings: Settings, table: Table) -> bool:
         return table.landing.during_day
     if table.taken is None:
         return False
-    # As `catalog.tables` says what is in use: whoever looks at a lake may not have the address that its stream has.
-    return table.taken.source in settings.source_urls or store.exists(table_path(settings.root, table.id))
+    # Whoever looks at a lake may not have the address that its stream has. That the table is there says nothing: a run
+    # of all tables makes it, empty, while Dagster has been told of the days without today.
+    source = table.taken.source
+    return source in settings.source_urls or batch_of(open_snapshot(table_path(settings.root, table.id)), source) > 0
 
 
 def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> list[LandingFile]:

@@ -82,7 +82,11 @@ def test_today_is_a_partition_where_rows_of_it_come(lake: LakeFactory) -> None:
     assert newest_partition(settings, streams, NOON) == yesterday, "no brokers are set"
     assert newest_partition(connected, {**exports, **streams}, NOON) == DAY
     assert not takes_today(connected, {**exports, **streams}, exports["silver.parts"])
-    settings.root.joinpath("tables", "bronze", "visits").mkdir(parents=True)
+    visits = streams["bronze.visits"]
+    target = Target(settings.root / "tables" / "bronze" / "visits", visits.schema, visits.partition_by)
+    ensure_table(target)
+    assert newest_partition(settings, streams, NOON) == yesterday, "a run of all tables made it, empty"
+    replace_days(target, ensure_table(target), [], [DAY], Commit({f"intake/{SOURCE}/batch": 1}))
     assert newest_partition(settings, streams, NOON) == DAY, "messages were taken before"
     ended = connected.model_copy(update={"last_day": date(2026, 1, 1)})
     assert newest_partition(ended, {**files, **streams}, NOON) == date(2026, 1, 1)
