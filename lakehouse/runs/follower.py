@@ -128,7 +128,7 @@ class Follower:
             return
         into = report.unchanged if values.get("status") == "unchanged" else report.published
         into[day] = int(_number(values.get("dagster/partition_row_count")))
-        report.quarantined += int(_number(values.get("quarantined")))
+        report.aside[day] = int(_number(values.get("quarantined")))
         self._done[name].add(day)
         if also := str(values.get("also_written") or ""):
             report.also.append(also)

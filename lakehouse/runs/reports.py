@@ -23,7 +23,7 @@ class TableOutcome:
         unchanged: rows by day whose inputs and code were those of the published rows.
         failed: by day, the blocking checks it failed; what was published of it before stays visible.
         skipped: by day, why it was not tried.
-        quarantined: rows of those days that broke a row rule.
+        aside: by day that was computed, or was unchanged, the rows that broke a row rule.
         also: what an upsert wrote beside the days of its runs, a text a run.
         warnings: checks that found something and held no day back, with what they found.
         seconds: wall time of the table's steps; `work_seconds` of them were spent outside Dagster.
@@ -35,7 +35,7 @@ class TableOutcome:
     unchanged: dict[date, int] = field(default_factory=dict)
     failed: dict[date, str] = field(default_factory=dict)
     skipped: dict[date, str] = field(default_factory=dict)
-    quarantined: int = 0
+    aside: dict[date, int] = field(default_factory=dict)
     also: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -46,6 +46,30 @@ class TableOutcome:
     def rows(self) -> int:
         """Rows of the days that are published now."""
         return sum(self.published.values()) + sum(self.unchanged.values())
+
+    @property
+    def quarantined(self) -> int:
+        """Rows of those days that broke a row rule."""
+        return sum(self.aside.values())
+
+    def add(self, later: TableOutcome) -> None:
+        """Take in what later runs did for the same table; of a day that both had, what it is now counts."""
+        for day in later.published.keys() | later.unchanged.keys() | later.failed.keys() | later.skipped.keys():
+            self.failed.pop(day, None)
+            self.skipped.pop(day, None)
+        for day, rows in later.unchanged.items():
+            (self.published if day in self.published else self.unchanged)[day] = rows
+        for day, rows in later.published.items():
+            self.unchanged.pop(day, None)
+            self.published[day] = rows
+        self.failed |= later.failed
+        self.skipped |= later.skipped
+        self.aside |= later.aside
+        self.also += later.also
+        self.warnings += [each for each in later.warnings if each not in self.warnings]
+        self.seconds += later.seconds
+        self.work_seconds += later.work_seconds
+        self.broken = later.broken or self.broken
 
 
 @dataclass
@@ -108,8 +132,9 @@ class Report:
         return OK if all(run.status == "SUCCESS" for run in self.runs) else BROKEN
 
     def add(self, other: Report) -> None:
-        """Take in what was executed after this, of other tables."""
-        self.tables |= other.tables
+        """Take in what was executed after this, of these tables or of others."""
+        for name, outcome in other.tables.items():
+            self.tables.setdefault(name, TableOutcome(name)).add(outcome)
         self.runs += other.runs
         self.interrupted |= other.interrupted
 

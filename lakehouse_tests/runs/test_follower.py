@@ -11,7 +11,7 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.runs.follower import Follower
-from lakehouse.runs.reports import RunReport, TableOutcome
+from lakehouse.runs.reports import Report, RunReport, TableOutcome
 
 TABLE = "silver.transactions"
 DAYS = [date(2011, 3, n) for n in (1, 2, 3)]
@@ -34,3 +34,19 @@ def test_what_each_run_finds_of_the_whole_table_is_told_once() -> None:
     assert reports[TABLE].warnings == [
         f"{CLOCKS_CHECK}: is odd", *(f"volume: {day} is odd" for day in DAYS)
     ]  # fmt: skip
+
+
+def test_what_later_runs_did_for_a_table_is_told_beside_what_came_before() -> None:
+    """Without it, a demonstration told of a table the days alone that its rows of other days had touched."""
+    first = TableOutcome(TABLE, {DAYS[0]: 5}, {DAYS[1]: 3}, skipped={DAYS[2]: "waits"}, aside={DAYS[0]: 2, DAYS[1]: 1})
+    first.seconds, first.work_seconds, first.warnings = 3.0, 2.0, ["volume: is odd"]
+    later = TableOutcome(TABLE, {DAYS[1]: 4, DAYS[2]: 1}, {DAYS[0]: 5}, aside={DAYS[1]: 2}, broken="no space")
+    later.seconds, later.work_seconds, later.warnings = 1.0, 0.5, ["volume: is odd", "clocks: is odd"]
+    report = Report({TABLE: first})
+    report.add(Report({TABLE: later, "silver.orders": TableOutcome("silver.orders", {DAYS[0]: 7})}))
+    told = report.tables[TABLE]
+    assert (told.published, told.unchanged, told.skipped) == (dict(zip(DAYS, (5, 4, 1), strict=True)), {}, {})
+    assert (told.rows, told.quarantined, told.broken) == (10, 4, "no space")
+    assert (told.seconds, told.work_seconds) == (4.0, 2.5)
+    assert told.warnings == ["volume: is odd", "clocks: is odd"]
+    assert report.tables["silver.orders"].rows == 7
