@@ -128,10 +128,9 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         day: the daily partition.
         now: a time of day decides.
     """
-    ends = end_of(day)
-    if now >= ends + timedelta(days=1):  # most days
+    if day <= newest_closed(lake.tables, now):  # most days
         return None
-    return max(_closes(lake, table, ends, now), default=None)
+    return max(_closes(lake, table, end_of(day), now), default=None)
 
 
 def _closes(lake: Lake, table: Table, ends: datetime, now: datetime) -> Iterator[datetime]:

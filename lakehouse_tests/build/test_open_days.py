@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from lakehouse.build import open_days
 from lakehouse.build.build import build
-from lakehouse.build.open_days import newest_partition, open_until, rows_so_far, takes_today
+from lakehouse.build.open_days import newest_closed, newest_partition, open_until, rows_so_far, takes_today
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -52,6 +52,19 @@ def test_a_day_closes_by_itself(
     monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
     made = lake(*streamed())
     assert open_until(made, made.table(name), DAY, now) == until
+
+
+def test_a_day_is_open_for_as_long_as_its_messages_have_time(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, days of a topic that is read once a night would be judged as whole before they are read."""
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
+    made = lake(*streamed(max_lag=timedelta(hours=30)))
+    closes = datetime(2026, 3, 3, 6, tzinfo=UTC)
+    for name in made.tables:
+        assert open_until(made, made.table(name), DAY, closes - timedelta(hours=1)) == closes
+        assert open_until(made, made.table(name), DAY, closes) is None
+    assert [newest_closed(made.tables, closes - timedelta(hours=n)) for n in (1, 0)] == [DAY - timedelta(days=1), DAY]
 
 
 def test_where_no_message_was_ever_taken_no_day_is_open(lake: LakeFactory) -> None:
