@@ -17,7 +17,7 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import Lake, table_path
-from lakehouse.records.history import latest_records, records
+from lakehouse.records.history import records
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, landing_files
 
@@ -154,27 +154,6 @@ def has_messages(lake: Lake, table: Table) -> bool:
     if table.topic is not None:
         return has_begun(lake, table)
     return any(has_messages(lake, lake.table(each.table)) for each in table.upstream.values())
-
-
-def has_news_of_files(lake: Lake, table: Table, day: date) -> bool:
-    """Whether a table that messages come to as well reads others that were published since a day of it was built.
-
-    A stream looks at a day when a message comes: what files have brought of it since, it may not see for hours.
-
-    Args:
-        lake: where the tables are.
-        table: for which `has_messages` holds.
-        day: of the table, which is stale.
-    """
-    built = latest_records(lake.settings.root, table.id, [day], figures=("inputs",)).get(day)
-    for each in table.upstream.values():
-        read, found = lake.table(each.table), lake.snapshot(each.table)
-        if has_messages(lake, read):
-            continue
-        # Of a day that was never built, the first message may be on its way.
-        if found.version != built.inputs.get(each.table) if built else day in found.by_day(read.content_day_column):
-            return True
-    return False
 
 
 def has_begun(lake: Lake, table: Table) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
-from lakehouse.build.open_days import landed_by_now
+from lakehouse.build import open_days
 from lakehouse.build.plan import input_days, make_plan, output_days
 from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
@@ -174,12 +174,38 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     if table.rules:
         # Of a day whose rows were all set aside, its quarantine alone tells once its input is gone.
         known |= set(lake.snapshot(table.quarantine_id).by_day(table.day_column))
-    known |= {file.arrival_date for file in landed_by_now(lake, table, *between)}
+    known |= {file.arrival_date for file in open_days.landed_by_now(lake, table, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
         read = lake.snapshot(each.table).by_day(source.content_day_column)
         known |= {reader for day in read for reader in output_days(each, day)}
     return known
+
+
+def has_news_of_files(lake: Lake, table: Table, day: date) -> bool:
+    """Whether a day of a table that messages come to as well reads what others have published since it was built.
+
+    A stream looks at a day when a message comes: what others have brought to it since, or to days that it looks back
+    on, the stream may not see for hours.
+
+    Args:
+        lake: where the tables are.
+        table: for which `open_days.has_messages` holds.
+        day: of the table, which is stale.
+    """
+    built = latest_records(lake.settings.root, table.id, [day], figures=("inputs",)).get(day)
+    for each in table.upstream.values():
+        read, found = lake.table(each.table), lake.snapshot(each.table)
+        if open_days.has_messages(lake, read):
+            # What a stream publishes, it goes on with; what takes the messages tells nothing of the days they are of.
+            then = found.version if built is None or read.topic else built.inputs.get(each.table, -1)
+            made = latest_records(lake.settings.root, each.table, input_days(each, day), figures=()).values()
+            if any(record.version > then and not record.by_stream for record in made):
+                return True
+        # Of a day that was never built, the first message may be on its way.
+        elif found.version != built.inputs.get(each.table) if built else day in found.by_day(read.content_day_column):
+            return True
+    return False
 
 
 def days_before_the_first(lake: Lake) -> list[date]:

@@ -33,7 +33,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakehouse import store
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import changed_days
+from lakehouse.build.stale import changed_days, has_news_of_files
 from lakehouse.catalog import above, below, landings, tables
 from lakehouse.contracts import Table
 from lakehouse.days import contiguous, end_of, is_younger
@@ -278,7 +278,7 @@ def _builds_open(lake: Lake, table: Table, day: date) -> bool:
     """Whether the day that is on is built as its rows come: a stream builds what it brings rows to by itself."""
     if not open_days.takes_today(lake.settings, lake.tables, table):
         return False
-    return not open_days.has_messages(lake, table) or open_days.has_news_of_files(lake, table, day)
+    return not open_days.has_messages(lake, table) or has_news_of_files(lake, table, day)
 
 
 def _days_of_runs(runs: Sequence[DagsterRun], name: str) -> set[date]:

@@ -28,7 +28,6 @@ from lakehouse.orchestration.metadata import asset_key, day_metadata, open_metad
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 
-RUN = "stream-"  # a stream's commits have a run id that begins so
 SOON = timedelta(days=3)  # the days of a stream that was off for longer are told when they are touched again
 TOLD_EVERY = 10.0  # seconds: many turns touch the same days
 
@@ -105,7 +104,7 @@ def missed(instance: DagsterInstance, lake: Lake, tables: Iterable[Table]) -> Un
         days = {
             day: DayResult(PUBLISHED, DayMetrics(day, rows=each.rows))
             for day, each in records.items()
-            if each.at >= since and each.run_id.startswith(RUN) and _told_at(instance, table, day) < each.at
+            if each.at >= since and each.by_stream and _told_at(instance, table, day) < each.at
         }
         if days:
             found.results[table.id] = BuildResult(table, lake.snapshot(table.id).version, {}, days)

@@ -12,6 +12,7 @@ from typing import Any
 from lakehouse.lazy import T
 from lakehouse.records.ops import TABLE_ID
 
+STREAM_RUN = "stream-"  # a stream's commits have a run id that begins so
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
@@ -92,6 +93,11 @@ class DayRecord:
     operation: str
     inputs: Mapping[str, int]
     figures: Mapping[str, Any]
+
+    @property
+    def by_stream(self) -> bool:
+        """Whether a stream has published it."""
+        return self.run_id.startswith(STREAM_RUN)
 
     @property
     def rows(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import pandera.pyspark as pa
 import pytest
 from dagster import RunRequest, SkipReason, build_schedule_context
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import lakehouse.definitions  # noqa: F401  # before the days are changed, which would stay in it for other tests
@@ -253,6 +254,30 @@ def test_what_files_bring_waits_for_no_message(lake: LakeFactory, monkeypatch: p
     assert look(shop, NOON) == []
     landed("b")
     assert [piece.tables for piece in look(shop, NOON)] == [("silver.both",)]
+
+
+def test_what_looks_back_on_a_day_of_files_waits_for_no_message(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, features of today would lack rows of the days before until the next message came, or for the night."""
+    shop = parts_and_visits(lake)
+    columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
+    looks_back: dict[str, Any] = {"both": Input("silver.both", days_before=2)}
+    recent = table("gold.recent", columns, lambda both: both.withColumn("day", F.lit(TODAY)), looks_back)
+    shop.tables = {**shop.tables, recent.id: recent}
+    both, yesterday = shop.table("silver.both"), TODAY - timedelta(days=1)
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
+    put(shop, shop.table("bronze.parts"), yesterday, [{"id": "a"}])
+
+    def asked_after(run: str) -> set[date]:
+        build(shop, both, [yesterday], run_id=run)
+        return {day for piece in look(shop, NOON) if recent.id in piece.tables for day in piece.days}
+
+    build(shop, recent, [TODAY], run_id="r")
+    assert asked_after("stream-1") == {yesterday}, "what the stream brings, it builds"
+    build(shop, recent, [TODAY], run_id="r")
+    put(shop, shop.table("bronze.parts"), yesterday, [{"id": "b"}], 2)
+    assert asked_after("r") == {yesterday, TODAY}
 
 
 def test_today_is_a_partition_for_the_pages_and_commands_too(

@@ -30,9 +30,10 @@ from lakehouse.days import micros_of
 from lakehouse.errors import CHECKS_FAILED, UsageError
 from lakehouse.online.address import has_redis
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.streamed import RUN, Telling
+from lakehouse.orchestration.streamed import Telling
 from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import STREAM_RUN
 from lakehouse.runs.attempts import retrying, with_engine
 from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.runs.stream import Pace, Refused, Turn, turns
@@ -98,7 +99,7 @@ def run(
         metrics.retried()
         say(f"{error} Trying again in {seconds:.0f} s.")
 
-    lake, run_id = lake_with_engine(settings), f"{RUN}{uuid.uuid4().hex[:12]}"
+    lake, run_id = lake_with_engine(settings), f"{STREAM_RUN}{uuid.uuid4().hex[:12]}"
     lake.spark  # noqa: B018  # before the screen is drawn on: an engine may say something as it starts
     again = retrying(stop, retried)
     beside, load = None, _loading(lake, again)
