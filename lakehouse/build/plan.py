@@ -122,6 +122,7 @@ def make_plan(
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
+    still_open = _open(lake, table, days, now)
     prints: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
@@ -138,7 +139,7 @@ def make_plan(
         parts += _closed(table, closings, with_rows)
         if with_rows:
             has_input.add(day)
-            parts += _open(lake, table, day, now)
+            parts += ["open"] if day in still_open else []
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
@@ -152,9 +153,10 @@ def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     return [(name, read) for name, each in table.upstream.items() for read in input_days(each, day)]
 
 
-def _open(lake: Lake, table: Table, day: date, now: datetime) -> list[str]:
-    """What was built while its day was open is not what it is after that: then all checks judge it as a whole."""
-    return [] if open_days.open_until(lake, table, day, now) is None else ["open"]
+def _open(lake: Lake, table: Table, days: Iterable[date], now: datetime) -> set[date]:
+    """The days that are open: what is built then is not what it is after that, when all checks judge it as a whole."""
+    closed = open_days.newest_closed(lake.tables, now)
+    return {day for day in days if day > closed and open_days.open_until(lake, table, day, now) is not None}
 
 
 def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tuple[str, date]]) -> list[str]:
@@ -294,13 +296,14 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
+    still_open = _open(lake, table, [day for day, files in landed.items() if files], now)
     prints = {
         day: fingerprint(
             [
                 table.code_version,
                 *keyed,
                 *(f"{f.path.name}/{content[f.path]}" for f in files),
-                *(_open(lake, table, day, now) if files else []),
+                *(["open"] if day in still_open else []),
             ]
         )
         for day, files in landed.items()
