@@ -12,10 +12,10 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
+from lakehouse import store
 from lakehouse.build.intake.ends import batch_of
 from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
-from lakehouse.delta.opening import open_snapshot
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.records.history import records
 from lakehouse.settings import Settings
@@ -63,10 +63,17 @@ def _brings_today(settings: Settings, table: Table) -> bool:
         return table.landing.during_day
     if table.taken is None:
         return False
-    # Whoever looks at a lake may not have the address that its stream has. That the table is there says nothing: a run
-    # of all tables makes it, empty, while Dagster has been told of the days without today.
-    source = table.taken.source
-    return source in settings.source_urls or batch_of(open_snapshot(table_path(settings.root, table.id)), source) > 0
+    # Whoever looks at a lake may not have the address that its stream has.
+    return table.taken.source in settings.source_urls or _has_batches(settings.root, table)
+
+
+def _has_batches(root: Path, table: Table) -> bool:
+    """Whether anything was added to a table since it was made, empty, as a run of all tables makes it.
+
+    Told by names of files: definitions ask as they are loaded, and a process that has opened a table cannot be forked.
+    """
+    log = table_path(root, table.id) / "_delta_log"
+    return any(store.exists(log / name) for name in (f"{1:020}.json", "_last_checkpoint"))
 
 
 def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> list[LandingFile]:

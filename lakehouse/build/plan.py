@@ -119,6 +119,10 @@ def make_plan(
         return _plan_landing(lake, table, days, now)
     if inputs is None:
         inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
+    return _plan_tables(lake, table, days, inputs, now)
+
+
+def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot], now: datetime) -> Plan:
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
