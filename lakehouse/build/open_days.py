@@ -16,7 +16,8 @@ from lakehouse import store
 from lakehouse.build.intake.ends import batch_of
 from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
-from lakehouse.read.lake import Lake, table_path
+from lakehouse.delta.layout import entry_path, table_path
+from lakehouse.read.lake import Lake
 from lakehouse.records.history import records
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, landing_files
@@ -72,8 +73,8 @@ def _has_batches(root: Path, table: Table) -> bool:
 
     Told by names of files: definitions ask as they are loaded, and a process that has opened a table cannot be forked.
     """
-    log = table_path(root, table.id) / "_delta_log"
-    return any(store.exists(log / name) for name in (f"{1:020}.json", "_last_checkpoint"))
+    folder = table_path(root, table.id)
+    return any(map(store.exists, (entry_path(folder, 1), folder / "_delta_log" / "_last_checkpoint")))
 
 
 def landed_by_now(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> list[LandingFile]:
@@ -120,8 +121,21 @@ def newest_closed(tables: Mapping[str, Table], now: datetime) -> date:
         tables: every table of the lake.
         now: the moment, with a time zone.
     """
-    waits = (table.topic.max_lag for table in tables.values() if table.topic is not None)
-    return newest_day(None, now - max(waits, default=timedelta()))
+    lags = (table.topic.max_lag for table in tables.values() if table.topic is not None)
+    return newest_day(None, now - max(lags, default=timedelta()))
+
+
+def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) -> set[date]:
+    """Those of some days of a table that are open.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: of any age: all but the newest are told by their date.
+        now: a time of day decides.
+    """
+    closed = newest_closed(lake.tables, now)
+    return {day for day in days if day > closed and any(_closes(lake, table, end_of(day), now))}
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:

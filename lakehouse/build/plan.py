@@ -126,7 +126,7 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
-    still_open = _open(lake, table, days, now)
+    still_open = open_days.still_open(lake, table, days, now)
     prints: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
@@ -143,6 +143,7 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
         parts += _closed(table, closings, with_rows)
         if with_rows:
             has_input.add(day)
+            # What is built while its day is open is not what it is after that, when all checks judge it as a whole.
             parts += ["open"] if day in still_open else []
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
@@ -155,12 +156,6 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
     """The days of each input, by parameter, that one day of the table is made from."""
     return [(name, read) for name, each in table.upstream.items() for read in input_days(each, day)]
-
-
-def _open(lake: Lake, table: Table, days: Iterable[date], now: datetime) -> set[date]:
-    """The days that are open: what is built then is not what it is after that, when all checks judge it as a whole."""
-    closed = open_days.newest_closed(lake.tables, now)
-    return {day for day in days if day > closed and open_days.open_until(lake, table, day, now) is not None}
 
 
 def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tuple[str, date]]) -> list[str]:
@@ -300,7 +295,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
-    still_open = _open(lake, table, [day for day, files in landed.items() if files], now)
+    still_open = open_days.still_open(lake, table, [day for day, files in landed.items() if files], now)
     prints = {
         day: fingerprint(
             [

@@ -17,6 +17,7 @@ from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
+from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
 
 
@@ -194,18 +195,21 @@ def has_news_of_files(lake: Lake, table: Table, day: date) -> bool:
         day: of the table, which is stale.
     """
     built = latest_records(lake.settings.root, table.id, [day], figures=("inputs",)).get(day)
-    for each in table.upstream.values():
-        read, found = lake.table(each.table), lake.snapshot(each.table)
-        if open_days.has_messages(lake, read):
-            # What a stream publishes, it goes on with; what takes the messages tells nothing of the days they are of.
-            then = found.version if built is None or read.topic else built.inputs.get(each.table, -1)
-            made = latest_records(lake.settings.root, each.table, input_days(each, day), figures=()).values()
-            if any(record.version > then and not record.by_stream for record in made):
-                return True
-        # Of a day that was never built, the first message may be on its way.
-        elif found.version != built.inputs.get(each.table) if built else day in found.by_day(read.content_day_column):
-            return True
-    return False
+    return any(_has_news(lake, each, day, built) for each in table.upstream.values())
+
+
+def _has_news(lake: Lake, each: Input, day: date, built: DayRecord | None) -> bool:
+    """Whether others than a stream have published of an input since a day that reads it was built."""
+    read = lake.table(each.table)
+    if not open_days.has_messages(lake, read):
+        found = lake.snapshot(each.table)
+        if built is None:  # the first message may be on its way
+            return day in found.by_day(read.content_day_column)
+        return found.version != built.inputs.get(read.id)
+    if built is None or read.topic:  # what takes the messages tells nothing of the days they are of
+        return False
+    made = latest_records(lake.settings.root, read.id, input_days(each, day), figures=()).values()
+    return any(record.version > built.inputs.get(read.id, -1) and not record.by_stream for record in made)
 
 
 def days_before_the_first(lake: Lake) -> list[date]:

@@ -71,13 +71,11 @@ def of_others(tables: Mapping[str, Table], person: Person) -> Callable[[bytes], 
         while found := _STRING.match(content, at):  # any other file has none: all of it is left
             text = content[found.end() : found.end() + int(found[1])]
             at = found.end() + len(text) + len(b"\r\n")
-            key = text.decode("utf-8", "replace")
-            if (
-                is_value and text[HEAD.size : HEAD.size + 1] == b"["
-            ):  # before it are numbers, whose bytes may be letters
-                text = text[HEAD.size :]
-            is_value = parsed_key(key) is not None
-            if not is_value or _is_theirs(key, sets, people, person):
+            key = parsed_key(text.decode("utf-8", "replace"))
+            if is_value and text[HEAD.size : HEAD.size + 1] == b"[":
+                text = text[HEAD.size :]  # before it are numbers, whose bytes may be letters
+            is_value = key is not None
+            if key is None or _is_theirs(key, sets, people, person):
                 parts.append(text)
         return b"\n".join([*parts, content[at:]])
 
@@ -104,21 +102,20 @@ def _named(
     """The keys of rows that are the person's, or name them."""
     found = []
     for chunk in redis.key_chunks("*"):
-        keys = [key for key in chunk if parsed_key(key) is not None]
+        rows = [(key, of) for key in chunk if (of := parsed_key(key)) is not None]
         found += [
             key
-            for key, value in zip(keys, redis.values(keys), strict=True)
-            if _is_theirs(key, sets, people, person) or (value is not None and person.in_bytes(value[HEAD.size :]))
+            for (key, of), value in zip(rows, redis.values([key for key, _ in rows]), strict=True)
+            if _is_theirs(of, sets, people, person) or (value is not None and person.in_bytes(value[HEAD.size :]))
         ]
     return found
 
 
-def _is_theirs(key: str, sets: Mapping[str, FeatureSet], people: Mapping[str, set[str]], person: Person) -> bool:
-    """Whether the key of a row says that it is the person's, or names them."""
-    of = parsed_key(key)
-    if of is None:
-        return False
-    table, parts = of
+def _is_theirs(
+    key: tuple[str, tuple[str, ...]], sets: Mapping[str, FeatureSet], people: Mapping[str, set[str]], person: Person
+) -> bool:
+    """Whether the key of a row, as it is parsed, says that it is the person's, or names them."""
+    table, parts = key
     features = sets.get(table)
     # Of a table that is no more, any part may be a person.
     known = features is not None and len(features.key) == len(parts)

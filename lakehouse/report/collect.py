@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from lakehouse.build.open_days import newest_partition, open_until
+from lakehouse.build.open_days import newest_partition, still_open
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
@@ -177,8 +177,7 @@ def _states(
 def _with_open(lake: Lake, table: Table, states: Mapping[date, Cell], now: datetime) -> dict[date, Cell]:
     """The states, where a day that is not over is open, unless it fails: all day long its newest rows are not built."""
     may_be = [day for day, cell in states.items() if cell.sign not in (State.FAILED, State.ENDED)]
-    is_open = [day for day in may_be if open_until(lake, table, day, now) is not None]
-    return {**states, **dict.fromkeys(is_open, Cell(State.OPEN))}
+    return {**states, **dict.fromkeys(still_open(lake, table, may_be, now), Cell(State.OPEN))}
 
 
 def _quarantine(table: Table, aside: Sequence[QuarantinedRow]) -> list[Waiting]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from lakehouse.build import build as building
 from lakehouse.build import open_days
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED
@@ -21,7 +20,7 @@ from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having
-from lakehouse_tests.fixtures.streaming import build_followers
+from lakehouse_tests.fixtures.streaming import build_followers, built_whole
 
 pytestmark = pytest.mark.spark
 SILVER, GOLD = "silver.visits", "gold.by_day"
@@ -83,14 +82,7 @@ def test_to_close_a_day_reads_none_of_its_rows(taking: Taking, monkeypatch: pyte
     at(monkeypatch, CLOSED)
     assert (stale_days(taking.lake, silver), readiness(taking.lake, gold, TODAY, CLOSED).status) == ([TODAY], STALE)
     assert what_happened(taking.lake, {SILVER: [TODAY]}) == f"the day is over, of {SILVER}"
-    wholly = list[str]()
-    whole_build = building.make_work
-
-    def counted(base: Any, *arguments: Any) -> Any:
-        wholly.append(base.table.id)
-        return whole_build(base, *arguments)
-
-    monkeypatch.setattr(building, "make_work", counted)
+    wholly = built_whole(monkeypatch)
     assert list(build_followers(taking.lake, taking.bronze, "test")) == [SILVER, GOLD]
     assert wholly == [GOLD]
     assert taking.lake.snapshot(SILVER).files == files

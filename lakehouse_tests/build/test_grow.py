@@ -31,7 +31,7 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having, model, rows_of, table
-from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, build_followers, recent, visits
+from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, build_followers, built_whole, recent, visits
 
 pytestmark = pytest.mark.spark
 SILVER = "silver.visits"
@@ -278,14 +278,7 @@ def test_a_stream_merges_its_small_files_and_builds_no_day_whole_for_it(
     taking = Taking(lake, kafka, partitions=2, messages_per_batch=20)
     taking.kafka.send(taking.topic, [visit(n) for n in range(120)], 1)
     taking.kafka.send(taking.topic, ["broken", *[visit(n) for n in range(0, 120, 9)], "broken too"], 1)
-    wholly, most = list[str](), 0
-    whole_build = building.make_work
-
-    def counted(base: Any, *arguments: Any) -> Any:
-        wholly.append(base.table.id)
-        return whole_build(base, *arguments)
-
-    monkeypatch.setattr(building, "make_work", counted)
+    wholly, most = built_whole(monkeypatch), 0
     pace = Pace(0, 3600, 3)
     for _ in turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=pace, until_caught_up=True):
         live = [taking.lake.snapshot(name).live.number for name in (taking.bronze.id, SILVER, f"{SILVER}_quarantine")]

@@ -59,18 +59,8 @@ def dev(
     say(f"Dagster on http://{HERE}:{chosen} (state in {home}), the report on {report}; Ctrl-C stops both.")
     # What `dagster dev` finds at the top of the repository, so that ticks and runs of both belong together.
     workspace = str(Path(orchestration.__file__).with_name("workspace.yaml"))
-    command = [
-        sys.executable,
-        "-m",
-        "lakehouse.orchestration.dev",
-        "dev",
-        "-h",
-        HERE,
-        "-p",
-        str(chosen),
-        "-w",
-        workspace,
-    ]
+    command = [sys.executable, "-m", "lakehouse.orchestration.dev", "dev"]
+    command += ["-h", HERE, "-p", str(chosen), "-w", workspace]
     command += ["--log-level", "warning"]  # else each look of each sensor is two lines, though it finds nothing
     # A shell starts background jobs with SIGINT ignored, and what is ignored stays so in the program that takes over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
