@@ -20,7 +20,7 @@ from lakehouse.checks.audit import audit_day
 from lakehouse.checks.clocks import with_clocks
 from lakehouse.checks.drift import with_fields
 from lakehouse.checks.metrics import DayMetrics, Outcome, failed_checks, measure
-from lakehouse.days import days_between, start_of
+from lakehouse.days import days_between
 from lakehouse.delta.staged import VALID
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
@@ -149,9 +149,10 @@ def _so_far(work: Work, day: date) -> SoFar | None:
     """What tells the rows that the days before had by this time of day, of a day that is open; else None."""
     # As it was planned: one that closes meanwhile lacks what came in between, and is built once more.
     lake, table, now = work.base.lake, work.base.table, work.plan.at
-    if open_days.open_until(lake, table, day, now) is None:
+    is_planned = day in work.plan.fingerprints
+    if day not in (work.plan.open if is_planned else open_days.still_open(lake, table, [day], now)):
         return None
-    return partial(open_days.rows_so_far, lake, table, elapsed=now - start_of(day))
+    return partial(open_days.rows_so_far, lake, table, elapsed=open_days.passed(lake, table, day, now))
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

@@ -3,6 +3,9 @@
 An open day is published like any other, whenever something of it comes, and its checks judge what is there. That it is
 not complete yet is told beside it; it closes by itself. A day that was built while it was open is stale once it is over
 (`lakehouse.build.plan`): it is built once more, and judged as a whole.
+
+A stream that is behind has days open, too: those that its watermark has not passed, while messages wait for a later
+batch. Judged as a whole from the first of them, a day would be refused until enough has come.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse import store
-from lakehouse.build.intake.ends import batch_of
+from lakehouse.build.intake.ends import batch_of, taken_until
 from lakehouse.contracts import Landing, Table
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.delta.layout import entry_path, table_path
@@ -21,6 +24,8 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import records
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import LandingFile, landing_files
+
+_NOBODY_KNOWS = datetime.max.replace(tzinfo=UTC)  # when messages that wait are taken
 
 
 def newest_partition(settings: Settings, tables: Mapping[str, Table], now: datetime) -> date:
@@ -114,15 +119,23 @@ def present() -> datetime:
     return datetime.now(UTC)
 
 
-def newest_closed(tables: Mapping[str, Table], now: datetime) -> date:
-    """The newest day that is open in no table.
+def newest_closed(lake: Lake, now: datetime) -> date:
+    """The newest day that is open in no table, and none before it is.
 
     Args:
-        tables: every table of the lake.
+        lake: where the tables are.
         now: the moment, with a time zone.
     """
-    lags = (table.topic.max_lag for table in tables.values() if table.topic is not None)
-    return newest_day(None, now - max(lags, default=timedelta()))
+    lags = (table.topic.max_lag for table in lake.tables.values() if table.topic is not None)
+    reached = [now - max(lags, default=timedelta()), *_behind(lake, lake.tables.values())]
+    return newest_day(None, min(reached))
+
+
+def _behind(lake: Lake, tables: Iterable[Table]) -> Iterator[datetime]:
+    """Of each topic whose messages wait, the event time that its watermark has reached."""
+    for table in tables:
+        if table.topic is not None and (at := taken_until(lake.snapshot(table.id), table.topic.source)) is not None:
+            yield datetime.fromtimestamp(at / 1e6, UTC)
 
 
 def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) -> set[date]:
@@ -134,14 +147,15 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
         days: of any age: all but the newest are told by their date.
         now: a time of day decides.
     """
-    closed = newest_closed(lake.tables, now)
+    closed = newest_closed(lake, now)
     return {day for day in days if day > closed and any(_closes(lake, table, end_of(day), now))}
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
     """Until when rows of a day are waited for: its end, UTC, and the time that messages have to be taken (`max_lag`).
 
-    None where the day is closed, and where all that could bring rows of it are batches, and none was ever taken.
+    Where messages wait that may be of it, that is `datetime.max`: see `in_words`. None where the day is closed, and
+    where all that could bring rows of it are batches, and none was ever taken.
 
     Args:
         lake: where the tables are.
@@ -149,9 +163,18 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         day: the daily partition.
         now: a time of day decides.
     """
-    if day <= newest_closed(lake.tables, now):  # most days
+    if day <= newest_closed(lake, now):  # most days
         return None
     return max(_closes(lake, table, end_of(day), now), default=None)
+
+
+def in_words(until: datetime) -> str:
+    """`until 2026-03-02 00:05 UTC`, or that messages are waited for.
+
+    Args:
+        until: as `open_until` has it.
+    """
+    return "until the messages that wait are taken" if until == _NOBODY_KNOWS else f"until {until:%Y-%m-%d %H:%M} UTC"
 
 
 def _closes(lake: Lake, table: Table, ends: datetime, now: datetime) -> Iterator[datetime]:
@@ -161,6 +184,8 @@ def _closes(lake: Lake, table: Table, ends: datetime, now: datetime) -> Iterator
     lag = table.topic.max_lag if table.topic else timedelta()
     if table.taken is not None and now < ends + lag and has_begun(lake, table):
         yield ends + lag
+    if any(at < ends for at in _behind(lake, [table])):
+        yield _NOBODY_KNOWS
     for each in table.upstream.values():
         yield from _closes(lake, lake.table(each.table), ends, now)
 
@@ -185,6 +210,25 @@ def has_begun(lake: Lake, table: Table) -> bool:
         table: with `taken`.
     """
     return table.taken is not None and batch_of(lake.snapshot(table.id), table.taken.source) > 0
+
+
+def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
+    """How much of a day has passed for a table: up to now, or up to what was taken of a stream that is behind.
+
+    Args:
+        lake: where the tables are.
+        table: whose day.
+        day: the daily partition.
+        now: the moment, with a time zone.
+    """
+    return min([now, *_behind(lake, _read_by(lake, table))]) - start_of(day)
+
+
+def _read_by(lake: Lake, table: Table) -> Iterator[Table]:
+    """The table and all that it reads, directly or not."""
+    yield table
+    for each in table.upstream.values():
+        yield from _read_by(lake, lake.table(each.table))
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

@@ -41,6 +41,7 @@ class Plan:
         beside: days whose neighbours have rows that may come before theirs (`unique_within`).
         accepted: by day, the last arrival date whose late rows were accepted.
         at: the moment by which days are open, or are not.
+        open: the days that are to be judged as open ones.
     """
 
     table: Table
@@ -52,6 +53,7 @@ class Plan:
     accepted: Mapping[date, date] = field(default_factory=dict)
     beside: frozenset[date] = frozenset()
     at: datetime = field(default_factory=open_days.present)
+    open: Collection[date] = frozenset()
 
     @property
     def versions(self) -> dict[str, int]:
@@ -126,8 +128,7 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
     states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
     closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
-    still_open = open_days.still_open(lake, table, days, now)
-    prints: dict[date, int] = {}
+    whole: dict[date, int] = {}
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
     beside: set[date] = set()
     has_input: set[date] = set()
@@ -143,14 +144,39 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
         parts += _closed(table, closings, with_rows)
         if with_rows:
             has_input.add(day)
-            # What is built while its day is open is not what it is after that, when all checks judge it as a whole.
-            parts += ["open"] if day in still_open else []
         if table.unique_days and day in has_input and (near := _near(table, states, day)):
             parts += near
             beside.add(day)
-        prints[day] = fingerprint(parts)
+        whole[day] = fingerprint(parts)
+    prints, still_open = _as_of(lake, table, whole, has_input, now)
     conserved = _rows_in(states, days) if table.conserves_rows else None
-    return Plan(table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside), now)
+    return Plan(
+        table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside), now, still_open
+    )
+
+
+def as_open(whole: int) -> int:
+    """The fingerprint of a day while it is open: what is built by then is not what it is once it is judged as a whole.
+
+    Args:
+        whole: its fingerprint once it is closed.
+    """
+    return fingerprint([str(whole), "open"])
+
+
+def _as_of(
+    lake: Lake, table: Table, whole: Mapping[date, int], has_input: Collection[date], now: datetime
+) -> tuple[dict[date, int], set[date]]:
+    """The fingerprints of days by a moment, and which of the days are open."""
+    published = lake.snapshot(table.id).transaction
+    # One that stood as a whole and is open again, because messages wait that may be of it, is what it was until one is.
+    still_open = {
+        day
+        for day in open_days.still_open(lake, table, whole, now)
+        if day not in has_input or published(day_transaction(day)) != whole[day]
+    }
+    marked = still_open.intersection(has_input)
+    return {day: as_open(each) if day in marked else each for day, each in whole.items()}, still_open
 
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
@@ -295,19 +321,13 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
     keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
-    still_open = open_days.still_open(lake, table, [day for day, files in landed.items() if files], now)
-    prints = {
-        day: fingerprint(
-            [
-                table.code_version,
-                *keyed,
-                *(f"{f.path.name}/{content[f.path]}" for f in files),
-                *(["open"] if day in still_open else []),
-            ]
-        )
+    whole = {
+        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
         for day, files in landed.items()
     }
-    return Plan(table, {}, landed, prints, None, frozenset(day for day, files in landed.items() if files), at=now)
+    has_input = frozenset(day for day, files in landed.items() if files)
+    prints, still_open = _as_of(lake, table, whole, has_input, now)
+    return Plan(table, {}, landed, prints, None, has_input, at=now, open=still_open)
 
 
 def _key_id(settings: Settings) -> str:

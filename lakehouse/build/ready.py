@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from lakehouse.build.open_days import open_until
+from lakehouse.build.open_days import in_words, open_until
 from lakehouse.build.stale import stale_days, waiting_days
 from lakehouse.build.verdicts import verdicts
 from lakehouse.contracts import Table
@@ -65,7 +65,7 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
         reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
         if status == READY and (until := open_until(lake, table, day, now)) is not None:
-            status, reason = OPEN, f"rows of {day} may come until {until:%Y-%m-%d %H:%M} UTC"
+            status, reason = OPEN, f"rows of {day} may come {in_words(until)}"
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
     record = latest_records(lake.settings.root, table.id, [day]).get(day) if published else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import date, datetime
+from datetime import date
 
-from lakehouse.build import open_days
 from lakehouse.build.intake.closings import Closings, closings_read
+from lakehouse.build.plan import as_open, make_plan
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.log import snapshot_at
 from lakehouse.delta.transactions import day_transaction
@@ -29,7 +29,7 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             continue
         table = lake.table(name)
         built = latest_records(lake.settings.root, name, days, figures=("inputs",))
-        if all(day in built and _has_closed(lake, table, day, built[day].at) for day in days):
+        if _have_closed(lake, table, days):
             told[f"the day is over, of {name}"] = None
         elif table.landing is not None:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
@@ -54,13 +54,10 @@ def _of_landing(lake: Lake, table: Table, days: Collection[date]) -> str:
     return "files landed for" if any(published(day_transaction(day)) is None for day in days) else "files changed for"
 
 
-def _has_closed(lake: Lake, table: Table, day: date, since: datetime) -> bool:
-    """Whether a day was open at a time, and is not any more."""
-
-    def is_open(at: datetime) -> bool:
-        return open_days.open_until(lake, table, day, at) is not None
-
-    return is_open(since) and not is_open(open_days.present())
+def _have_closed(lake: Lake, table: Table, days: Collection[date]) -> bool:
+    """Whether days are due for no other reason than that they were open when they were built, and are not any more."""
+    published, made_of = lake.snapshot(table.id).transaction, make_plan(lake, table, sorted(days)).fingerprints
+    return all(published(day_transaction(day)) == as_open(made_of[day]) for day in days)
 
 
 def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int]]) -> bool:

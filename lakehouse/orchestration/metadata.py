@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from lakehouse.build.open_days import landed_by_now, open_until
+from lakehouse.build.open_days import in_words, landed_by_now, open_until
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.checks.clocks import span
 from lakehouse.contracts import Table
@@ -104,7 +104,7 @@ def open_metadata(lake: Lake, table: Table, day: date, now: datetime) -> dict[st
         now: by which it is told.
     """
     until = open_until(lake, table, day, now)
-    return {} if until is None else {"open": f"until {until:%Y-%m-%d %H:%M} UTC: built again as rows come"}
+    return {} if until is None else {"open": f"{in_words(until)}: built again as rows come"}
 
 
 def _counts(each: DayResult) -> dict[str, Any]:

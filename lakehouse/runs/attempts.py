@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
 
-from lakehouse.errors import EngineLostError
+from lakehouse.errors import EngineLostError, SourceDownError
 from lakehouse.read.lake import Lake
 from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import is_lost
@@ -24,6 +24,8 @@ Retried = Callable[[BaseException, float], None]
 def retrying(stop: threading.Event, retried: Retried = lambda _error, _seconds: None) -> Retrying:
     """An error that may pass is tried again three times, with growing pauses; who stops the stream waits for no pause.
 
+    A source that does not answer ends a stream that is stopped at once, since each try takes as long as its patience.
+
     Args:
         stop: set where the stream is to end.
         retried: see there.
@@ -37,9 +39,13 @@ def retrying(stop: threading.Event, retried: Retried = lambda _error, _seconds: 
         if error is not None and state.next_action is not None:
             retried(error, state.next_action.sleep)
 
+    def is_over(state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        return state.attempt_number > RETRIES or (stop.is_set() and isinstance(error, SourceDownError))
+
     return Retrying(
         retry=retry_if_exception(is_transient),
-        stop=stop_after_attempt(1 + RETRIES),
+        stop=is_over,
         wait=wait_exponential_jitter(max=LONGEST_WAIT, multiplier=FIRST_WAIT),
         sleep=wait,
         before_sleep=told,

@@ -143,14 +143,14 @@ def turns(
     while not stop.is_set():
         # At first: whoever was killed before may have taken a batch and built nothing of it. And a day that has closed
         # is stale, whether messages come or not.
-        before, closed = closed, open_days.newest_closed(lake.tables, open_days.present())
+        before, closed = closed, open_days.newest_closed(lake, open_days.present())
         for turn in _tried(again, lake, sources, run_id, number + 1, whole, owed=closed != before):
             number = turn.number
             yield replace(turn, built=merged(turn.built, beside.built())) if beside else turn
             if beside:
                 beside.check()
         if until_caught_up and all(_is_taken(lake, each, goals[each.id]) for each in sources):
-            if not whole.behind:
+            if not whole.behind and closed == open_days.newest_closed(lake, open_days.present()):
                 return
             whole.last = -math.inf
         _merge_touched(lake, sources, turn, pace.most_files)

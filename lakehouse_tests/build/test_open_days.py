@@ -64,7 +64,7 @@ def test_a_day_is_open_for_as_long_as_its_messages_have_time(
     for name in made.tables:
         assert open_until(made, made.table(name), DAY, closes - timedelta(hours=1)) == closes
         assert open_until(made, made.table(name), DAY, closes) is None
-    assert [newest_closed(made.tables, closes - timedelta(hours=n)) for n in (1, 0)] == [DAY - timedelta(days=1), DAY]
+    assert [newest_closed(made, closes - timedelta(hours=n)) for n in (1, 0)] == [DAY - timedelta(days=1), DAY]
 
 
 def test_where_no_message_was_ever_taken_no_day_is_open(lake: LakeFactory) -> None:

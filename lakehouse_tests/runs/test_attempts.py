@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from lakehouse.errors import EngineLostError
+from lakehouse.errors import EngineLostError, PublishConflictError, SourceDownError
 from lakehouse.read.lake import Lake
 from lakehouse.runs import attempts
-from lakehouse.runs.attempts import with_engine
+from lakehouse.runs.attempts import retrying, with_engine
 from lakehouse.settings import Settings
 from lakehouse.spark.transient import is_transient
 from lakehouse_tests.build.intake.test_from_topic import visit
@@ -92,6 +93,25 @@ def test_what_a_lost_session_says_is_told_as_its_loss(sessions: Sessions) -> Non
         lose_and_meet()
     assert is_transient(lost.value)
     assert sessions.lake.spark is not first
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [(SourceDownError("no broker answers"), 1), (PublishConflictError("another run was first"), 4)],
+    ids=["each takes half a minute", "each takes a moment"],
+)
+def test_who_stops_a_stream_waits_for_no_source(error: Exception, tries: int) -> None:
+    """Without it, Ctrl-C would end a stream minutes later where the brokers are silent."""
+    stop, met = threading.Event(), list[Exception]()
+
+    def meet() -> None:
+        stop.set()
+        met.append(error)
+        raise error
+
+    with pytest.raises(type(error)):
+        retrying(stop)(meet)
+    assert len(met) == tries
 
 
 class Stream:

@@ -55,6 +55,7 @@ class Ends:
         positions: by topic and partition.
         arrived: the newest arrival of all messages taken so far, in microseconds, by the brokers' clocks; None before
             the first.
+        left: messages that were there, and are in a later batch.
     """
 
     batch: int = 0
@@ -62,10 +63,11 @@ class Ends:
     ids: Mapping[str, int] = field(default_factory=dict)
     positions: Mapping[tuple[str, int], Position] = field(default_factory=dict)
     arrived: int | None = None
+    left: int = 0
 
     def transactions(self, source: str) -> dict[str, int]:
         """The ends as application transactions."""
-        named: dict[str, int | None] = {"batch": self.batch, "watermark": self.watermark, "arrived": self.arrived}
+        named = {each: getattr(self, each) for each in ("batch", "watermark", "arrived", "left")}
         named |= {f"{topic}/id": number for topic, number in self.ids.items()}
         for (topic, partition), position in self.positions.items():
             named |= {f"{topic}/{partition}/{name}": getattr(position, name) for name in _NUMBERS}
@@ -87,12 +89,18 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
                 positions.setdefault((topic, int(partition)), {})[number] = value
     made = {key: Position(**each) for key, each in positions.items()}
     current = {key: position for key, position in made.items() if position.of == ids.get(key[0])}
-    return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"))
+    return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"), named.get("left", 0))
 
 
 def batch_of(snapshot: Snapshot, source: str) -> int:
     """The number of the last batch; 0 before the first."""
     return snapshot.transaction(f"intake/{source}/batch") or 0
+
+
+def taken_until(snapshot: Snapshot, source: str) -> int | None:
+    """The watermark, in microseconds, where messages were left for a later batch; None where none were."""
+    left = snapshot.transaction(f"intake/{source}/left")
+    return snapshot.transaction(f"intake/{source}/watermark") if left else None
 
 
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:

@@ -158,9 +158,11 @@ class TopicBatch(Batch):
         rows = _read(files)
         newest = _newest(rows)
         ends = carried_on(self.before, self.found, self.spans, newest, self.begun, self.topic.idle_after)
+        ends = replace(ends, left=self.left)
         idle = [f"{topic}/{number}" for (topic, number), position in sorted(ends.positions.items()) if position.idle]
-        # A look that finds nothing adds no commit, but where a partition fell idle and the watermark can go on.
-        is_news = bool(self.spans) or ends.watermark != self.before.watermark
+        # A look that finds nothing adds no commit, but where a partition fell idle and the watermark can go on, or
+        # where what was left is of a topic that is not read any more.
+        is_news = bool(self.spans) or (ends.watermark, ends.left) != (self.before.watermark, self.before.left)
         offsets: dict[str, dict[str, list[int]]] = {}
         for span in self.spans:
             offsets.setdefault(span.topic, {})[str(span.partition)] = [span.start, span.end]

@@ -1,0 +1,171 @@
+"""Days of a stream that is behind: open for as long as messages wait that may be of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakehouse.build import open_days
+from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.open_days import newest_closed, open_until, passed
+from lakehouse.build.ready import OPEN, READY, STALE, readiness
+from lakehouse.build.result import FAILED, PUBLISHED
+from lakehouse.build.stale import stale_days
+from lakehouse.contracts import Table
+from lakehouse.days import end_of
+from lakehouse.orchestration.due_reasons import what_happened
+from lakehouse.orchestration.metadata import open_metadata
+from lakehouse.runs.stream import Pace, Turn, turns
+from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.making import having
+from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, built_whole
+
+pytestmark = pytest.mark.spark
+SILVER, GOLD = "silver.visits", "gold.by_day"
+DAYS = [TODAY - timedelta(days=n) for n in (6, 4, 2)]  # apart, since a key is looked for in the days beside, too
+LATER = timedelta(hours=1)
+
+
+@pytest.fixture
+def taking(lake: LakeFactory, kafka: Kafka) -> Taking:
+    """A topic of one partition, in batches of two; a day of silver has four rows at least."""
+    made = Taking(lake, kafka, messages_per_batch=2)
+    silver = having(made.tables[1], min_rows=4)
+    silver.__dict__["code_version"] = made.tables[1].code_version
+    made.lake.tables = {each.id: each for each in (made.tables[0], silver, made.tables[2])}
+    return made
+
+
+def send(taking: Taking, *visits_by_day: int) -> None:
+    """So many visits of each of the days, an hour apart."""
+    for day, count in zip(DAYS, visits_by_day, strict=False):
+        at = [f"{day}T{hour + 1:02}:00:00Z" for hour in range(count)]
+        taking.kafka.send(taking.topic, [visit(hash((day, each)), each) for each in at])
+
+
+def worked_off(taking: Taking) -> Iterator[Turn]:
+    """The turns of a stream that ends by itself."""
+    yield from turns(taking.lake, [taking.bronze], "run", threading.Event(), pace=Pace(0, 0), until_caught_up=True)
+
+
+def having_topics(taking: Taking, topics: tuple[str, ...]) -> Table:
+    """bronze.visits of some topics."""
+    topic = taking.bronze.topic
+    assert topic is not None
+    made = replace(taking.bronze, inputs={"messages": replace(topic, topics=topics)})
+    made.__dict__["code_version"] = taking.bronze.code_version
+    return made
+
+
+def statuses(turn: Turn) -> dict[str, list[str]]:
+    """By table, the days that it built, from the first of `DAYS` on, and what became of them."""
+    return {
+        name: [f"{(day - DAYS[0]).days} {each.status}" for day, each in sorted(built.days.items())]
+        for name, built in turn.built.items()
+    }
+
+
+def test_no_day_is_refused_for_what_waits(taking: Taking) -> None:
+    """Without it, a stream that was off for days would cry wolf at each of them until it has caught up."""
+    send(taking, 5, 4, 4)
+    done = [statuses(each) for each in worked_off(taking)]
+    assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
+    assert [sorted(row["day"] for row in taking.rows(SILVER)).count(day) for day in DAYS] == [5, 4, 4]
+    assert [stale_days(taking.lake, taking.lake.table(name)) for name in (SILVER, GOLD)] == [[], []]
+    now = open_days.present()
+    assert {readiness(taking.lake, taking.lake.table(GOLD), day, now).status for day in DAYS} == {READY}
+
+
+def test_a_day_is_judged_as_a_whole_once_the_stream_has_passed_it(taking: Taking) -> None:
+    """Without it, a day that lacks half of its messages would pass for good."""
+    send(taking, 2, 4, 1)
+    done = [statuses(each) for each in worked_off(taking)]
+    refused = [status for each in done for status in each.get(SILVER, ()) if status.endswith(FAILED)]
+    assert refused == [f"0 {FAILED}", f"4 {FAILED}"]
+    assert [sorted(row["day"] for row in taking.rows(SILVER)).count(day) for day in DAYS] == [2, 4, 0], (
+        "what is there stays"
+    )
+
+
+def test_the_last_that_waited_is_added_to_its_day(
+    lake: LakeFactory, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each day of a stream that is behind would be computed anew once more when it closes."""
+    taking = Taking(lake, kafka, messages_per_batch=30)
+    taking.kafka.send(taking.topic, [visit(n, f"{DAYS[0]}T01:00:00Z") for n in range(33)])
+    wholly = built_whole(monkeypatch)
+    for _ in range(2):
+        taking.take(one=True)
+        build_followers(taking.lake, taking.bronze, "test")
+    assert wholly == [SILVER, GOLD, GOLD]
+    assert len(taking.rows(SILVER)) == 33
+
+
+def test_what_waits_is_told_beside_the_day(taking: Taking) -> None:
+    """Without it, half of a day of last week would pass for all of it."""
+    send(taking, 5)
+    day, now = DAYS[0], open_days.present()
+    taking.take(one=True)
+    build_followers(taking.lake, taking.bronze, "test")
+    lake, gold = taking.lake, taking.lake.table(GOLD)
+    assert ends_of(lake.snapshot(taking.bronze.id), SOURCE).left == 3
+    assert newest_closed(lake, now) == day - timedelta(days=1)
+    assert passed(lake, gold, day, now) == timedelta(hours=2)
+    found = readiness(lake, gold, day, now)
+    assert (found.status, found.reason) == (OPEN, f"rows of {day} may come until the messages that wait are taken")
+    assert open_metadata(lake, gold, day, now)["open"].startswith("until the messages that wait are taken: ")
+    taking.take()
+    assert open_until(lake, gold, day, now) is None
+    assert readiness(lake, gold, day, now).status == STALE
+
+
+def test_why_a_day_that_the_stream_has_passed_is_due(taking: Taking) -> None:
+    """Without it, the run that closes it would say nothing, or that messages came."""
+    send(taking, 4, 2)
+    for _ in range(2):
+        taking.take(one=True)
+        build_followers(taking.lake, taking.bronze, "test")
+    assert stale_days(taking.lake, taking.lake.table(GOLD)) == []
+    taking.take()
+    assert stale_days(taking.lake, taking.lake.table(GOLD)) == [DAYS[0]]
+    assert what_happened(taking.lake, {GOLD: [DAYS[0]]}) == f"the day is over, of {GOLD}"
+
+
+def test_a_day_that_stood_is_left_alone_where_messages_wait_again(taking: Taking) -> None:
+    """Without it, all days since the oldest message of a new topic would be built twice more."""
+    send(taking, 4, 4)
+    list(worked_off(taking))
+    taking.kafka.send(taking.topic, [visit(n, f"{DAYS[0]}T05:00:00Z") for n in range(3)])
+    before = taking.lake.snapshot(SILVER).version
+    taking.take(one=True)
+    lake, silver, now = taking.lake, taking.lake.table(SILVER), datetime.now(UTC)
+    assert open_until(lake, silver, DAYS[1], now) is not None
+    assert stale_days(lake, silver, DAYS[:2]) == [DAYS[0]]
+    taking.take()
+    list(worked_off(taking))
+    assert lake.snapshot(SILVER).version == before + 1, "what came was added to it, and judged as a whole at once"
+
+
+def test_messages_of_a_topic_that_is_read_no_more_hold_no_day_open(taking: Taking) -> None:
+    """Without it, days would be open for ever."""
+    other = taking.kafka.topic(1)
+    two, one = (having_topics(taking, topics) for topics in ((taking.topic, other), (taking.topic,)))
+    taking.tables[0] = two
+    taking.lake.tables = {**taking.lake.tables, two.id: two}
+    taking.kafka.send(taking.topic, [visit(0, f"{DAYS[0]}T01:00:00Z")])
+    taking.kafka.send(other, [visit(n, f"{DAYS[0]}T02:00:00Z") for n in range(1, 5)])
+    taking.take(one=True)
+    assert newest_closed(taking.lake, datetime.now(UTC)) < DAYS[0]
+    taking.tables[0] = one
+    taking.lake.tables = {**taking.lake.tables, one.id: one}
+    taking.take(one=True)
+    assert newest_closed(taking.lake, end_of(TODAY) + LATER) == TODAY
+    version = taking.lake.snapshot(one.id).version
+    taking.take(one=True)
+    assert taking.lake.snapshot(one.id).version == version, "said once"
