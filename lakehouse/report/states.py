@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from lakehouse.build.open_days import newest_partition
-from lakehouse.build.stale import all_waiting_days, known_days, stale_days
+from lakehouse.build.open_days import newest_partition, still_open
+from lakehouse.build.stale import all_waiting_days, known_days, published_days, stale_days
 from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
 from lakehouse.delta.log import oldest_entry, read_entry
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.orchestration.outcomes import Outcomes, outcomes
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now, depth_of
@@ -71,7 +70,7 @@ class Status:
 
     Attributes:
         days: partitions published, empty ones included.
-        first_day, last_day: first and last day with rows.
+        first_day, last_day: the first and the last of them.
         rows: published rows.
         version: newest commit; -1 where the table was never built.
         published_at: time of the newest commit of a run.
@@ -81,6 +80,7 @@ class Status:
         warnings: those of them that keep no day from being published.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
+        open_days: published days of which rows may come yet, as of today.
         unbuilt_days: days with input that no run has published, failed or left to somebody yet.
         stale_days: published days whose inputs or code have changed since.
         waiting_days: published days that read what is not published from its newest input.
@@ -106,6 +106,7 @@ class Status:
     warnings: list[str]
     failed_days: list[date]
     ended_days: list[date]
+    open_days: list[date]
     unbuilt_days: list[date]
     stale_days: list[date]
     waiting_days: list[date]
@@ -135,13 +136,9 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
     failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
-    rows = {day: number for day, number in snapshot.rows_by_day(contract.day_column).items() if number}
-    # By the log alone; of one that tells its transactions one by one only, days between those with rows are asked for.
-    published = (
-        sorted(rows)  # a batch belongs to no day that a run was asked for
-        if contract.taken
-        else published_among(snapshot, days_of_transactions(snapshot.transactions()).union(_between(rows)))
-    )
+    rows = snapshot.rows_by_day(contract.day_column)
+    # Where a log tells its transactions one by one only, days between those with rows are asked for.
+    published = sorted(published_days(lake, contract, _between(rows)))
     first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
     stale = days.all_stale(lake, contract, {*days.ended, *published})
@@ -152,8 +149,8 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
     return Status(
         table=contract.id,
         days=len(published),
-        first_day=min(rows, default=None),
-        last_day=max(rows, default=None),
+        first_day=min(published, default=None),
+        last_day=max(published, default=None),
         rows=sum(rows.values()),
         version=snapshot.version,
         published_at=published_at,
@@ -164,6 +161,7 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(days.failed),
         ended_days=sorted(stale & days.ended),  # a day that is up to date waits for nothing
+        open_days=sorted(still_open(lake, contract, published, now)),
         unbuilt_days=sorted(unbuilt),
         stale_days=[day for day in published if day in stale],
         waiting_days=waiting,
@@ -179,11 +177,6 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
 def _between(days: Collection[date]) -> list[date]:
     """Every day from the first to the last: days without rows can be published as well."""
     return days_between(min(days), max(days)) if days else []
-
-
-def published_among(snapshot: Snapshot, likely: Iterable[date]) -> list[date]:
-    """Those of some days that a run has published, empty ones included: they have a fingerprint in the table's log."""
-    return [day for day in sorted(set(likely)) if snapshot.transaction(day_transaction(day)) is not None]
 
 
 def _published_at(snapshot: Snapshot) -> datetime | None:

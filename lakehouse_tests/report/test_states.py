@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
+import pytest
+
+from lakehouse.build import open_days
+from lakehouse.commands.inspect.status import _remarks
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import PinnedLake
 from lakehouse.read.targets import targets
 from lakehouse.report import states
@@ -27,3 +32,21 @@ def test_the_days_of_batches_are_those_with_rows(lake: LakeFactory) -> None:
     days = states.days_by_table(looked_at, {})[taken.id]
     found = states._state(looked_at, taken, days, None, datetime(2026, 3, 9, tzinfo=UTC))
     assert (found.days, found.rows, found.unbuilt_days) == (1, 1, [])
+
+
+def test_what_is_open_and_what_is_empty_is_told(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, half of today would pass for a whole day, and the last day of a table would not be its last."""
+    monkeypatch.setattr(open_days, "batch_of", lambda *_: 1)
+    shop = lake(*streamed())
+    gold = shop.table("gold.by_day")
+    target, empty = targets(shop, gold)[0], DAY - timedelta(days=1)
+    replace_days(target, ensure_table(target), [], [empty], Commit({day_transaction(empty): 1}))
+    files = stage_rows(target, [{"day": DAY, "page": "a", "visits": 1}])
+    replace_days(target, ensure_table(target), files, [DAY], Commit({day_transaction(DAY): 1}))
+    looked_at, found = PinnedLake(shop.settings, shop.tables), list[states.Status]()
+    for now in (datetime(2026, 3, 1, 12, tzinfo=UTC), datetime(2026, 3, 2, 1, tzinfo=UTC)):
+        found.append(states._state(looked_at, gold, states.days_by_table(looked_at, {})[gold.id], None, now))
+    assert [(each.first_day, each.last_day, each.days) for each in found] == [(empty, DAY, 2)] * 2
+    assert [each.open_days for each in found] == [[DAY], []]
+    remarks = [f"{DAY} is open: rows may still come" in _remarks(each) for each in found]
+    assert remarks == [True, False]
