@@ -215,20 +215,20 @@ class _Then:
         there = sum(file.rows for files in live for file in files)
         if not there or max(mergeable(files, FULL) for files in live) >= MOST_SMALL or not self._readable(versions):
             return False
-        new = 0
-        for name, snapshot in self._plan.inputs.items():
-            now = {f.path: f for f in snapshot.by_day(self._column(name)).get(day, [])}
-            before = self.files(name, day, day)
-            if not before <= now.keys():
-                return False
-            new += sum(now[path].rows for path in now.keys() - before)
-        if new > MOST_SHARE * there:
+        new = [self._new_rows(name, day) for name in self._plan.inputs]
+        if None in new or sum(filter(None, new)) > MOST_SHARE * there:
             return False
         inputs = {name: self._snapshot(name, version) for name, version in versions.items()}
         # Only what was published, quarantine included, from these very inputs and code is what they give.
         made_of = make_plan(base.lake, table, [day], inputs, record.at).fingerprints[day]
         # Nothing tells any more whether the day was open then because messages waited.
         return base.is_current(day, made_of) or base.is_current(day, as_open(made_of))
+
+    def _new_rows(self, name: str, day: date) -> int | None:
+        """Rows of an input that are of the day and came since it was built; None where some that it had are gone."""
+        now = {f.path: f for f in self._plan.inputs[name].by_day(self._column(name)).get(day, [])}
+        before = self.files(name, day, day)
+        return sum(now[path].rows for path in now.keys() - before) if before <= now.keys() else None
 
     def files(self, name: str, day: date, of: date) -> set[str]:
         """The files of one day of an input that a day was built from; of those merged since, what became of them."""
