@@ -119,16 +119,18 @@ def present() -> datetime:
     return datetime.now(UTC)
 
 
-def newest_closed(lake: Lake, now: datetime) -> date:
-    """The newest day that is open in no table, and none before it is.
+def newest_closed(lake: Lake, now: datetime) -> list[date]:
+    """The newest day that is closed where no topic brings rows, then of each topic: where one moves on, a day closes.
+
+    The least of them is open in no table, and none before it is.
 
     Args:
         lake: where the tables are.
         now: the moment, with a time zone.
     """
-    lags = (table.topic.max_lag for table in lake.tables.values() if table.topic is not None)
-    reached = [now - max(lags, default=timedelta()), *_behind(lake, lake.tables.values())]
-    return newest_day(None, min(reached))
+    topics = [(table, table.topic) for table in lake.tables.values() if table.topic is not None]
+    reached = [min([now - topic.max_lag, *_behind(lake, [table])]) for table, topic in topics]
+    return [newest_day(None, moment) for moment in (now, *reached)]
 
 
 def _behind(lake: Lake, tables: Iterable[Table]) -> Iterator[datetime]:
@@ -147,7 +149,7 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
         days: of any age: all but the newest are told by their date.
         now: a time of day decides.
     """
-    closed = newest_closed(lake, now)
+    closed = min(newest_closed(lake, now))
     return {day for day in days if day > closed and any(_closes(lake, table, end_of(day), now))}
 
 
@@ -163,7 +165,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         day: the daily partition.
         now: a time of day decides.
     """
-    if day <= newest_closed(lake, now):  # most days
+    if day <= min(newest_closed(lake, now)):  # most days
         return None
     return max(_closes(lake, table, end_of(day), now), default=None)
 

@@ -324,7 +324,7 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
 
 def _state_of(lake: Lake, last: date, ended: Ended, now: datetime) -> str:
     """A digest of all that decides what is due: landed files, commits, code, ended runs, and which days are over."""
-    parts = [day.isoformat() for day in (last, lake.settings.first_day, open_days.newest_closed(lake, now))]
+    parts = [day.isoformat() for day in (last, lake.settings.first_day, *open_days.newest_closed(lake, now))]
     for each in (ended.by_somebody, ended.interrupted):
         parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
     for name, table in lake.tables.items():
