@@ -90,9 +90,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(HTTPStatus.OK)
             for name, value in {**_HEADERS, "Content-Length": str(len(page))}.items():
                 self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(page)
+            with suppress(ConnectionError):  # who asked may have left while the page was made
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(page)
 
     do_HEAD = do_GET  # noqa: N815 - the names that http.server looks for
 

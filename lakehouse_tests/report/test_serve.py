@@ -6,8 +6,10 @@ import http.client
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,3 +104,21 @@ def test_the_page_is_made_anew_only_after_a_commit(tmp_path: Path, monkeypatch: 
     assert page.html() == b"xxx"
     always = serve.Page(tmp_path, oldest=-1.0)
     assert [always.html(), always.html()] == [b"xxxx", b"xxxxx"]
+
+
+def test_who_leaves_before_the_page_is_made_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without it, a tab that is closed early would fill the terminal of `lakehouse dev` with a traceback."""
+    left = threading.Event()
+    monkeypatch.setattr(serve.Page, "_make", lambda _: left.wait(60) and b"x" * 10_000_000)
+    with serve.Server(0, tmp_path) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with socket.create_connection(("127.0.0.1", server.server_address[1])) as browser:
+            browser.sendall(f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{server.server_address[1]}\r\n\r\n".encode())
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, as a crash does
+        left.set()
+        assert ask(server.server_address[1], "/")[0] == 200
+        server.shutdown()
+    time.sleep(0.5)
+    assert "Traceback" not in capfd.readouterr().err
