@@ -228,6 +228,14 @@ def test_a_lakehouse_with_only_failures_is_shown() -> None:
     assert "Nothing was published in these days." in page.one("section", aria_labelledby="gold.sales").text
 
 
+def test_a_table_of_open_days_alone_is_not_said_to_be_unpublished() -> None:
+    """Without it, a topic's first day would have rows in one place of the page, and nothing in another."""
+    page = page_of(made_table(days={days(1)[0]: Cell(State.OPEN)}, rows=7, figures=[], cost=[]))
+    said = page.one("section", aria_labelledby="gold.sales").text
+    assert "figures are drawn once a day is over" in said
+    assert "Nothing was published" not in said
+
+
 @pytest.mark.parametrize(
     ("number", "step"), [(400, Step.DAY), (401, Step.WEEK), (2_800, Step.WEEK), (2_801, Step.MONTH)]
 )
