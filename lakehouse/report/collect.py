@@ -54,9 +54,9 @@ def collect(
         between: first and last data day to show; None: all, as far as there are partitions.
     """
     # A window reaches days that nobody builds yet.
-    between = between[0], between[1] or newest_partition(lake.settings, lake.tables, now)
+    asked, between = between, (between[0], between[1] or newest_partition(lake.settings, lake.tables, now))
     by_table = days_by_table(lake, of_runs or {})
-    found = tuple(_table(lake, lake.table(name), now, between, by_table[name]) for name in names)
+    found = tuple(_table(lake, lake.table(name), now, between, by_table[name], asked) for name in names)
     days = [day for each in found for day in each.days]
     return LakeReport(now, between[0] or min(days, default=None), max(days, default=None), found)
 
@@ -67,6 +67,7 @@ def _table(
     now: datetime,
     between: Between,
     days: Days,
+    asked: Between,
 ) -> TableReport:
     def within(day: date) -> bool:
         return is_between(day, *between)
@@ -87,7 +88,7 @@ def _table(
     fresh, late = of_the_month(judged), set(judged.missed)
     states = _states(known, newest, broken, stale.intersection(days.ended), waits, stale, late, failing)
     cells = check_cells(table, kept, [each for each in failing if each.day and within(each.day)], waits)
-    aside = _aside(lake, table, between)
+    aside = _aside(lake, table, asked)  # also rows of days to come, which are in quarantine because of that
     return TableReport(
         name=table.id,
         owner=table.owner,

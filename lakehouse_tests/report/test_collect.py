@@ -29,6 +29,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.outcomes import asked
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, latest_records, project_history
+from lakehouse.records.quarantined import QuarantinedRow
 from lakehouse.report.bands import Usual, bands, usual_counts, usual_shares, usual_sums
 from lakehouse.report.collect import collect
 from lakehouse.report.figures import State, TableReport, Verdict
@@ -131,6 +132,18 @@ def test_every_figure_is_what_the_commit_says(shop: Lake) -> None:
     assert [point.value for point in seconds] == [
         pytest.approx(4 / 3)
     ]  # the build is shared by days that are not shown
+
+
+def test_quarantined_rows_of_days_to_come_are_counted(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, rows with a time in the future wait in `lakehouse status` and not on the page."""
+    columns = {"id": (TEXT, pa.Field()), "day": (DAY, pa.Field())}
+    strict = table("gold.sales", model(**columns), lambda raw: raw, {"raw": Input("silver.raw")})
+    shop = lake(none(), raw(), strict)
+    days = (DAYS[0], NOW.date() + timedelta(days=1))
+    aside = [QuarantinedRow(day, 1, ("id_present",), NOW, NOW, 1, "c") for day in days]
+    monkeypatch.setattr("lakehouse.report.collect.quarantined_rows", lambda *_: aside)
+    assert seen(shop).quarantined == 2
+    assert seen(shop, between=(DAYS[0], DAYS[1])).quarantined == 1
 
 
 def test_days_wait_are_stale_or_not_built(shop: Lake) -> None:
