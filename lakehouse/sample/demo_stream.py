@@ -20,7 +20,7 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.errors import BROKEN, CHECKS_FAILED, OK, SourceError
-from lakehouse.kafka.broker import start
+from lakehouse.kafka.broker import broker_of, start
 from lakehouse.kafka.topics import ensure_topic
 from lakehouse.read.lake import table_path
 from lakehouse.runs.selection import landed_range
@@ -157,9 +157,12 @@ def _shown(settings: Settings, sent: Mapping[str, Any], before: tuple[int, int],
         say(f"That is not what was sent: {sent['events']:,} events. This must not happen.")
         return CHECKS_FAILED
     call = program()
+    found = broker_of(settings)
+    named = ((f"export {SETTING}={found.url}", "for commands that read the topic"),) if found else ()
     say()
     say("Next:")
     for command, purpose in (
+        *named,
         (f"{call} stream status", "what was taken of each partition, what waits, the watermark"),
         (f"{call} quarantine show silver.transactions --rule message_readable", "messages that cannot be read as rows"),
         (f"{call} quarantine replay silver.transactions", "judge them again, once their cause is fixed"),

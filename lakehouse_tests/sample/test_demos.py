@@ -82,6 +82,7 @@ def test_the_demonstration_of_the_stream(call: Called, tmp_path: Path, monkeypat
     )
     assert silver["first_day"] >= str(begins)
     url = run(tmp_path / "lake", "kafka", "status", "--json").json["url"]
+    assert f"export LAKEHOUSE_EVENT_STREAM_URL={url}" in said, "the next command needs it"
     monkeypatch.setenv("LAKEHOUSE_EVENT_STREAM_URL", url)
     status = run(tmp_path / "lake", "stream", "status", "--json").json
     assert {each["partition"]: each["waiting"] for each in status} == {0: 0, 1: 0, 2: 0}
