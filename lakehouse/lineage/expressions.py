@@ -65,6 +65,8 @@ def value_of(expression: Message, scope: Scope) -> Value:
         NotDerivedError: for anything whose sources are not known for certain.
     """
     kind = expression.WhichOneof("expr_type")
+    if kind == "expression_string":
+        raise NotDerivedError('SQL in a text (write it with columns: F.col("a") == "b")')
     if kind not in _KNOWN:
         raise NotDerivedError(f"an expression of the kind {kind}")
     return _KNOWN[kind](getattr(expression, kind), scope)

@@ -135,6 +135,7 @@ def test_fields_of_structs_are_told_apart() -> None:
         (lambda a: a.select("nothing"), "the column nothing, which is in none of the columns before it (of silver.a)"),
         (lambda a: a.join(a, "id").select("price"), "the column price, which may be one of several"),
         (lambda a: a.select(F.upper("kind")).select("upper(kind)"), "the column upper(kind)"),
+        (lambda a: a.where("kind = 'x'"), 'SQL in a text (write it with columns: F.col("a") == "b")'),
         (lambda a: a.cube("id").count(), "rollup, cube"),
         (lambda a: a.sparkSession.sql("select 1 as id"), "sql of the session"),
         (lambda a: a.sparkSession.read.parquet("x"), "read of the session"),

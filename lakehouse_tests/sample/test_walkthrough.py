@@ -1,7 +1,10 @@
 """The two files that make a table are run as the README and its guide show them."""
 
 import importlib
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import date
@@ -60,6 +63,21 @@ def test_the_new_table_is_an_asset_with_its_checks() -> None:
     assert {spec.name for spec in made.check_specs} == checks
     names = {rule.name for rule in tables()["gold.daily_products"].rules}
     assert names == {"product_code_present", "pieces_at_least_minimum", "revenue_at_least_minimum"}
+
+
+def test_the_new_table_is_locked(tmp_path: Path) -> None:
+    """Without it, `lakehouse schema lock`, the third step of the guide, could refuse the file of its first."""
+    shop = tmp_path / "shop"
+    for name in ("bronze", "silver", "gold"):
+        shutil.copytree(ROOT / "lakehouse" / name, shop / name)
+    for name in ("__init__.py", "schemas.json", "lineage.json"):
+        shutil.copy(ROOT / "lakehouse" / name, shop / name)
+    (shop / "gold" / "daily_products.py").write_text(_block("table"))
+    places = {"PYTHONPATH": str(tmp_path), "LAKEHOUSE_TABLES": "shop", "LAKEHOUSE_ROOT": str(tmp_path / "lake")}
+    command = [sys.executable, "-m", "lakehouse.cli", "schema", "lock"]
+    said = subprocess.run(command, env=os.environ | places, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "gold.daily_products: lineage of 4 columns derived" in said.stdout + said.stderr
 
 
 @pytest.mark.usefixtures("with_new_table")
