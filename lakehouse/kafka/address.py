@@ -104,7 +104,9 @@ def address_of(url: SecretStr, setting: str) -> Address:
         raise SettingsError(f"{setting}: cannot be read; signs in a password are written as %40 for @.") from None
     user, _, password = login.partition(":")
     if parts.scheme not in (TLS, OPEN) or not _HOSTS.fullmatch(hosts) or parts.path not in ("", "/") or parts.fragment:
-        raise SettingsError(f"{setting}: is not an address such as {TLS}://user:password@host:9093,host:9094.")
+        raise SettingsError(
+            f"{setting}: is not an address such as {OPEN}://host:9092 or {TLS}://user:password@host:9093,host:9094."
+        )
     if login and not (user and password):
         raise SettingsError(f"{setting}: a login is user and password, such as {parts.scheme}://user:password@host.")
     if unknown := options.keys() - {"mechanism", "ca"}:

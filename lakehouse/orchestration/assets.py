@@ -300,7 +300,7 @@ def _metadata_of(
     landed = landed_files(lake, table, days)
     now = datetime.now(UTC)
     metadata = {
-        day: day_metadata(table, result, day, uri, total, landed) | open_metadata(lake, table, day, now) for day in days
+        day: open_metadata(lake, table, day, now) | day_metadata(table, result, day, uri, total, landed) for day in days
     }
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}

@@ -128,7 +128,8 @@ def _figures(table: Table, newest: Mapping[date, DayRecord]) -> list[Series]:
 
 def _punctuality(table: Table, fresh: FreshnessState) -> Punctuality:
     hours = table.freshness.within / timedelta(hours=1)
-    return Punctuality(fresh.met, fresh.due, fresh.newest, fresh.missed, len(fresh.judged), fresh.budget_left, hours)
+    missed, judged = fresh.missed, len(fresh.judged)
+    return Punctuality(fresh.met, fresh.due, fresh.standing, fresh.newest, missed, judged, fresh.budget_left, hours)
 
 
 def _shown(several: Sequence[Series], between: Between) -> list[Series]:

@@ -102,6 +102,7 @@ class Punctuality:
 
     met: bool
     due: date
+    standing: str
     complete_up_to: date | None
     missed: Sequence[date]
     judged: int

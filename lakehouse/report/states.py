@@ -138,8 +138,10 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
     failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
     rows = snapshot.rows_by_day(contract.day_column)
     # Where a log tells its transactions one by one only, days between those with rows are asked for.
-    published = sorted(published_days(lake, contract, _between(rows)))
+    found = published_days(lake, contract, _between(rows))
     first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
+    # A day to come is published empty where its rows are in quarantine because of their day.
+    published = sorted(day for day in found if day <= last or rows.get(day))
     unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
     stale = days.all_stale(lake, contract, {*days.ended, *published})
     waiting = [day for day in published if day in days.waits]

@@ -27,7 +27,7 @@ from lakehouse.runs.selection import landed_range
 from lakehouse.sample.demo import check_here, show_quarantine, show_revenue
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.warm import begin_early
-from lakehouse.texts import program
+from lakehouse.texts import counted, program
 
 COUNT, SPEED, DAYS_BACK, PARTITIONS = 10_000, 500, 2, 3
 SEED = 10_007  # of another shop than that of `lakehouse demo`, whose files may hold the same days: no event is of both
@@ -118,7 +118,8 @@ def _told(stream: subprocess.Popen[str], turns: int | None = None) -> None:
         days = {day for built in turn["built"].values() for day in built}
         say(
             f"  {taken['messages']:>6,} messages, {taken['left']:,} waiting, watermark {taken['watermark']}, "
-            f"{len(turn['built'])} tables built, {len(days)} day(s) touched, {turn['seconds']:.1f} s"
+            f"{counted(len(turn['built']), 'table')} built, {counted(len(days), 'day')} touched, "
+            f"{turn['seconds']:.1f} s"
         )
         if turns is not None and (turns := turns - 1) == 0:
             return

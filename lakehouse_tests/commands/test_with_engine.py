@@ -122,6 +122,11 @@ def test_quarantined_rows_of_a_day_and_a_rule(built: Cli) -> None:
         if (each["table"], each["day"], each["rule"]) == ("silver.transactions", str(LAST), "currency_known")
     )
     assert len(shown.json) == expected
+    told = built("quarantine", "show", "silver.transactions", "--rule", "currency_known", "--limit", "1").err
+    such = sum(
+        each["rows"] for each in listed if (each["table"], each["rule"]) == ("silver.transactions", "currency_known")
+    )
+    assert f"1 row of {such:,} such in silver.transactions_quarantine" in told
     few = built("quarantine", "show", "silver.transactions", "--limit", "1", "--json").json
     assert len(few) == 1
 

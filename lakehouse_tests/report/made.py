@@ -57,7 +57,7 @@ def made_table(name: str = "gold.sales", number: int = 7, **given: Any) -> Table
         "quarantine": [Waiting("amount_positive", "an amount above zero", 3, AT, {span[0]: 1, span[-1]: 2})],
         "quarantined": 3,
         "discarded": 0,
-        "fresh": Punctuality(True, span[-1], span[-1], [], 5, 1.0, 36.0),
+        "fresh": Punctuality(True, span[-1], "complete", span[-1], [], 5, 1.0, 36.0),
         "columns": [
             ColumnOrigin("amount", "decimal(18,2)", "What was paid", False, [("silver.orders", "amount")]),
             ColumnOrigin("user_id", "string", "Customer", True, []),

@@ -48,5 +48,11 @@ def test_what_is_open_and_what_is_empty_is_told(lake: LakeFactory, monkeypatch: 
         found.append(states._state(looked_at, gold, states.days_by_table(looked_at, {})[gold.id], None, now))
     assert [(each.first_day, each.last_day, each.days) for each in found] == [(empty, DAY, 2)] * 2
     assert [each.open_days for each in found] == [[DAY], []]
+    tomorrow = DAY + timedelta(days=1)
+    replace_days(target, ensure_table(target), [], [tomorrow], Commit({day_transaction(tomorrow): 1}))
+    looked_at = PinnedLake(shop.settings, shop.tables)
+    days = states.days_by_table(looked_at, {})[gold.id]
+    ahead = states._state(looked_at, gold, days, None, datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert (ahead.last_day, ahead.days, ahead.open_days) == (DAY, 2, [DAY]), "all rows of tomorrow are in quarantine"
     remarks = [f"{DAY} is open: rows may still come" in _remarks(each) for each in found]
     assert remarks == [True, False]

@@ -49,8 +49,8 @@ def _print(found: Sequence[FreshnessState]) -> None:
     rows = [
         (
             each.table,
-            each.newest or "never",
-            each.due,
+            each.newest or "no day yet",
+            f"{each.due}, before its first day" if each.met and each.newest is None else each.due,
             "fresh" if each.met else "NOT FRESH",
             _behind(each.behind),
             f"{len(each.missed)} of {len(each.judged)}",

@@ -15,10 +15,8 @@ from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, console, print_json, say, table
 from lakehouse.commands.inspect.quarantine_options import CodeOption, DayOption, RuleOption, chosen_table, wanted_rows
 from lakehouse.contracts import Table
-from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.staged import FAILED_RULES
 from lakehouse.quarantine.aside import shown_rows
-from lakehouse.read.lake import table_path
 from lakehouse.records.quarantined import QuarantinedRow, quarantined_rows
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import age_text, counted, program
@@ -130,7 +128,7 @@ def show(
     _code_version is the code that judged it last. Personal data is never shown.
     """
     settings, contract = get_settings(), chosen_table(name)
-    wanted_rows(contract, rule, day, code)
+    wanted = wanted_rows(contract, rule, day, code)
     days = [day] if day else None
     rows = shown_rows(settings.root, contract, days=days, rule=rule, limit=limit, code=code, gone=gone)
     if as_json:
@@ -144,8 +142,9 @@ def show(
     for each in contract.rules:
         if each.name in broken:
             say(f"{each.name}: {each.describes}")
-    total = total_rows(settings, contract)
-    say(f"{counted(len(rows), 'row')} of {total:,} in {contract.quarantine_id}. Personal data is never shown.")
+    kept = quarantined_rows(settings.root, contract)
+    such = sum(each.fits(wanted) and each.discarded == gone for each in kept)
+    say(f"{counted(len(rows), 'row')} of {such:,} such in {contract.quarantine_id}. Personal data is never shown.")
 
 
 def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -169,11 +168,6 @@ def depth(settings: Settings, contract: Table, days: Sequence[date] | None = Non
     """
     found = [each for each in quarantined_rows(settings.root, contract, days) if not each.discarded]
     return Counter((each.day, rule) for each in found for rule in each.rules)
-
-
-def total_rows(settings: Settings, contract: Table) -> int:
-    """Rows in a table's quarantine, discarded ones included, from its log."""
-    return open_snapshot(table_path(settings.root, contract.quarantine_id)).live.rows
 
 
 def offending(contract: Table, row: Mapping[str, Any]) -> str:

@@ -76,6 +76,8 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         say(f"Rebuild what older code built: {program()} backfill --older-code")
     if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
+    if any(each.failed_days for each in found):
+        say(f"Where a file was landed again, build what it touches: {program()} backfill --stale")
 
 
 def _remarks(each: Status) -> Iterator[str]:
