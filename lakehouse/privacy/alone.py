@@ -1,4 +1,7 @@
-"""An erasure is alone: no other one beside it, and no stream, each of whose commits would be a conflict for it."""
+"""An erasure is alone: no other one beside it, and nothing that publishes without being a run of Dagster's.
+
+A stream's commits would be conflicts for it; a candidate that read the person before would name them afterwards.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class BusyError(LakehouseError):
 
 @contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """No other erasure, and no stream, until the end of the block.
+    """No other erasure, no stream and no build of a candidate, until the end of the block.
 
     Args:
         root: of the lakehouse.
@@ -30,29 +33,37 @@ def alone(root: Path) -> Iterator[None]:
         for each in store.listed(_streams(root)) if store.is_folder(_streams(root)) else ():
             with (
                 suppress(FileNotFoundError),
-                _held(each, "A stream is on. End it (Ctrl-C or SIGTERM), then run it again."),
+                _held(each, f"{_who(each.name)} is on. End it (Ctrl-C or SIGTERM), then run it again."),
             ):
-                store.delete(each)  # of a stream that was killed
+                store.delete(each)  # of one that was killed
         yield
 
 
 @contextmanager
 def no_erasure(root: Path, run_id: str) -> Iterator[None]:
-    """No erasure until the end of the block: a stream's batches would be conflicts for it. Several streams may be on.
+    """No erasure until the end of the block. Several streams and builds of candidates may be on.
 
     Args:
         root: of the lakehouse.
-        run_id: of the stream.
+        run_id: of the stream, or of the build of a candidate: that begins with `candidate`.
 
     Raises:
         BusyError: an erasure is on.
     """
     store.make_folder(_streams(root), private=True)
     # First its own lock, then a look at the other's, as an erasure does: whichever comes second sees the first.
-    with _held(_streams(root) / run_id, f"The stream {run_id} is on."):
-        with _erasing(root):
-            pass
-        yield
+    own = _streams(root) / run_id
+    with _held(own, f"{run_id} is on."):
+        try:
+            with _erasing(root):
+                pass
+            yield
+        finally:
+            store.delete(own)
+
+
+def _who(run_id: str) -> str:
+    return "A build of a candidate" if run_id.startswith("candidate") else "A stream"
 
 
 def _streams(root: Path) -> Path:

@@ -25,6 +25,7 @@ from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.errors import UndoRefusedError
+from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
@@ -108,6 +109,7 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
 
     Raises:
         UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.
+        BusyError: an erasure is on.
     """
     live = lake.snapshot(table.id)
     if live.version < 0:
@@ -119,7 +121,9 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
     beside = CandidateLake(lake, table)
     # Each commit of the candidate names the live version of its time: a swap asks by it what was published since.
     beside.facts = {"lakehouse.operation": "candidate", "lakehouse.live_version": str(live.version)}
-    return build(beside, table, days, run_id=run_id)
+    # It is no run, which an erasure would wait for: it could publish people whom it read before they were forgotten.
+    with no_erasure(lake.settings.root, run_id):
+        return build(beside, table, days, run_id=run_id)
 
 
 def open_candidate(lake: Lake, table: Table) -> Candidate:

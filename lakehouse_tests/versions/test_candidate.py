@@ -13,6 +13,7 @@ from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
+from lakehouse.privacy.alone import BusyError, alone
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
@@ -187,6 +188,24 @@ def test_an_upsert_table_is_swapped_whole_or_not_at_all(lake: Lake) -> None:
     beside(lake, {WED: "W"})
     put_in_place(lake)
     assert ids(lake) == "ACDW"
+
+
+def test_a_candidate_and_an_erasure_keep_each_other_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a build that read a person before the erasure would publish them after its scan found nothing."""
+    root, built = lake.settings.root, []
+
+    def building(*_: object, **__: object) -> None:
+        with pytest.raises(BusyError, match="A build of a candidate is on"), alone(root):
+            pass
+        built.append(True)
+
+    monkeypatch.setattr(module, "build", building)
+    with alone(root), pytest.raises(BusyError, match="forget` is on"):
+        build_candidate(lake, lake.table(TABLE), DAYS, run_id="candidate-1")
+    assert not built
+    build_candidate(lake, lake.table(TABLE), DAYS, run_id="candidate-1")
+    assert built
+    assert not list((root / "privacy" / "streams").iterdir())
 
 
 def test_a_new_column_comes_with_the_swap(tmp_path: Path) -> None:
