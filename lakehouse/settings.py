@@ -312,7 +312,7 @@ class Settings(BaseSettings):
 
 
 def _draft(path: Path, text: str) -> Path:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{store.DRAFT}")
     descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -18,6 +18,7 @@ from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
 from lakehouse.spark import session
 from lakehouse.spark.session import start
+from lakehouse.versions.upkeep import sweep_drafts
 from lakehouse_tests.conftest import SHARED
 
 Configure = Callable[..., Settings]
@@ -202,6 +203,10 @@ def test_a_killed_rotation_is_finished_by_the_next(configure: Configure, monkeyp
     assert found.pii_old_keys_bytes() == {}
     found.rotate_pii_key()
     assert found.pii_old_keys_bytes() == {key_id(old): old}
+    (left,) = [path for path in (found.root / "keys").iterdir() if path.name.startswith(".")]
+    os.utime(left, (0, 0))
+    assert sweep_drafts(found.root) == 1  # else the secret of a key that was never used would lie there for ever
+    assert not left.exists()
 
 
 def test_a_key_of_the_environment_is_rotated_there(configure: Configure) -> None:
