@@ -8,8 +8,8 @@ The protocol; whoever runs it again after a kill begins at the first step, and e
 4. What no landed file could give again is written anew from itself, and what depends on it is built again.
 5. No run is on, so that none can have read the person before: old files and log entries that name them are removed,
    the rows of features online too, and whatever else names them is edited.
-6. All files are searched. Only if none names the person are the removals flushed, the ledger says done, and the
-   journal goes.
+6. All files are searched. Only if none names the person, and no build made their rows again, are the removals flushed,
+   the ledger says done, and the journal goes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -88,11 +89,13 @@ class Forgotten:
         hits: files that still name the person, by path under the root.
         spared: those that were left since they are dated later than the removal, as files of a running job are; by
             path, with the date.
+        back: by table, rows of the person that its builds made again from what it reads, and would make again.
     """
 
     counts: Mapping[str, int]
     hits: Sequence[str]
     spared: Mapping[str, datetime] = field(default_factory=dict)
+    back: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,10 +190,11 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
     landed = clean_landing(root, contracts, person)
     # Built from what landed, as any day: other people's rows come out as they were, checks and figures included.
     built = [runs.build(days)]
-    rows = _erase_rows(root, contracts, person, begun.id)
-    if rows:  # what no landed file could give again was written from itself, and what depends on it is stale now
+    erased, back = _erase_rows(root, contracts, person, begun.id), Counter[str]()
+    if erased:  # what no landed file could give again was written from itself, and what depends on it is stale now
         built.append(runs.build(days))
-        rows += _erase_rows(root, contracts, person, begun.id)
+        # Every table was without the person: these rows were made from an id that no form of the person's fits.
+        back = _erase_rows(root, contracts, person, begun.id)
 
     runs.refuse()
     older_than = time.time()  # a run that begins now reads a lake without the person
@@ -204,7 +208,7 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
         "landed_files": landed.files,
         "landed_lines": landed.lines,
         "lines_edited": landed.edited,
-        "rows_rewritten": rows,
+        "rows_rewritten": (erased + back).total(),
         "days_built": len(frozenset[tuple[str, date]]().union(*(each.published for each in built))),
         "days_failed": len(built[-1].behind),
         "files_removed": removed,
@@ -213,11 +217,11 @@ def _forget(settings: Settings, contracts: Mapping[str, Table], who: Subject, ru
         "other_files_edited": cleaned,
         "files_scanned": scanned,
     }
-    if not hits:
+    if not hits and not back:
         store.fsync_all()  # before the ledger says done: what was removed must not come back with a power cut
         note(root, replace(begun, state=DONE, counts=counts))
         store.delete(journal)
-    return Forgotten(counts, hits, later_than(root, hits, older_than))
+    return Forgotten(counts, hits, later_than(root, hits, older_than), back)
 
 
 def _begun(settings: Settings, who: Subject) -> Erasure:
@@ -235,9 +239,12 @@ def _begun(settings: Settings, who: Subject) -> Erasure:
     return Erasure(f"{name}-{before}", BEGUN, tuple(hmacs))
 
 
-def _erase_rows(root: Path, contracts: Mapping[str, Table], person: Person, erasure: str) -> int:
-    tables = delta_tables(root)
-    return sum(erase_rows(root, path, table_at(root, path, contracts), person, erasure) for path in tables)
+def _erase_rows(root: Path, contracts: Mapping[str, Table], person: Person, erasure: str) -> Counter[str]:
+    """Rewrite live files without the person; returns the rows that are gone or edited by table, where there are any."""
+    rows = Counter[str]()
+    for path in delta_tables(root):
+        rows[table_name(path)] += erase_rows(root, path, table_at(root, path, contracts), person, erasure)
+    return +rows
 
 
 def _purge(root: Path, contracts: Mapping[str, Table], person: Person, older_than: float) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def forget(
         return
     done = forget_person(settings, contracts, who, _runs(settings, contracts, verbose=verbose))
     if as_json:
-        print_json({**done.counts, "hits": done.hits, "spared": list(done.spared)})
+        print_json({**done.counts, "hits": done.hits, "spared": list(done.spared), "back": done.back})
     else:
         say(
             f"{done.counts['landed_lines']:,} landed lines, {done.counts['rows_rewritten']:,} rows rewritten, "
@@ -74,9 +74,14 @@ def forget(
         if done.spared:
             say("Files dated later than the removal were left, since a run may be writing them.")
             say("Once none is on, set their times (touch FILE) and run this again.")
+        if done.back:
+            rows = ", ".join(f"{name}: {counted(number, 'row')}" for name, number in done.back.items())
+            say(f"Came back when days were built again, and would with the next build: {rows}.")
+            say("What these tables read names the person by another id, which a transform turns into this one.")
+            say("Forget that id, too, or land the files without it. Then run this again.")
     if done.counts["days_failed"]:
         say(f"{counted(done.counts['days_failed'], 'day')} could not be built again: lakehouse backfill --stale")
-    if done.hits or done.counts["days_failed"]:
+    if done.hits or done.back or done.counts["days_failed"]:
         raise typer.Exit(CHECKS_FAILED)
 
 
