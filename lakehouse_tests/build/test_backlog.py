@@ -35,10 +35,14 @@ LATER = timedelta(hours=1)
 @pytest.fixture
 def taking(lake: LakeFactory, kafka: Kafka) -> Taking:
     """A topic of one partition, in batches of two; a day of silver has four rows at least."""
-    made = Taking(lake, kafka, messages_per_batch=2)
-    silver = having(made.tables[1], min_rows=4)
-    silver.__dict__["code_version"] = made.tables[1].code_version
-    made.lake.tables = {each.id: each for each in (made.tables[0], silver, made.tables[2])}
+    return with_least(Taking(lake, kafka, messages_per_batch=2), SILVER)
+
+
+def with_least(made: Taking, name: str, rows: int = 4) -> Taking:
+    """The days of a table have so many rows at least."""
+    table = having(made.lake.table(name), min_rows=rows)
+    table.__dict__["code_version"] = made.lake.table(name).code_version
+    made.lake.tables = {**made.lake.tables, name: table}
     return made
 
 
@@ -80,6 +84,17 @@ def test_no_day_is_refused_for_what_waits(taking: Taking) -> None:
     assert [stale_days(taking.lake, taking.lake.table(name)) for name in (SILVER, GOLD)] == [[], []]
     now = open_days.present()
     assert {readiness(taking.lake, taking.lake.table(GOLD), day, now).status for day in DAYS} == {READY}
+
+
+def test_dead_letters_close_no_day(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, a partition that has brought nothing else, and so no watermark, would have each day refused."""
+    taking = with_least(Taking(lake, kafka, partitions=2, messages_per_batch=4), SILVER)
+    send(taking, 5, 4)
+    kafka.send(taking.topic, ["no event at all"] * 9, partition=1)
+    done = [statuses(each) for each in worked_off(taking)]
+    assert len(done) > 2
+    assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
+    assert [stale_days(taking.lake, taking.lake.table(name)) for name in (SILVER, GOLD)] == [[], []]
 
 
 def test_a_day_is_judged_as_a_whole_once_the_stream_has_passed_it(taking: Taking) -> None:

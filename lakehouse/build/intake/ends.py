@@ -98,9 +98,12 @@ def batch_of(snapshot: Snapshot, source: str) -> int:
 
 
 def taken_until(snapshot: Snapshot, source: str) -> int | None:
-    """The watermark, in microseconds, where messages were left for a later batch; None where none were."""
+    """The watermark, in microseconds, where messages were left for a later batch; None where none were.
+
+    Before there is one, as long as a partition has brought dead letters alone, it has passed nothing since 1970.
+    """
     left = snapshot.transaction(f"intake/{source}/left")
-    return snapshot.transaction(f"intake/{source}/watermark") if left else None
+    return snapshot.transaction(f"intake/{source}/watermark") or 0 if left else None
 
 
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
