@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakehouse.build import open_days
+from lakehouse.build.base import open_base
 from lakehouse.build.intake.ends import ends_of
+from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.open_days import newest_closed, open_until, passed
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED
@@ -95,6 +97,18 @@ def test_dead_letters_close_no_day(lake: LakeFactory, kafka: Kafka) -> None:
     assert len(done) > 2
     assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
     assert [stale_days(taking.lake, taking.lake.table(name)) for name in (SILVER, GOLD)] == [[], []]
+
+
+def test_what_waits_still_does_where_messages_were_given_up(taking: Taking) -> None:
+    """Without it, who lets a stream go on would have its days refused before the next batch."""
+    send(taking, 6, 4)
+    taking.take(one=True)
+    build_followers(taking.lake, taking.bronze, "test")
+    taking.kafka.delete_before(taking.topic, {0: 4})
+    assert accept_loss(open_base(taking.lake, taking.bronze), taking.url, who="me", reason="retention")
+    assert build_followers(taking.lake, taking.bronze, "test") == {}
+    assert FAILED not in str([statuses(each) for each in worked_off(taking)])
+    assert newest_closed(taking.lake, end_of(TODAY) + LATER) == TODAY
 
 
 def test_a_day_is_judged_as_a_whole_once_the_stream_has_passed_it(taking: Taking) -> None:

@@ -121,7 +121,8 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
         if part is not None and not part.first <= position.offset <= part.end:
             # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
             positions[name, number] = replace(position, offset=part.first, idle=0)
-    return Ends(before.batch + 1, before.watermark, dict(before.ids) | _ids(found), positions, before.arrived), told
+    ids = dict(before.ids) | _ids(found)
+    return replace(before, batch=before.batch + 1, ids=ids, positions=positions), told
 
 
 def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
