@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum, auto
+from itertools import chain
 
+from lakehouse.build import open_days
 from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
-from lakehouse.build.plan import make_plan
+from lakehouse.build.plan import input_days, make_plan
 from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import changed_days
 from lakehouse.contracts import Table
@@ -23,7 +25,7 @@ class Which(Enum):
     GROWING = auto()
     """Those whose days can be added to, which is quick."""
     WHOLE = auto()
-    """The others."""
+    """The others, beside the turns of a stream that build those."""
 
 
 def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL) -> Iterator[BuildResult]:
@@ -42,9 +44,15 @@ def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL)
         run_id: recorded in the commits.
         which: of the tables.
     """
+    left = dict[str, set[date]]()  # days of tables built here that are left for later
     for each in followers(lake, source):
-        is_one = which is Which.ALL or may_grow(each, lake) == (which is Which.GROWING)
-        if is_one and (days := _due(lake, each, run_id)):
+        if which is not Which.ALL and may_grow(each, lake) != (which is Which.GROWING):
+            continue
+        days = _due(lake, each, run_id)
+        if which is Which.WHOLE:
+            left[each.id] = _too_early(lake, each, days, run_id, left)
+            days = [day for day in days if day not in left[each.id]]
+        if days:
             yield build(lake, each, days, run_id=run_id)
 
 
@@ -58,9 +66,27 @@ def followers(lake: Lake, source: Table) -> list[Table]:
     return found
 
 
-def _due(lake: Lake, table: Table, run_id: str) -> list[date]:
+def _too_early(
+    lake: Lake, table: Table, days: Collection[date], run_id: str, left: Mapping[str, Collection[date]]
+) -> set[date]:
+    """Those of some days that are closed, and read what a turn is still to add to or what is left for later as well.
+
+    The messages that close a day are taken before they are in what it reads: it would be judged as a whole without.
+    """
+    closed = set(days) - open_days.still_open(lake, table, days, open_days.present())
+    found = set[date]()
+    for each in table.upstream.values():
+        read = {day: input_days(each, day) for day in closed}
+        source, known = lake.table(each.table), left.get(each.table, ())
+        # Now, after it was seen which days are closed: what closed them is known of here, too.
+        coming = _due(lake, source, run_id, {*chain(*read.values())}) if closed and may_grow(source, lake) else known
+        found |= {day for day in closed if not set(read[day]).isdisjoint(coming)}
+    return found
+
+
+def _due(lake: Lake, table: Table, run_id: str, among: Collection[date] | None = None) -> list[date]:
     """The days whose inputs have changed, without those to come, and those that this run found bad as they are."""
-    days = _begun(table, changed_days(lake, table))
+    days = _begun(table, changed_days(lake, table, among))
     found = judgements(lake.settings.root, table.id, days) if days else {}
     tried = {day: each.figures.get("tried") for day, each in found.items() if each.run_id == run_id}
     tried = {day: fingerprint for day, fingerprint in tried.items() if fingerprint is not None}

@@ -11,6 +11,7 @@ import pytest
 
 from lakehouse.build import open_days
 from lakehouse.build.base import open_base
+from lakehouse.build.followers import Which
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.open_days import newest_closed, open_until, passed
@@ -109,6 +110,19 @@ def test_what_waits_still_does_where_messages_were_given_up(taking: Taking) -> N
     assert build_followers(taking.lake, taking.bronze, "test") == {}
     assert FAILED not in str([statuses(each) for each in worked_off(taking)])
     assert newest_closed(taking.lake, end_of(TODAY) + LATER) == TODAY
+
+
+def test_a_day_is_judged_beside_once_its_last_rows_are_in_what_it_reads(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, sums built between a batch and its turn's builds would be judged as a whole, and be refused."""
+    taking = with_least(Taking(lake, kafka, messages_per_batch=2), GOLD)
+    kafka.send(taking.topic, [visit(n, f"{DAYS[0]}T01:00:00Z", page=f"p{n}") for n in range(4)])
+    found = []
+    for _ in range(2):
+        taking.take(one=True)
+        for which in (Which.WHOLE, Which.GROWING, Which.WHOLE):
+            built = build_followers(taking.lake, taking.bronze, "run", which)
+            found.append({name: each.days[DAYS[0]].status for name, each in built.items()})
+    assert found == [{}, {SILVER: PUBLISHED}, {GOLD: PUBLISHED}] * 2
 
 
 def test_a_day_is_judged_as_a_whole_once_the_stream_has_passed_it(taking: Taking) -> None:
