@@ -1,4 +1,7 @@
-"""`dagster dev`, which says in a sentence why it ends where one of its two processes has ended: it ends with either."""
+"""`dagster dev`, which says in a sentence why it ends where one of its two processes has ended: it ends with either.
+
+Where the process that serves the code has ended, it would stay on and run nothing, for good: that one is started again.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,22 @@ import logging
 import re
 import signal
 import sys
+import threading
+import time
+from contextlib import suppress
 
 from dagster._cli import main
 
+from lakehouse.errors import DaemonError
+from lakehouse.servers.graphql import ask
+from lakehouse.servers.ports import HERE
+
 _ENDED = re.compile(r"dagster-(webserver|daemon) process shut down unexpectedly with return code (-?\d+)")
 _NAMES = {"webserver": "web interface", "daemon": "daemon"}
+LOOK = 10.0  # seconds between two looks at the code
+_CODE = """{workspaceOrError {... on Workspace {locationEntries {
+    name locationOrLoadError {... on PythonError {className}}}}}}"""
+_RELOAD = """mutation($name: String!) {reloadRepositoryLocation(repositoryLocationName: $name) {__typename}}"""
 
 
 class InWords(logging.Filter):
@@ -30,9 +44,32 @@ class InWords(logging.Filter):
         return True
 
 
+def keep_code_served(url: str) -> None:
+    """Have Dagster start another code server where its own is gone; code that does not load is left as it is.
+
+    Args:
+        url: of the web interface.
+    """
+    entries = ask(url, _CODE)["workspaceOrError"].get("locationEntries", ())
+    for name, found in ((each["name"], each["locationOrLoadError"]) for each in entries):
+        if found and found.get("className") == "DagsterUserCodeUnreachableError":
+            logging.getLogger("dagster").warning("The code server has ended, and is started again: %s", name)
+            ask(url, _RELOAD, {"name": name})
+
+
+def _watch(url: str) -> None:
+    while True:
+        time.sleep(LOOK)
+        with suppress(DaemonError, OSError):  # it starts, or ends
+            keep_code_served(url)
+
+
 if __name__ == "__main__":
     words = InWords()
     logging.getLogger("dagster").addFilter(words)
+    port = sys.argv[sys.argv.index("-p") + 1] if "-p" in sys.argv else ""
+    if port.isdigit():
+        threading.Thread(target=_watch, args=(f"http://{HERE}:{port}",), daemon=True).start()
     try:
         main()  # type: ignore[no-untyped-call]
     finally:

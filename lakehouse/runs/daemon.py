@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection, Mapping
 from datetime import date
 from typing import Any
@@ -20,6 +17,7 @@ from lakehouse.runs.executing import PLAIN, Asked
 from lakehouse.runs.listener import QUIET, Listener
 from lakehouse.runs.reports import Report
 from lakehouse.runs.watch import Watch
+from lakehouse.servers.graphql import ask
 from lakehouse.servers.ports import HERE
 from lakehouse.settings import Settings
 from lakehouse.texts import program
@@ -98,39 +96,13 @@ class DaemonClient:
             self._say("Dagster's daemon is not on at the moment: the backfill begins once it is.")
 
     def _ask(self, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310  # loopback
-            f"{self._url}/graphql",
-            json.dumps({"query": query, "variables": dict(variables)}).encode(),
-            {"content-type": "application/json"},
-        )
-        # urllib is enough for one request to this machine; it would ask a proxy of the environment all the same.
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with direct.open(request, timeout=60) as answer:
-                said = json.load(answer)
-        except urllib.error.HTTPError as error:
-            said = _json_or_nothing(error.read())
-            if "errors" not in said:
-                raise DaemonError(f"What answers at {self._url} is no Dagster (HTTP {error.code}).") from error
-        except ValueError as error:
-            raise DaemonError(f"What answers at {self._url} is no Dagster.") from error
+            return ask(self._url, query, variables)
         except OSError as error:
             raise DaemonError(
                 f"Nothing answers at {self._url}: start `{program()} dev` and leave it on (LAKEHOUSE_PORT says where), "
                 "or leave out --daemon to build in this process."
             ) from error
-        if said.get("errors"):
-            raise DaemonError(f"Dagster refuses: {said['errors'][0].get('message', said['errors'][0])}")
-        data: dict[str, Any] = said["data"]
-        return data
-
-
-def _json_or_nothing(text: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def follow(settings: Settings, backfill_id: str, listener: Listener = QUIET) -> Report:

@@ -114,6 +114,16 @@ class Server:
             line for line in found if " org.apache.spark.deploy.SparkSubmit" in line and "launcher.Main" not in line
         ]
 
+    def code_server(self) -> int:
+        """The process that serves the code to the web interface and the daemon; 0 where there is none."""
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                if os.getpgid(int(folder.name)) == self._process.pid and b"\0api\0grpc\0" in (
+                    (folder / "cmdline").read_bytes()
+                ):
+                    return int(folder.name)
+        return 0
+
     def _environment(self) -> dict[str, str]:
         ours = {
             "LAKEHOUSE_ROOT": str(self.root),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -67,3 +70,21 @@ def test_a_day_without_a_file_is_a_warning(browser: Browser, built: Server) -> N
         page.close()
     (events,) = (each for each in built.look("status") if each["table"] == "bronze.events")
     assert set(events["failing_checks"]) == {"volume"}
+
+
+def test_the_code_server_is_started_again(built: Server) -> None:
+    """Without it, a laptop that is short of memory would have a web interface that looks well and starts nothing."""
+    before = built.code_server()
+    os.kill(before, signal.SIGKILL)
+    killed = time.time()
+    wait_for(lambda: built.code_server() not in (0, before), "another one is on", 120)
+    wait_for(lambda: any(each["timestamp"] > killed for each in _looks(built)), "the sensor goes on", 120)
+    assert "The code server has ended, and is started again: lakehouse.definitions" in built.log_tail(200)
+
+
+def _looks(server: Server) -> list[dict[str, Any]]:
+    """What the sensor has found, where the web interface can tell."""
+    try:
+        return [each for each in server.ticks("landed") if each["status"] == "SKIPPED"]
+    except (AssertionError, KeyError, OSError, TypeError):
+        return []
