@@ -177,8 +177,13 @@ def _states(
 
 
 def _with_open(lake: Lake, table: Table, states: Mapping[date, Cell], now: datetime) -> dict[date, Cell]:
-    """The states, where a day that is not over is open, unless it fails: all day long its newest rows are not built."""
-    may_be = [day for day, cell in states.items() if cell.sign not in (State.FAILED, State.ENDED)]
+    """The states, where a day that is not over is open, unless it fails: all day long its newest rows are not built.
+
+    A day before it may be open for long, where a stream was stopped while messages waited: what it lacks is told first.
+    """
+    whole = (State.PUBLISHED, State.EMPTY, State.LATE)
+    today = {day for day, cell in states.items() if day >= now.date() and cell.sign not in (State.FAILED, State.ENDED)}
+    may_be = today.union(day for day, cell in states.items() if cell.sign in whole)
     return {**states, **dict.fromkeys(still_open(lake, table, may_be, now), Cell(State.OPEN))}
 
 

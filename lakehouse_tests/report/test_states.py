@@ -13,7 +13,8 @@ from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import PinnedLake
 from lakehouse.read.targets import targets
-from lakehouse.report import states
+from lakehouse.report import collect, states
+from lakehouse.report.figures import Cell, State
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.fixtures.streaming import streamed
@@ -56,3 +57,17 @@ def test_what_is_open_and_what_is_empty_is_told(lake: LakeFactory, monkeypatch: 
     assert (ahead.last_day, ahead.days, ahead.open_days) == (DAY, 2, [DAY]), "all rows of tomorrow are in quarantine"
     remarks = [f"{DAY} is open: rows may still come" in _remarks(each) for each in found]
     assert remarks == [True, False]
+
+
+def test_a_day_that_a_stopped_stream_holds_open_hides_nothing(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, all that a table lacks since the stream was stopped would look as if it were on its way."""
+    shop, now = lake(*streamed()), datetime(2026, 3, 4, 12, tzinfo=UTC)
+    monkeypatch.setattr(collect, "still_open", lambda _lake, _table, days, _now: set(days))
+    signs = [State.PUBLISHED, State.EMPTY, State.STALE, State.NOT_BUILT, State.FAILED, State.STALE]
+    days = [now.date() - timedelta(days=n) for n in reversed(range(len(signs)))]
+    states = {day: Cell(sign) for day, sign in zip(days, signs, strict=True)}
+    shown = collect._with_open(shop, shop.table("gold.by_day"), states, now)
+    told = [State.OPEN, State.OPEN, State.STALE, State.NOT_BUILT, State.FAILED, State.OPEN]
+    assert [each.sign for each in shown.values()] == told
