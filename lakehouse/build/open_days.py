@@ -122,8 +122,6 @@ def present() -> datetime:
 def newest_closed(lake: Lake, now: datetime) -> list[date]:
     """The newest day that is closed where no topic brings rows, then of each topic: where one moves on, a day closes.
 
-    The least of them is open in no table, and none before it is.
-
     Args:
         lake: where the tables are.
         now: the moment, with a time zone.
@@ -146,11 +144,12 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
     Args:
         lake: where the tables are.
         table: whose days.
-        days: of any age: all but the newest are told by their date.
+        days: of any age.
         now: a time of day decides.
     """
-    closed = min(newest_closed(lake, now))
-    return {day for day in days if day > closed and any(_closes(lake, table, end_of(day), now))}
+    # Once for all days: up to when nothing more is waited for.
+    reached = [*(now - lag for lag in _lags(lake, table)), *_behind(lake, _read_by(lake, table))]
+    return {day for day in days if reached and end_of(day) > min(reached)}
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
@@ -165,9 +164,21 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
         day: the daily partition.
         now: a time of day decides.
     """
-    if day <= min(newest_closed(lake, now)):  # most days
+    if not still_open(lake, table, [day], now):
         return None
-    return max(_closes(lake, table, end_of(day), now), default=None)
+    if any(at < end_of(day) for at in _behind(lake, _read_by(lake, table))):
+        return _NOBODY_KNOWS
+    return end_of(day) + max(_lags(lake, table))
+
+
+def _lags(lake: Lake, table: Table) -> Iterator[timedelta]:
+    """Of each source that brings rows to a table, how long after a day's end rows of it may come."""
+    for each in _read_by(lake, table):
+        # Of whole exports, too: their day is built from none of them before it is over.
+        if each.landing is not None:
+            yield timedelta()
+        if has_begun(lake, each):
+            yield each.topic.max_lag if each.topic else timedelta()
 
 
 def in_words(until: datetime) -> str:
@@ -177,19 +188,6 @@ def in_words(until: datetime) -> str:
         until: as `open_until` has it.
     """
     return "until the messages that wait are taken" if until == _NOBODY_KNOWS else f"until {until:%Y-%m-%d %H:%M} UTC"
-
-
-def _closes(lake: Lake, table: Table, ends: datetime, now: datetime) -> Iterator[datetime]:
-    # Of whole exports, too: their day is built from none of them before it is over.
-    if table.landing is not None and now < ends:
-        yield ends
-    lag = table.topic.max_lag if table.topic else timedelta()
-    if table.taken is not None and now < ends + lag and has_begun(lake, table):
-        yield ends + lag
-    if any(at < ends for at in _behind(lake, [table])):
-        yield _NOBODY_KNOWS
-    for each in table.upstream.values():
-        yield from _closes(lake, lake.table(each.table), ends, now)
 
 
 def has_messages(lake: Lake, table: Table) -> bool:
@@ -227,10 +225,11 @@ def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
 
 
 def _read_by(lake: Lake, table: Table) -> Iterator[Table]:
-    """The table and all that it reads, directly or not."""
+    """The table and all that it reads, directly or not, of a lake of some tables those that are there."""
     yield table
     for each in table.upstream.values():
-        yield from _read_by(lake, lake.table(each.table))
+        if each.table in lake.tables:
+            yield from _read_by(lake, lake.table(each.table))
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:
