@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -42,9 +42,11 @@ class Shop:
         self._batches, self._errors = iter(batches), errors
         self.stale = {name: [TODAY] for name in lake.tables if name != BRONZE}
 
-    def changed_days(self, _lake: Lake, table: Table) -> list[date]:
-        """The days that nobody has built from what is there."""
-        return self.stale.pop(table.id, [])
+    def changed_days(self, _lake: Lake, table: Table, among: Collection[date] | None = None) -> list[date]:
+        """The days that nobody has built from what is there; whoever asks for all of them builds them."""
+        return (
+            self.stale.pop(table.id, []) if among is None else [d for d in self.stale.get(table.id, ()) if d in among]
+        )
 
     def take(self, *_: object, **__: object) -> BuildResult:
         """A batch of so many messages; there is no table, so version 0 is news."""
