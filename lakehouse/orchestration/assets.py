@@ -298,10 +298,8 @@ def _metadata_of(
     total = lake.snapshot(table.id).live.rows
     uri = str(lake.path(table.id))
     landed = landed_files(lake, table, days)
-    now = datetime.now(UTC)
-    metadata = {
-        day: open_metadata(lake, table, day, now) | day_metadata(table, result, day, uri, total, landed) for day in days
-    }
+    told = open_metadata(lake, table, days, datetime.now(UTC))
+    metadata = {day: told[day] | day_metadata(table, result, day, uri, total, landed) for day in days}
     if days:
         upstream = {each.table: lake.table(each.table) for each in table.upstream.values()}
         # Once a run: the newest partition is what the UI reads schema and lineage from.

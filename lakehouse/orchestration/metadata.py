@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from lakehouse.build.open_days import in_words, landed_by_now, open_until
+from lakehouse.build.open_days import in_words, landed_by_now, open_until, still_open
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
 from lakehouse.checks.clocks import span
 from lakehouse.contracts import Table
@@ -94,17 +94,19 @@ def day_metadata(
     return legible(metadata)
 
 
-def open_metadata(lake: Lake, table: Table, day: date, now: datetime) -> dict[str, Any]:
-    """That a day is not over, where rows of it come by then.
+def open_metadata(lake: Lake, table: Table, days: Collection[date], now: datetime) -> dict[date, dict[str, Any]]:
+    """That a day is not over, by day; empty where it is, or where no rows of it come by then.
 
     Args:
         lake: where the tables are.
-        table: whose day.
-        day: the partition.
+        table: whose days.
+        days: the partitions.
         now: by which it is told.
     """
-    until = open_until(lake, table, day, now)
-    return {} if until is None else {"open": f"{in_words(until)}: built again as rows come"}
+    # Of a range of years only its newest days may be open: these alone are asked until when.
+    found = still_open(lake, table, days, now)
+    until = {day: open_until(lake, table, day, now) if day in found else None for day in days}
+    return {day: {"open": f"{in_words(at)}: built again as rows come"} if at else {} for day, at in until.items()}
 
 
 def _counts(each: DayResult) -> dict[str, Any]:

@@ -136,9 +136,8 @@ def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | Asse
     good = [day for day in days if result.days[day].status == PUBLISHED]
     rows = snapshot.rows_by_day(table.day_column)
     told: list[AssetMaterialization | AssetObservation | AssetCheckEvaluation] = []
-    for day in good:
-        shown = day_metadata(table, _with_rows(result, day, rows), day, uri, snapshot.live.rows)
-        shown |= open_metadata(lake, table, day, now)
+    for day, is_open in open_metadata(lake, table, good, now).items():
+        shown = is_open | day_metadata(table, _with_rows(result, day, rows), day, uri, snapshot.live.rows)
         told.append(AssetMaterialization(asset_key(table.id), partition=day.isoformat(), metadata=shown))
     told += refused(lake, table, result)
     evaluations, _ = judged(lake, table, result, sorted(result.days), {})

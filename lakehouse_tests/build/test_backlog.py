@@ -162,7 +162,7 @@ def test_what_waits_is_told_beside_the_day(taking: Taking) -> None:
     assert passed(lake, gold, day, now) == timedelta(hours=2)
     found = readiness(lake, gold, day, now)
     assert (found.status, found.reason) == (OPEN, f"rows of {day} may come until the messages that wait are taken")
-    assert open_metadata(lake, gold, day, now)["open"].startswith("until the messages that wait are taken: ")
+    assert open_metadata(lake, gold, [day], now)[day]["open"].startswith("until the messages that wait are taken: ")
     taking.take()
     assert open_until(lake, gold, day, now) is None
     assert readiness(lake, gold, day, now).status == STALE

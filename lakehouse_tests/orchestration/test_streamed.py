@@ -104,6 +104,7 @@ def test_today_is_shown_as_open(shop: Lake) -> None:
         found = materialized(instance, table.id)
         assert list(found)[-1] == str(today), "what was told last is what the page of the table shows"
         assert str(found[str(today)]["open"]).startswith(f"until {today + timedelta(days=1)} 00:05 UTC")
+        assert next(iter(found[str(today)])) == "open", "first of all, not below the preview"
         assert "open" not in found[str(EARLIER)]
 
 
