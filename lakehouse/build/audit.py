@@ -134,8 +134,11 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     figures = {d: each for d, each in _figures_before(work).items() if d not in left_out}
     sums = _sums(work)
     judged: dict[date, Judged] = {}
+    # As it was planned: a day that closes meanwhile lacks what came in between, and is built once more.
+    now, others = work.plan.at, set(work.replaced).difference(work.plan.fingerprints)
+    still_open = open_days.still_open(base.lake, table, others, now).union(work.plan.open)
     for day in sorted(work.replaced):
-        so_far = _so_far(work, day)
+        so_far = _so_far(work, day) if day in still_open else None
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
@@ -145,14 +148,10 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     return judged
 
 
-def _so_far(work: Work, day: date) -> SoFar | None:
-    """What tells the rows that the days before had by this time of day, of a day that is open; else None."""
-    # As it was planned: one that closes meanwhile lacks what came in between, and is built once more.
-    lake, table, now = work.base.lake, work.base.table, work.plan.at
-    is_planned = day in work.plan.fingerprints
-    if day not in (work.plan.open if is_planned else open_days.still_open(lake, table, [day], now)):
-        return None
-    return partial(open_days.rows_so_far, lake, table, elapsed=open_days.passed(lake, table, day, now))
+def _so_far(work: Work, day: date) -> SoFar:
+    """What tells the rows that the days before had by this time of day, of a day that is open."""
+    lake, table = work.base.lake, work.base.table
+    return partial(open_days.rows_so_far, lake, table, elapsed=open_days.passed(lake, table, day, work.plan.at))
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

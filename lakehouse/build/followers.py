@@ -75,11 +75,12 @@ def _too_early(
     """
     closed = set(days) - open_days.still_open(lake, table, days, open_days.present())
     found = set[date]()
-    for each in table.upstream.values():
+    for each in table.upstream.values() if closed else ():
         read = {day: input_days(each, day) for day in closed}
-        source, known = lake.table(each.table), left.get(each.table, ())
-        # Now, after it was seen which days are closed: what closed them is known of here, too.
-        coming = _due(lake, source, run_id, {*chain(*read.values())}) if closed and may_grow(source, lake) else known
+        coming = left.get(each.table, ())
+        if may_grow(source := lake.table(each.table), lake):
+            # Now, after it was seen which days are closed: what closed them is known of here, too.
+            coming = _due(lake, source, run_id, {*chain(*read.values())})
         found |= {day for day in closed if not set(read[day]).isdisjoint(coming)}
     return found
 

@@ -127,14 +127,14 @@ def newest_closed(lake: Lake, now: datetime) -> list[date]:
         now: the moment, with a time zone.
     """
     topics = [(table, table.topic) for table in lake.tables.values() if table.topic is not None]
-    reached = [min([now - topic.max_lag, *_behind(lake, [table])]) for table, topic in topics]
+    reached = [min([now - topic.max_lag, *_behind(lake, table)]) for table, topic in topics]
     return [newest_day(None, moment) for moment in (now, *reached)]
 
 
-def _behind(lake: Lake, tables: Iterable[Table]) -> Iterator[datetime]:
-    """Of each topic whose messages wait, the event time that its watermark has reached."""
-    for table in tables:
-        if table.topic is not None and (at := taken_until(lake.snapshot(table.id), table.topic.source)) is not None:
+def _behind(lake: Lake, table: Table) -> Iterator[datetime]:
+    """Of each topic of a table whose messages wait, the event time that its watermark has reached."""
+    for each in _read_by(lake, table):
+        if each.topic is not None and (at := taken_until(lake.snapshot(each.id), each.topic.source)) is not None:
             yield datetime.fromtimestamp(at / 1e6, UTC)
 
 
@@ -148,7 +148,7 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
         now: a time of day decides.
     """
     # Once for all days: up to when nothing more is waited for.
-    reached = [*(now - lag for lag in _lags(lake, table)), *_behind(lake, _read_by(lake, table))]
+    reached = [*(now - lag for lag in _lags(lake, table)), *_behind(lake, table)]
     return {day for day in days if reached and end_of(day) > min(reached)}
 
 
@@ -166,7 +166,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
     """
     if not still_open(lake, table, [day], now):
         return None
-    if any(at < end_of(day) for at in _behind(lake, _read_by(lake, table))):
+    if any(at < end_of(day) for at in _behind(lake, table)):
         return _NOBODY_KNOWS
     return end_of(day) + max(_lags(lake, table))
 
@@ -197,9 +197,7 @@ def has_messages(lake: Lake, table: Table) -> bool:
         lake: where the tables are.
         table: the table.
     """
-    if table.topic is not None:
-        return has_begun(lake, table)
-    return any(has_messages(lake, lake.table(each.table)) for each in table.upstream.values())
+    return any(each.topic is not None and has_begun(lake, each) for each in _read_by(lake, table))
 
 
 def has_begun(lake: Lake, table: Table) -> bool:
@@ -221,7 +219,7 @@ def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
         day: the daily partition.
         now: the moment, with a time zone.
     """
-    return min([now, *_behind(lake, _read_by(lake, table))]) - start_of(day)
+    return min([now, *_behind(lake, table)]) - start_of(day)
 
 
 def _read_by(lake: Lake, table: Table) -> Iterator[Table]:

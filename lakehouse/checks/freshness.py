@@ -70,18 +70,21 @@ class FreshnessState:
         return 1.0 if not self.judged else 1.0 - len(self.missed) / allowed if allowed else -float(len(self.missed))
 
     @property
+    def _due_day(self) -> DayFreshness | None:
+        return next((each for each in self.days if each.day == self.due), None)
+
+    @property
     def standing(self) -> str:
         """How the day that is due stands."""
-        if any(each.day == self.due and each.complete_at is not None for each in self.days):
+        if (day := self._due_day) is not None and day.complete_at is not None:
             return "complete"
         return "before its first day" if self.met else "not complete"
 
     def text(self) -> str:
         """In words."""
         last = f"complete up to {self.newest}" if self.newest else "no day is complete"
-        day = next((each for each in self.days if each.day == self.due), None)
-        known = not self.met and day is not None and day.completeness is not None
-        share = f" ({day.completeness:.0%} of the usual rows)" if day and known else ""
+        day = None if self.met else self._due_day
+        share = f" ({day.completeness:.0%} of the usual rows)" if day and day.completeness is not None else ""
         spent = f"{len(self.missed)} of {len(self.judged)} days missed in the last {BUDGET_DAYS}"
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {self.standing}{share}; {spent}"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from lakehouse.errors import EngineLostError, SourceDownError
 from lakehouse.read.lake import Lake
@@ -39,13 +39,15 @@ def retrying(stop: threading.Event, retried: Retried = lambda _error, _seconds: 
         if error is not None and state.next_action is not None:
             retried(error, state.next_action.sleep)
 
-    def is_over(state: RetryCallState) -> bool:
+    enough = stop_after_attempt(1 + RETRIES)
+
+    def is_stopped(state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None
-        return state.attempt_number > RETRIES or (stop.is_set() and isinstance(error, SourceDownError))
+        return stop.is_set() and isinstance(error, SourceDownError)
 
     return Retrying(
         retry=retry_if_exception(is_transient),
-        stop=is_over,
+        stop=lambda state: enough(state) or is_stopped(state),
         wait=wait_exponential_jitter(max=LONGEST_WAIT, multiplier=FIRST_WAIT),
         sleep=wait,
         before_sleep=told,

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
@@ -32,6 +32,16 @@ REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 180
 RUN_SECONDS = 600  # a day takes 20 s on an idle laptop; the machine may be building something else
 STOP_SECONDS = 20
+
+
+def _processes(groups: Collection[int]) -> dict[int, str]:
+    """The command line of each process of some groups, by its id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if os.getpgid(int(folder.name)) in groups:
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
 
 
 class Server:
@@ -105,24 +115,15 @@ class Server:
     def engines(self) -> list[str]:
         """The command line of each engine that a run has started, warm ones included."""
         groups = {self._process.pid, *(each.pid for place in self._warm() if (each := place.address()))}
-        found = []
-        for folder in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                if os.getpgid(int(folder.name)) in groups:
-                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        found = _processes(groups).values()
         return [
             line for line in found if " org.apache.spark.deploy.SparkSubmit" in line and "launcher.Main" not in line
         ]
 
     def code_server(self) -> int:
         """The process that serves the code to the web interface and the daemon; 0 where there is none."""
-        for folder in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                if os.getpgid(int(folder.name)) == self._process.pid and b"\0api\0grpc\0" in (
-                    (folder / "cmdline").read_bytes()
-                ):
-                    return int(folder.name)
-        return 0
+        found = _processes({self._process.pid})
+        return next((pid for pid, line in found.items() if " api grpc " in line), 0)
 
     def _environment(self) -> dict[str, str]:
         ours = {
