@@ -21,6 +21,7 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
 from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, slice_mistakes
+from lakehouse.contracts.graph import all_upstream, upstream_first
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
@@ -135,7 +136,7 @@ def _declared(home: str) -> dict[str, Table]:
     if wrong:
         raise ContractError("\n".join(wrong))
     agree(found)
-    return {table.id: table for table in _upstream_first(found)}
+    return upstream_first(found)
 
 
 def _load(module: str, path: Path) -> Table:
@@ -238,7 +239,7 @@ def get_table(name: str) -> Table:
     if name in known:
         return known[name]
     if name in declared():
-        roots = _roots(declared()[name])
+        roots = _roots(name)
         addresses = " and ".join(source_setting(source) for source in sorted(roots))
         raise UnknownTableError(f"{name} is not in use: set {addresses}, the address of the database it is taken from.")
     hint = near(name, known, alike=0.4)
@@ -264,43 +265,8 @@ def lake_without_engine(settings: Settings) -> Lake:
     return PinnedLake(settings, tables())
 
 
-def above(known: Mapping[str, Table], name: str) -> set[str]:
-    """Everything that a table reads, directly or not, by `layer.name`."""
-    found, left = set[str](), [name]
-    while left:
-        new = {each.table for each in known[left.pop()].upstream.values()} - found
-        found |= new
-        left += new
-    return found
-
-
-def below(known: Mapping[str, Table], name: str) -> list[str]:
-    """Everything that reads a table, directly or not, by `layer.name`; in the order of `known`."""
-    # Asked of each table anew: there are some dozens, and a second graph would have to be kept in step with this one.
-    return [each for each in known if name in above(known, each)]
-
-
-def _roots(table: Table) -> set[str]:
+def _roots(name: str) -> set[str]:
     """The databases that a table, or what it reads, is taken from."""
-    own = {table.extract.source} if table.extract else set()
-    return own.union(*(_roots(declared()[each.table]) for each in table.upstream.values()))
-
-
-def _upstream_first(found: dict[str, Table]) -> list[Table]:
-    ordered: list[Table] = []
-    state: dict[str, str] = {}
-
-    def visit(table: Table, path: tuple[str, ...]) -> None:
-        if state.get(table.id) == "done":
-            return
-        if state.get(table.id) == "open":
-            raise ContractError(f"Tables feed each other in a circle: {' → '.join((*path, table.id))}.")
-        state[table.id] = "open"
-        for each in table.upstream.values():
-            visit(found[each.table], (*path, table.id))
-        state[table.id] = "done"
-        ordered.append(table)
-
-    for table in found.values():
-        visit(table, ())
-    return ordered
+    found = declared()
+    extracts = (found[each].extract for each in (name, *all_upstream(found, name)))
+    return {extract.source for extract in extracts if extract}

@@ -5,26 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pandera.pyspark as pa
 import pytest
-from pyspark.sql import types as T
 
 import lakehouse_tests.fixtures.shop.gold as gold_layer
-from lakehouse.catalog import _upstream_first, agree, declared, forget_tables, get_table, tables
-from lakehouse.contracts import Input, Table
+from lakehouse.catalog import agree, declared, forget_tables, get_table, tables
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
 from lakehouse_tests.fixtures import shop
-from lakehouse_tests.fixtures.making import model, table
-
-
-def made(name: str, *reads: str) -> Table:
-    """A table that reads others."""
-    contract = model(day=(T.DateType(), pa.Field()))
-    names = [each.replace(".", "_") for each in reads]
-    transform: Any = eval(f"lambda {', '.join(names)}: None")  # noqa: S307 - parameters named after the inputs
-    return table(name, contract, transform, {n: Input(each) for n, each in zip(names, reads, strict=True)})
+from lakehouse_tests.fixtures.making import reading
 
 
 def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
@@ -39,29 +27,9 @@ def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
         assert all(order.index(i.table) < order.index(name) for i in each.upstream.values())
 
 
-def test_order_does_not_depend_on_names() -> None:
-    """Without it, tables would be in order only as long as their names happen to be."""
-    chain = {each.id: each for each in (made("gold.a", "silver.z"), made("silver.z", "bronze.m"), made("bronze.m"))}
-    assert [each.id for each in _upstream_first(chain)] == ["bronze.m", "silver.z", "gold.a"]
-    diamond = {
-        each.id: each
-        for each in (made("gold.d", "silver.b", "silver.c"), made("silver.c", "bronze.a"), made("silver.b", "bronze.a"), made("bronze.a"))
-    }  # fmt: skip
-    assert [each.id for each in _upstream_first(diamond)] == ["bronze.a", "silver.b", "silver.c", "gold.d"]
-
-
-def test_a_circle_is_shown_whole() -> None:
-    """Without it, loading would end in a recursion error that names no table."""
-    ring = {each.id: each for each in (made("gold.a", "gold.b"), made("gold.b", "gold.c"), made("gold.c", "gold.a"))}
-    with pytest.raises(ContractError, match=r"circle: gold\.a → gold\.b → gold\.c → gold\.a"):
-        _upstream_first(ring)
-    with pytest.raises(ContractError, match=r"circle: gold\.a → gold\.a"):
-        _upstream_first({"gold.a": made("gold.a", "gold.a")})
-
-
 def test_an_input_that_is_no_table_is_named_with_the_nearest() -> None:
     """Without it, a misspelt input would be read as a table that was never built, and every day be empty."""
-    found = {each.id: each for each in (made("gold.a", "silver.trnsactions"), made("silver.transactions"))}
+    found = {each.id: each for each in (reading("gold.a", "silver.trnsactions"), reading("silver.transactions"))}
     with pytest.raises(ContractError) as caught:
         agree(found)
     assert str(caught.value) == (

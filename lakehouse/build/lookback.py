@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.graph import all_upstream
 from lakehouse.delta.log import days_of, entries
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.lake import Lake
@@ -126,10 +127,8 @@ def _derived(lake: Lake, names: Iterable[str]) -> list[Table]:
 def _newest_arrival(lake: Lake, derived: Iterable[Table], touched: Mapping[str, Collection[date]]) -> date | None:
     """The newest day, built or to be built, of the tables at the beginning: what landed, or came from a database."""
     found: set[date] = set()
-    queue = list(derived)
-    while queue:
-        table = queue.pop()
-        queue += [lake.table(each.table) for each in table.upstream.values()]
+    read = set[str]().union(*(all_upstream(lake.tables, table.id) for table in derived))
+    for table in map(lake.table, read):
         if not table.upstream:
             found.update(lake.snapshot(table.id).by_day(table.day_column), touched.get(table.id, ()))
     return max(found, default=None)

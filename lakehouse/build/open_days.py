@@ -18,6 +18,7 @@ from pathlib import Path
 from lakehouse import store
 from lakehouse.build.intake.ends import batch_of, taken_until
 from lakehouse.contracts import Landing, Table
+from lakehouse.contracts.graph import all_upstream
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.delta.layout import entry_path, table_path
 from lakehouse.read.lake import Lake
@@ -57,8 +58,8 @@ def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -
         tables: every table of the lake.
         table: which reads them, directly or not.
     """
-    read = (tables[each.table] for each in table.upstream.values())
-    return _brings_today(settings, table) or any(takes_today(settings, tables, each) for each in read)
+    read = (table.id, *all_upstream(tables, table.id))
+    return any(_brings_today(settings, tables[each]) for each in read)
 
 
 def _brings_today(settings: Settings, table: Table) -> bool:
@@ -222,12 +223,9 @@ def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
     return min([now, *_behind(lake, table)]) - start_of(day)
 
 
-def _read_by(lake: Lake, table: Table) -> Iterator[Table]:
-    """The table and all that it reads, directly or not, of a lake of some tables those that are there."""
-    yield table
-    for each in table.upstream.values():
-        if each.table in lake.tables:
-            yield from _read_by(lake, lake.table(each.table))
+def _read_by(lake: Lake, table: Table) -> list[Table]:
+    """The table and all that it reads, directly or not."""
+    return [lake.table(each) for each in (table.id, *all_upstream(lake.tables, table.id))]
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

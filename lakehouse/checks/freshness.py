@@ -22,6 +22,7 @@ from lakehouse.records.history import records
 
 BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
+BEFORE_FIRST_DAY = "before its first day"
 COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
 
 
@@ -78,7 +79,7 @@ class FreshnessState:
         """How the day that is due stands."""
         if (day := self._due_day) is not None and day.complete_at is not None:
             return "complete"
-        return "before its first day" if self.met else "not complete"
+        return BEFORE_FIRST_DAY if self.met else "not complete"
 
     def text(self) -> str:
         """In words."""

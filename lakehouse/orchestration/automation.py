@@ -34,8 +34,9 @@ from lakehouse import store
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days, has_news_of_files
-from lakehouse.catalog import above, below, landings, tables
+from lakehouse.catalog import landings, tables
 from lakehouse.contracts import Table
+from lakehouse.contracts.graph import all_downstream, all_upstream
 from lakehouse.days import contiguous, end_of, is_younger
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
@@ -185,7 +186,7 @@ def decide(
 
 def _roots(lake: Lake, due: Days) -> Days:
     """Of what is due, the tables that read nothing that is due as well."""
-    return {name: days for name, days in due.items() if days and not any(map(due.get, above(lake.tables, name)))}
+    return {name: days for name, days in due.items() if days and not any(map(due.get, all_upstream(lake.tables, name)))}
 
 
 def _nothing_now(cursor: Cursor, found: Findings, state: str) -> Decision:
@@ -213,7 +214,7 @@ def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
     """Runs over the days of some tables, and the same days of all that reads them."""
     found: dict[str, set[date]] = {}
     for name, days in due.items():
-        for each in (name, *below(lake.tables, name)):
+        for each in (name, *all_downstream(lake.tables, name)):
             found.setdefault(each, set()).update(days)
     return pieces_of({name: bridged(days, leave=leave) for name, days in found.items()}, list(lake.tables))
 

@@ -30,6 +30,7 @@ from dagster import (
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts import Table
 from lakehouse.contracts.features import feature_tables
+from lakehouse.contracts.graph import all_upstream
 from lakehouse.errors import LakehouseError
 from lakehouse.online.address import redis_url
 from lakehouse.online.load import Loaded, lake_now, load
@@ -126,9 +127,8 @@ def _when(table: Table) -> Any:
 
 def _is_streamed(table: Table) -> bool:
     """Whether a table reads a topic, directly or not, whose brokers are set."""
-    if table.topic is not None:
-        return get_settings().source_url(table.topic.source) is not None
-    return any(_is_streamed(tables()[read.table]) for read in table.upstream.values())
+    topics = (tables()[each].topic for each in (table.id, *all_upstream(tables(), table.id)))
+    return any(topic is not None and get_settings().source_url(topic.source) is not None for topic in topics)
 
 
 def _run(context: AssetExecutionContext, lakehouse: LakehouseResource, table: Table) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from dagster import BackfillPolicy, DailyPartitionsDefinition
 
+from lakehouse import store
 from lakehouse.build.open_days import has_today
 from lakehouse.catalog import tables
 from lakehouse.errors import UsageError
@@ -76,10 +77,12 @@ def check_range(first: date, last: date) -> None:
     Raises:
         UsageError: with the days there are, or why there are none.
     """
-    begin, end = get_settings().first_day, last_partition()
+    settings = get_settings()
+    begin, end = settings.first_day, last_partition()
     if first < begin or last > end:
+        own = f" Settings of this lake alone are in {settings.own_file}." if store.exists(settings.own_file) else ""
         raise UsageError(
             f"There are daily partitions from {begin} to {end}; got {first} … {last}. The last one is the last full "
             "day, UTC, or today where rows come during the day, unless LAKEHOUSE_LAST_DAY sets an earlier one; "
-            "LAKEHOUSE_FIRST_DAY sets the first."
+            f"LAKEHOUSE_FIRST_DAY sets the first.{own}"
         )

@@ -12,7 +12,8 @@ from datetime import date
 
 from lakehouse.build.plan import input_days, neighbours, touched_days
 from lakehouse.build.stale import all_stale_days, known_days, stale_days
-from lakehouse.catalog import below, lake_without_engine, tables
+from lakehouse.catalog import lake_without_engine, tables
+from lakehouse.contracts.graph import all_downstream
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
@@ -144,5 +145,7 @@ def stale_by_table(
 
 def stale_downstream(settings: Settings, name: str) -> dict[str, list[date]]:
     """By table that depends on this one, directly or not: the days that a run would build again now."""
-    found = stale_by_table(lake_without_engine(settings), below(tables(), name), (settings.first_day, last_partition()))
+    found = stale_by_table(
+        lake_without_engine(settings), all_downstream(tables(), name), (settings.first_day, last_partition())
+    )
     return {each: sorted(days) for each, days in found.items() if days}

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.catalog import above, get_table, lake_with_engine, lake_without_engine, tables
+from lakehouse.catalog import get_table, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import FromDay, ToDay, engine_output_aside, say
 from lakehouse.commands.operate.online import certify, show, told
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.contracts.features import feature_tables
+from lakehouse.contracts.graph import all_upstream
 from lakehouse.errors import CHECKS_FAILED
 from lakehouse.online import server
 from lakehouse.online.address import redis_url, shown
@@ -66,7 +67,7 @@ def demo_online(
         first, last = land_days(settings, source, first, last)
         settings = fit_days(settings, say)
         first, last = check_days(settings, first, last)
-        wanted = set(names).union(*(above(tables(), name) for name in names))
+        wanted = set(names).union(*(all_upstream(tables(), name) for name in names))
         pieces = [Piece(tuple(name for name in tables() if name in wanted), first, last)]
         report = run_pieces(settings, pieces, listener=Terminal(settings))
         print_summary(report, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from lakehouse.catalog import get_table
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.assets import build_asset
-from lakehouse.orchestration.partitions import daily_partitions
+from lakehouse.orchestration.partitions import check_range, daily_partitions
 from lakehouse.runs.selection import fit_days, last_partition
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings, get_settings
@@ -55,6 +56,8 @@ def test_a_lake_of_old_data_ends_with_its_last_file(lake: Settings) -> None:
     assert (found.first_day, found.last_day) == (OLD, OLD + timedelta(days=2))
     assert daily_partitions().get_partition_keys() == ["2011-03-01", "2011-03-02", "2011-03-03"]
     assert last_partition() == OLD + timedelta(days=2)
+    with pytest.raises(UsageError, match=f"to {OLD + timedelta(days=2)}; got .* in {re.escape(str(lake.own_file))}"):
+        check_range(OLD, OLD + timedelta(days=3))
     land_sample_online_retail(lake.root, OLD + timedelta(days=3), 1, 5, 1)
     assert fit_days(found).last_day == OLD + timedelta(days=3), "what lands later belongs to it"
 

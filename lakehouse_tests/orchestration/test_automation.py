@@ -16,8 +16,9 @@ from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import stale_days
-from lakehouse.catalog import below, tables
+from lakehouse.catalog import tables
 from lakehouse.contracts import Input, Landing, Table
+from lakehouse.contracts.graph import all_downstream
 from lakehouse.definitions import defs
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -409,7 +410,9 @@ def test_dagster_gets_requests_it_can_start(evaluated: Any, settings: Settings, 
     assert request.tags["dagster/retry_on_asset_or_op_failure"] == "false"
     assert (request.tags["days"], request.tags["why"]) == ("2011-03-01…03-02", "files landed for bronze.events")
     named = {".".join(key.path) for key in request.asset_selection}
-    assert named == {name for name in tables() if name == "bronze.events" or name in below(tables(), "bronze.events")}
+    assert named == {
+        name for name in tables() if name == "bronze.events" or name in all_downstream(tables(), "bronze.events")
+    }
     assert set(request.asset_check_keys) == checks_of(asset_graph(), named)
     assert "data_fresh" not in {check.name for check in request.asset_check_keys}
     # A run that is waiting for its turn holds back the next look.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from lakehouse.build.stale import stale_days
-from lakehouse.catalog import below, tables
+from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Verbose, console, print_json, say, table
 from lakehouse.commands.inspect.quarantine_options import (
@@ -23,6 +23,7 @@ from lakehouse.commands.inspect.quarantine_options import (
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.contracts import Table
+from lakehouse.contracts.graph import all_downstream
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.pieces import bridged, pieces_of
 from lakehouse.quarantine.replay import ReplayPlan, by_rules, plan_replay, run_replay
@@ -120,7 +121,7 @@ def _runs(
             pieces = pieces_of({contract.id: whole}, [contract.id])
             report.add(run_pieces(lake.settings, pieces, asked=Asked(force=force), listener=terminal))
         # Only what reads the table, though more may be stale: this command was asked for these rows alone.
-        readers = below(tables(), contract.id)
+        readers = all_downstream(tables(), contract.id)
         if not _broke(report):
             report.add(run_stale(lake.settings, readers, listener=terminal))
         return None if _broke(report) else [run.run_id for run in report.runs]

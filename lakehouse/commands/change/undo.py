@@ -67,11 +67,13 @@ def history(
         print_json(said)
         return
     _print_versions(said)
-    oldest = min((e["version"] for e in said if e["readable"]), default=None)
-    if oldest is not None:
+    readable = [e for e in said if e["readable"]]
+    # What one may go back to: the newest before the one that is read anyway, and not the empty table at the beginning.
+    example = next((e for e in readable[1:] if e["rows"] != 0), next(iter(readable), None))
+    if example is not None:
         # A quarantine goes back with its table, and not alone.
         back = f"   Go back: {program()} restore {name} --version N" if name == source.id else ""
-        say(f"Read one: {program()} sql … --as-of {name}={oldest}{back}")
+        say(f"Read one: {program()} sql … --as-of {name}={example['version']}{back}")
 
 
 def _print_versions(said: Sequence[Mapping[str, Any]]) -> None:

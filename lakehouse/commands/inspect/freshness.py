@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from lakehouse.catalog import get_table
-from lakehouse.checks.freshness import FreshnessState
+from lakehouse.checks.freshness import BEFORE_FIRST_DAY, FreshnessState
 from lakehouse.checks.freshness import freshness as judge
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
@@ -50,7 +50,7 @@ def _print(found: Sequence[FreshnessState]) -> None:
         (
             each.table,
             each.newest or "no day yet",
-            f"{each.due}, before its first day" if each.met and each.newest is None else each.due,
+            f"{each.due}, {each.standing}" if each.standing == BEFORE_FIRST_DAY else each.due,
             "fresh" if each.met else "NOT FRESH",
             _behind(each.behind),
             f"{len(each.missed)} of {len(each.judged)}",
