@@ -268,5 +268,5 @@ def lake_without_engine(settings: Settings) -> Lake:
 def _roots(name: str) -> set[str]:
     """The databases that a table, or what it reads, is taken from."""
     found = declared()
-    extracts = (found[each].extract for each in (name, *all_upstream(found, name)))
+    extracts = (found[each].extract for each in (name, *all_upstream(found, found[name])))
     return {extract.source for extract in extracts if extract}

@@ -127,7 +127,7 @@ def _derived(lake: Lake, names: Iterable[str]) -> list[Table]:
 def _newest_arrival(lake: Lake, derived: Iterable[Table], touched: Mapping[str, Collection[date]]) -> date | None:
     """The newest day, built or to be built, of the tables at the beginning: what landed, or came from a database."""
     found: set[date] = set()
-    read = set[str]().union(*(all_upstream(lake.tables, table.id) for table in derived))
+    read = set[str]().union(*(all_upstream(lake.tables, table) for table in derived))
     for table in map(lake.table, read):
         if not table.upstream:
             found.update(lake.snapshot(table.id).by_day(table.day_column), touched.get(table.id, ()))

@@ -58,8 +58,8 @@ def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -
         tables: every table of the lake.
         table: which reads them, directly or not.
     """
-    read = (table.id, *all_upstream(tables, table.id))
-    return any(_brings_today(settings, tables[each]) for each in read)
+    read = (table, *(tables[each] for each in all_upstream(tables, table)))
+    return any(_brings_today(settings, each) for each in read)
 
 
 def _brings_today(settings: Settings, table: Table) -> bool:
@@ -225,7 +225,7 @@ def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
 
 def _read_by(lake: Lake, table: Table) -> list[Table]:
     """The table and all that it reads, directly or not."""
-    return [lake.table(each) for each in (table.id, *all_upstream(lake.tables, table.id))]
+    return [table, *map(lake.table, all_upstream(lake.tables, table))]
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

@@ -9,14 +9,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakehouse import store
-from lakehouse.build import open_days
+from lakehouse.build import made_from, open_days
 from lakehouse.build.intake.closings import Closings, closings_read, input_rows, parts_of
 from lakehouse.build.late import accepted_through
+from lakehouse.build.made_from import DayStates, MadeFrom
 from lakehouse.contracts import Input, Table
-from lakehouse.delta.files import DataFile
 from lakehouse.delta.snapshot import Snapshot, fingerprint
-from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
-from lakehouse.read.content import content_of_day, content_of_days
+from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, key_id
 from lakehouse.sources.digests import digests
@@ -125,34 +124,38 @@ def make_plan(
 
 
 def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot], now: datetime) -> Plan:
-    states = {name: _DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
-    closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
-    whole: dict[date, int] = {}
+    known = made_from.kept(lake, table, inputs)
+    if new := [day for day in days if day not in known or known[day].accepted != accepted.get(day)]:
+        states = {name: DayStates(lake.table(each.table), inputs[name]) for name, each in table.upstream.items()}
+        closings = {name: closings_read(lake, each, inputs[name]) for name, each in table.upstream.items()}
+        known |= {day: _made_from(table, states, closings, day, accepted.get(day)) for day in new}
+        made_from.keep(lake, table, inputs, known)
+    has_input = frozenset(day for day in days if known[day].has_input)
+    beside = frozenset(day for day in days if known[day].beside)
+    prints, still_open = _as_of(lake, table, {day: known[day].whole for day in days}, has_input, now)
+    conserved = _rows_in(lake, table, inputs, days) if table.conserves_rows else None
+    return Plan(table, inputs, {}, prints, conserved, has_input, accepted, beside, now, still_open)
+
+
+def _made_from(
+    table: Table, states: Mapping[str, DayStates], closings: Mapping[str, Closings], day: date, accepted: date | None
+) -> MadeFrom:
+    """What a day is made from.
+
+    All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more, days
+    would be built again that come out the same. What that is beside the days that it reads, `made_from` must know.
+    """
+    reads = _reads(table, day)
+    parts = [table.code_version]
+    if accepted is not None:
+        parts.append(f"late/{accepted}")
+    parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
+    with_rows = [(name, read) for name, read in reads if states[name].rows.get(read)]
+    parts += _closed(table, closings, with_rows)
     # Days that share keys with their neighbours are rare: only for these are neighbours read and marked in the build.
-    beside: set[date] = set()
-    has_input: set[date] = set()
-    for day in days:
-        reads = _reads(table, day)
-        # All that decides the day's rows, and nothing else: with less, a stale day would pass for current; with more,
-        # days would be built again that come out the same.
-        parts = [table.code_version]
-        if day in accepted:
-            parts.append(f"late/{accepted[day]}")
-        parts += [f"{name}/{read}/{states[name].identity(read)}" for name, read in reads]
-        with_rows = [(name, read) for name, read in reads if states[name].rows.get(read)]
-        parts += _closed(table, closings, with_rows)
-        if with_rows:
-            has_input.add(day)
-        if table.unique_days and day in has_input and (near := _near(table, states, day)):
-            parts += near
-            beside.add(day)
-        whole[day] = fingerprint(parts)
-    prints, still_open = _as_of(lake, table, whole, has_input, now)
-    conserved = _rows_in(states, days) if table.conserves_rows else None
-    return Plan(
-        table, inputs, {}, prints, conserved, frozenset(has_input), accepted, frozenset(beside), now, still_open
-    )
+    near = _near(table, states, day) if table.unique_days and with_rows else []
+    return MadeFrom(fingerprint([*parts, *near]), bool(with_rows), bool(near), accepted)
 
 
 def as_open(whole: int) -> int:
@@ -193,12 +196,13 @@ def _closed(table: Table, closings: Mapping[str, Closings], reads: Sequence[tupl
     ]
 
 
-def _rows_in(states: Mapping[str, _DayStates], days: Sequence[date]) -> dict[date, int]:
+def _rows_in(lake: Lake, table: Table, inputs: Mapping[str, Snapshot], days: Sequence[date]) -> dict[date, int]:
     """For the conservation of rows: each is published, set aside or left out as a duplicate, or the day fails."""
-    return {day: sum(state.rows.get(day, 0) for state in states.values()) for day in days}
+    of = [inputs[n].rows_by_day(lake.table(each.table).content_day_column) for n, each in table.upstream.items()]
+    return {day: sum(rows.get(day, 0) for rows in of) for day in days}
 
 
-def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str]:
+def _near(table: Table, states: Mapping[str, DayStates], day: date) -> list[str]:
     """What of the neighbours' inputs may come before rows of the day, and so decides which of these are repeats."""
     # Rows that arrive after all of the day's come after them, where arrival decides: they cannot make these repeats.
     through = _latest_arrival(table, states, day)
@@ -210,7 +214,7 @@ def _near(table: Table, states: Mapping[str, _DayStates], day: date) -> list[str
     ]
 
 
-def _latest_arrival(table: Table, states: Mapping[str, _DayStates], day: date) -> date | None:
+def _latest_arrival(table: Table, states: Mapping[str, DayStates], day: date) -> date | None:
     """The last arrival among a day's rows, where rows that arrive later come after them all; None: nothing is known."""
     # Arrival decides only where it is the first column of the order, and where each input's log has it as a partition.
     first = table.keep_first_by[0] if table.keep_first_by else ""
@@ -225,20 +229,6 @@ def neighbours(table: Table, day: date) -> list[date]:
     return [day + timedelta(days=n) for n in range(-table.unique_days, table.unique_days + 1) if n]
 
 
-def touched_days(table: Table, each: Input, day: date) -> list[date]:
-    """The days of a table that one day of an input may change.
-
-    Args:
-        table: what reads the input.
-        each: the input.
-        day: of the input.
-    """
-    unique = table.unique_days
-    # By the window, which looks back from later days and ahead from earlier ones; and both ways by the span in which
-    # keys are unique.
-    return [day + timedelta(days=n) for n in range(-each.days_after - unique, each.days_before + unique + 1)]
-
-
 def input_days(each: Input, day: date) -> list[date]:
     """The days of an input that one day of output reads."""
     return [day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)]
@@ -247,70 +237,6 @@ def input_days(each: Input, day: date) -> list[date]:
 def output_days(each: Input, day: date) -> list[date]:
     """The days of output that read one day of an input: `input_days` the other way round."""
     return [day + timedelta(days=n) for n in range(-each.days_after, each.days_before + 1)]
-
-
-class _DayStates:
-    """What one version of an input holds for a day, as downstream tables see days."""
-
-    def __init__(self, table: Table, snapshot: Snapshot) -> None:
-        self._table, self._snapshot = table, snapshot
-        # Other days' runs replace days of an upsert table; batches add to days of a table that takes them.
-        self._by_file = table.upsert or table.taken is not None
-        self._days_differ = table.content_day_column != table.day_column
-        self._arrival = table.day_column
-        columns = snapshot.partition_by
-        self._own, self._seen = (
-            columns.index(each) if columns else 0 for each in (table.day_column, table.content_day_column)
-        )
-        self._identities: dict[tuple[date, date | None], str] = {}
-        self._files = snapshot.by_day(table.content_day_column)
-        self.rows = snapshot.rows_by_day(table.content_day_column)
-
-    def arrives_by(self, column: str) -> bool:
-        """Whether the log says of each row's `column`, a date, when it arrived."""
-        return self._days_differ and not self._table.upsert and self._arrival == column
-
-    def arrivals(self, day: date) -> set[str]:
-        """The input's own partitions that hold rows of the day."""
-        return {f.partition[0] or "" for f in self._files.get(day, [])}
-
-    def identity(self, day: date, through: date | None = None) -> str:
-        """Of the partitions that hold rows of the day: what they were made from, and which rows they are.
-
-        Args:
-            day: the event day.
-            through: only of arrivals up to this day; None: of all.
-        """
-        key = day, through
-        if key not in self._identities:  # a window asks for each day several times, and the log takes a millisecond
-            self._identities[key] = self._identity(day, through)
-        return self._identities[key]
-
-    def _identity(self, day: date, through: date | None) -> str:
-        parts: dict[str, list[str]] = {}
-        for file in self._files.get(day, []):
-            if self._had_arrived(file, through):
-                own = file.partition[self._own]
-                made_from = None if self._by_file else self._snapshot.transaction(f"{DAY_PREFIX}{own}")
-                parts.setdefault(f"{own}:{made_from}", []).append(self._rows_of(file))
-        if not parts and not self._by_file and not self._days_differ:
-            # A day without files is told by its transaction alone: published empty is another state than never built.
-            return str(self._snapshot.transaction(day_transaction(day)))  # published without rows, or not at all
-        return ",".join(f"{own}:{'+'.join(sorted(set(rows)))}" for own, rows in sorted(parts.items()))
-
-    def _had_arrived(self, file: DataFile, through: date | None) -> bool:
-        return not self._days_differ or through is None or (file.partition[self._own] or "") <= through.isoformat()
-
-    def _rows_of(self, file: DataFile) -> str:
-        """The number over a partition's rows; not over its files, or a compaction would make the day stale.
-
-        What was committed before there were such numbers is known by what it was made from, or by its files.
-        """
-        own, seen = file.partition[self._own], file.partition[self._seen]
-        name = content_of_days(own, seen) if self._days_differ else content_of_day(own)
-        number = self._snapshot.transaction(name) if name else None
-        unknown = file.first_name if self._by_file else None
-        return str(unknown if number is None else number)
 
 
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime) -> Plan:

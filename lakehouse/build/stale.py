@@ -7,7 +7,7 @@ building it does not help. *Late* are rows that arrived after their day (`lakeho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
@@ -92,10 +92,10 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         table: whose days.
         days: the days to look at.
     """
-    found: dict[date, str] = {}
+    found, asked, newest = dict[date, str](), set(days), _newest(lake)
     for each in table.upstream.values():
         source = lake.table(each.table)
-        read = {day for wanted in days for day in _awaited(lake, each, wanted)}
+        read = {wanted for day in asked for wanted in _awaited(each, day, newest)}
         known = read & known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
             day: f"{each.table} {day} is not published from its newest input"
@@ -104,11 +104,24 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         # The nearer reason wins: that the input itself is stale, before what the input waits for. That holds also of a
         # day of which the input knows nothing yet, since nothing that it reads was ever built.
         stale = waiting_days(lake, source, read) | stale
-        for day in days:
-            for wanted in _awaited(lake, each, day):
-                if wanted in stale:
-                    found.setdefault(day, stale[wanted])
+        for day, why in _readers(each, stale, newest):
+            if day in asked:
+                found.setdefault(day, why)
     return found
+
+
+def _readers(each: Input, stale: Mapping[date, str], newest: date) -> Iterator[tuple[date, str]]:
+    """The days that read a stale day of an input, with why it is, the first such day first; some days come again.
+
+    Args:
+        each: the input.
+        stale: by day of it, why.
+        newest: the last day that could be built by now.
+    """
+    for wanted, why in sorted(stale.items()):
+        for day in output_days(each, wanted):
+            if wanted in _awaited(each, day, newest):
+                yield day, why
 
 
 def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set[date]:
@@ -135,25 +148,27 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
     """
     found: dict[str, dict[date, str]] = {}
     stale: dict[str, dict[date, str]] = {}
+    newest = _newest(lake)
     for name, table in lake.tables.items():  # upstream tables come first
         mine = found[name] = {}
         for each in table.upstream.values():
-            for day, why in sorted(stale.get(each.table, {}).items()):
-                for reader in output_days(each, day):
-                    if day in _awaited(lake, each, reader):
-                        mine.setdefault(reader, why)
+            for day, why in _readers(each, stale.get(each.table, {}), newest):
+                mine.setdefault(day, why)
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
         changed = {day: f"{name} {day} is not published from its newest input" for day in days}
         stale[name] = mine | changed
     return found
 
 
-def _awaited(lake: Lake, each: Input, day: date) -> list[date]:
+def _newest(lake: Lake) -> date:
+    return newest_day(lake.settings.last_day, datetime.now(UTC))
+
+
+def _awaited(each: Input, day: date, newest: date) -> list[date]:
     """The days of an input that a day is not complete without: those it reads, but for days without a partition yet.
 
     A row that is dated after the newest day is in no day that could be built before tomorrow.
     """
-    newest = newest_day(lake.settings.last_day, datetime.now(UTC))
     return [read for read in input_days(each, day) if read <= max(day, newest)]
 
 

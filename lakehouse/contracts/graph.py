@@ -8,18 +8,18 @@ from lakehouse.contracts.table import Table
 from lakehouse.errors import ContractError
 
 
-def all_upstream(tables: Mapping[str, Table], name: str) -> set[str]:
+def all_upstream(tables: Mapping[str, Table], table: Table) -> set[str]:
     """All that a table reads, directly or not, of those that are there, by `layer.name`.
 
     Args:
         tables: by `layer.name`; of a lake of some tables an input may be missing.
-        name: the table.
+        table: which reads.
     """
-    found, left = set[str](), [name]
+    found, left = set[str](), [table]
     while left:
-        new = {each.table for each in tables[left.pop()].upstream.values() if each.table in tables} - found
+        new = {each.table for each in left.pop().upstream.values() if each.table in tables} - found
         found |= new
-        left += new
+        left += map(tables.__getitem__, new)
     return found
 
 
@@ -31,7 +31,7 @@ def all_downstream(tables: Mapping[str, Table], name: str) -> list[str]:
         name: the table.
     """
     # Asked of each table anew: there are some dozens, and a second graph would have to be kept in step with this one.
-    return [each for each in tables if name in all_upstream(tables, each)]
+    return [each for each, table in tables.items() if name in all_upstream(tables, table)]
 
 
 def upstream_first(tables: Mapping[str, Table]) -> dict[str, Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, unless
 from lakehouse.errors import ContractError
@@ -60,14 +60,19 @@ class FileNames:
 
     def day_of(self, name: str, depth: int) -> tuple[bool, date | None]:
         """Whether a name fits at a depth, from 0, and the day that it tells there, if it does."""
-        found = re.fullmatch(self.parts[depth], name, re.ASCII)
-        if found is None or not found.re.groups:
-            return found is not None, None
-        try:
-            day = date(*(int(found[place]) for place in self.places))
-        except ValueError:  # the thirtieth of February
-            return False, None
-        return True, day
+        return _day_of(self, name, depth)
+
+
+@lru_cache(maxsize=100_000)  # the same names are looked at several times a run
+def _day_of(names: FileNames, name: str, depth: int) -> tuple[bool, date | None]:
+    found = re.fullmatch(names.parts[depth], name, re.ASCII)
+    if found is None or not found.re.groups:
+        return found is not None, None
+    try:
+        day = date(*(int(found[place]) for place in names.places))
+    except ValueError:  # the thirtieth of February
+        return False, None
+    return True, day
 
 
 def _expression(part: str) -> str:

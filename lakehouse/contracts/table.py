@@ -196,7 +196,7 @@ class Table:
         """The columns that are personal data or identify a person: never shown, with no statistics kept."""
         return self.privacy.columns
 
-    @property
+    @cached_property
     def upstream(self) -> dict[str, Input]:
         """The inputs that are tables, by parameter."""
         return {name: each for name, each in self.inputs.items() if isinstance(each, Input)}

@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import chain
 from typing import Any, NamedTuple
 
 from dagster import (
@@ -180,13 +179,14 @@ def decide(
     found = _findings(lake, cursor, runs, leave or {}, ended, last, now)
     roots = _roots(lake, found.due)
     # The oldest first: windows look back, so later days are built on what is there by then.
-    chosen = sorted(set(chain.from_iterable(roots.values())))[:limit]
+    chosen = sorted(set().union(*roots.values()))[:limit]
     return _request_of(lake, cursor, found, roots, chosen) if chosen else _nothing_now(cursor, found, state)
 
 
 def _roots(lake: Lake, due: Days) -> Days:
     """Of what is due, the tables that read nothing that is due as well."""
-    return {name: days for name, days in due.items() if days and not any(map(due.get, all_upstream(lake.tables, name)))}
+    below = {name for name in due if any(map(due.get, all_upstream(lake.tables, lake.table(name))))}
+    return {name: days for name, days in due.items() if days and name not in below}
 
 
 def _nothing_now(cursor: Cursor, found: Findings, state: str) -> Decision:

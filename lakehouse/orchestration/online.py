@@ -127,7 +127,7 @@ def _when(table: Table) -> Any:
 
 def _is_streamed(table: Table) -> bool:
     """Whether a table reads a topic, directly or not, whose brokers are set."""
-    topics = (tables()[each].topic for each in (table.id, *all_upstream(tables(), table.id)))
+    topics = (each.topic for each in (table, *(tables()[name] for name in all_upstream(tables(), table))))
     return any(topic is not None and get_settings().source_url(topic.source) is not None for topic in topics)
 
 

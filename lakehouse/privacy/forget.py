@@ -25,7 +25,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from lakehouse import store
-from lakehouse.build.plan import touched_days
+from lakehouse.build.made_from import touched_days
 from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import table_name

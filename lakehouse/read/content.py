@@ -25,6 +25,9 @@ from lakehouse.store import parquet
 OF_THE_RUN = frozenset({"_ingested_run", "_code_version"})
 """Columns that say which run made a row: the same row has others after a rebuild."""
 
+CONTENT_PREFIX = "rows/"
+"""Of the application ids under which the log keeps the content of partitions."""
+
 _LARGEST = (1 << 63) - 1
 
 
@@ -50,12 +53,12 @@ def content_name(table: Table, partition: Mapping[str, str | None]) -> str | Non
 
 def content_of_day(own: str | None) -> str | None:
     """`content_name` of a table whose rows are of the day of their partition."""
-    return None if own is None else f"rows/{own}"
+    return None if own is None else f"{CONTENT_PREFIX}{own}"
 
 
 def content_of_days(own: str | None, seen: str | None) -> str | None:
     """`content_name` of a table whose partitions hold rows of other days, as it sees them."""
-    return None if own is None or seen is None else f"rows/{seen}/{own}"
+    return None if own is None or seen is None else f"{CONTENT_PREFIX}{seen}/{own}"
 
 
 def contents(table: Table, files: Collection[StagedFile], base: Snapshot, *, added: bool = False) -> dict[str, int]:

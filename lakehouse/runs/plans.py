@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from lakehouse.build.plan import input_days, neighbours, touched_days
+from lakehouse.build.made_from import touched_days
+from lakehouse.build.plan import input_days, neighbours
 from lakehouse.build.stale import all_stale_days, known_days, stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts.graph import all_downstream

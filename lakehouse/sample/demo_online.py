@@ -67,7 +67,7 @@ def demo_online(
         first, last = land_days(settings, source, first, last)
         settings = fit_days(settings, say)
         first, last = check_days(settings, first, last)
-        wanted = set(names).union(*(all_upstream(tables(), name) for name in names))
+        wanted = set(names).union(*(all_upstream(tables(), get_table(name)) for name in names))
         pieces = [Piece(tuple(name for name in tables() if name in wanted), first, last)]
         report = run_pieces(settings, pieces, listener=Terminal(settings))
         print_summary(report, settings)

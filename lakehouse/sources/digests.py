@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from lakehouse import store
@@ -44,7 +44,8 @@ def digests(root: Path, files: Sequence[LandingFile], *, settled_ns: int = SETTL
 def _of_source(root: Path, source: str, files: Sequence[LandingFile], settled_ns: int) -> dict[Path, str]:
     place = root / "cache" / "landing" / f"{source}.json"
     kept = _kept(place)
-    names = {file.path: file.path.relative_to(root).as_posix() for file in files}
+    above = f"{root.as_posix()}/"
+    names = {file.path: file.path.as_posix().removeprefix(above) for file in files}
     known = {file.path: text for file in files if (text := _known(kept, names[file.path], file)) is not None}
     new = [file for file in files if file.path not in known]
     now = time.time_ns()  # before they are read: what is written meanwhile is younger than that
@@ -88,6 +89,12 @@ def _read(file: LandingFile) -> str | None:
 
 
 def _kept(place: Path) -> Kept:
+    there = store.stat(place)
+    return _read_kept(place, there) if there else {}
+
+
+@lru_cache(maxsize=64)  # of a few sources, as each was last written
+def _read_kept(place: Path, _found: store.Facts) -> Kept:
     try:
         held = json.loads(store.read_text(place))
         return {name: entry for name, entry in held.items() if isinstance(entry, list) and entry}

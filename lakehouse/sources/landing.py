@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -56,11 +58,6 @@ class LandingFile:
         """The same of a file that was looked at just now."""
         return found.inode, found.size, found.modified_ns, found.changed_ns
 
-    @staticmethod
-    def measures_of(found: store.Facts) -> tuple[int, int, int, int]:
-        """The attributes after the path, of a file that was looked at just now."""
-        return found.size, found.modified_ns, found.changed_ns, found.inode
-
 
 @dataclass(frozen=True)
 class Landed:
@@ -90,10 +87,13 @@ def landing_files(
         SourceError: `start` is after `end`.
     """
     _in_order(landing, start, end)
-    return sorted(
-        LandingFile(landing.source, day, path, *LandingFile.measures_of(found))
-        for day, path, found in _listed(root / "landing" / landing.source, landing, start, end)
-    )
+    found = (_file(landing.source, *each) for each in _listed(root / "landing" / landing.source, landing, start, end))
+    return sorted(found, key=attrgetter("arrival_date", "path"))
+
+
+@lru_cache(maxsize=100_000)  # one that is as it was is the same object: a run looks at thousands of them, several times
+def _file(source: str, day: date, path: str, found: store.Facts) -> LandingFile:
+    return LandingFile(source, day, Path(path), found.size, found.modified_ns, found.changed_ns, found.inode)
 
 
 def land(
@@ -116,7 +116,7 @@ def land(
     if not store.is_folder(folder):
         raise SourceError(f"{landing.source}: expected a folder of {wanted} files, got {folder}, which is none")
     # In order of days: killed in the middle, the days that are there are the first ones, and the same command goes on.
-    files = sorted((day, path) for day, path, _ in _listed(folder, landing, start, end))
+    files = sorted((day, Path(path)) for day, path, _ in _listed(folder, landing, start, end))
     if not files:
         between = f"from {start or 'any day'} to {end or 'any day'}"
         raise SourceError(
@@ -177,9 +177,9 @@ def _in_order(landing: Landing, start: date | None, end: date | None) -> None:
 
 def _listed(
     folder: Path, landing: Landing, start: date | None, end: date | None
-) -> Iterator[tuple[date, Path, store.Facts]]:
+) -> Iterator[tuple[date, str, store.Facts]]:
     """The folder's complete files in the range, in any order, each once."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for names in landing.names:
         for day, path in _matching(folder, names, 0, None, (start or date.min, end or date.max)):
             # Two patterns may fit one file; the first of them says its day.
@@ -191,7 +191,7 @@ def _listed(
 
 def _matching(
     folder: Path, names: FileNames, depth: int, told: date | None, between: tuple[date, date]
-) -> Iterator[tuple[date, Path]]:
+) -> Iterator[tuple[date, str]]:
     """What is called as the files are, at the last depth of the pattern; folders of other days are not opened."""
     for name in store.names(folder):
         fits, found = names.day_of(name, depth)
@@ -201,7 +201,7 @@ def _matching(
         if depth + 1 < len(names.parts):
             yield from _matching(folder / name, names, depth + 1, day, between)
         elif day:
-            yield day, folder / name
+            yield day, f"{folder}/{name}"
 
 
 def content_of(path: Path) -> bytes | None:

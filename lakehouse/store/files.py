@@ -51,19 +51,19 @@ class Facts(NamedTuple):
         return self.inode, self.modified_ns, self.size
 
 
-def stat(path: Path) -> Facts | None:
+def stat(path: Path | str) -> Facts | None:
     """The facts of what a name stands for, links followed; None where there is nothing, or a link to nowhere.
 
     Raises:
         OSError: the system does not say.
     """
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - of a path as text: to make objects of thousands costs more than to ask
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
         # A link that leads nowhere is as good as no file; any other error must not pass for one.
-        if path.is_symlink():  # in a circle, or to where nothing can be read
+        if Path(path).is_symlink():  # in a circle, or to where nothing can be read
             return None
         raise
     return _facts(found)

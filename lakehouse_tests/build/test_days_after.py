@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build as build_days
-from lakehouse.build.plan import input_days, output_days, touched_days
+from lakehouse.build.made_from import touched_days
+from lakehouse.build.plan import input_days, output_days
 from lakehouse.build.stale import all_waiting_days, known_days, stale_days, waiting_days
 from lakehouse.contracts import Input, Table
 from lakehouse.read.lake import Lake

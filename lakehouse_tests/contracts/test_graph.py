@@ -41,15 +41,13 @@ def test_a_circle_is_shown_whole() -> None:
 
 def test_what_a_table_reads_and_what_reads_it_is_told_however_far() -> None:
     """Without it, a day that is stale would not be built again further down, or a replay be asked of one table alone."""
-    assert all_upstream(DIAMOND, "gold.d") == {"silver.b", "silver.c", "bronze.a"}
-    assert all_upstream(DIAMOND, "bronze.a") == set()
+    assert all_upstream(DIAMOND, DIAMOND["gold.d"]) == {"silver.b", "silver.c", "bronze.a"}
+    assert all_upstream(DIAMOND, DIAMOND["bronze.a"]) == set()
     assert all_downstream(DIAMOND, "bronze.a") == ["gold.d", "silver.c", "silver.b"]
     assert all_downstream(DIAMOND, "gold.d") == []
 
 
 def test_an_input_that_is_not_there_is_left_out() -> None:
     """Without it, a lake of some tables could not tell which of its days are open."""
-    assert all_upstream({name: each for name, each in DIAMOND.items() if name != "silver.b"}, "gold.d") == {
-        "silver.c",
-        "bronze.a",
-    }
+    some = {name: each for name, each in DIAMOND.items() if name != "silver.b"}
+    assert all_upstream(some, DIAMOND["gold.d"]) == {"silver.c", "bronze.a"}
