@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lakehouse.delta.snapshot import Snapshot, fingerprint
+from lakehouse.delta.snapshot import WITHDRAWN, Snapshot, fingerprint
 from lakehouse.sources.spans import Found, Span, messages_in
 
 _NUMBERS = ("offset", "event", "arrived", "idle", "of")
@@ -70,7 +70,9 @@ class Ends:
         named = {each: getattr(self, each) for each in ("batch", "watermark", "arrived", "left")}
         named |= {f"{topic}/id": number for topic, number in self.ids.items()}
         for (topic, partition), position in self.positions.items():
-            named |= {f"{topic}/{partition}/{name}": getattr(position, name) for name in _NUMBERS}
+            numbers = {f"{topic}/{partition}/{name}": getattr(position, name) for name in _NUMBERS}
+            # What is not known is said, too: else that of an earlier topic of the same name would stand on in the log.
+            named |= {name: WITHDRAWN if value is None else value for name, value in numbers.items()}
         return {f"intake/{source}/{name}": value for name, value in named.items() if value is not None}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from lakehouse.build.intake.ends import (
 )
 from lakehouse.delta.commit import append_batch, ensure_table
 from lakehouse.delta.opening import open_snapshot
-from lakehouse.delta.snapshot import fingerprint
+from lakehouse.delta.snapshot import WITHDRAWN, fingerprint
 from lakehouse.delta.target import Commit
 from lakehouse.sources.spans import Found, Part, Span
 from lakehouse_tests.fixtures.making import target_of
@@ -33,6 +33,17 @@ from lakehouse_tests.fixtures.making import target_of
 MINUTE = 60_000_000
 IDLE = timedelta(minutes=2)
 ID = fingerprint(["id"])
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log in which nothing is ever taken back; of what was committed under a name, the last counts."""
+
+    committed: dict[str, int]
+
+    def transactions(self) -> dict[str, int]:
+        """Without those that were withdrawn."""
+        return {name: value for name, value in self.committed.items() if value != WITHDRAWN}
 
 
 def found(*parts: tuple[int, int], topic_id: str = "id") -> dict[str, Found]:
@@ -190,15 +201,8 @@ def test_ends_are_read_as_they_were_written(
     ids = {topic: fingerprint([topic]) for topic, _ in positions}
     held = {key: replace(each, of=ids[key[0]]) for key, each in positions.items()}
     written = Ends(batch, watermark, ids, held, watermark)
-
-    class Log:
-        """A log that holds nothing else."""
-
-        def transactions(self) -> dict[str, int]:
-            """What was committed."""
-            return written.transactions("shop") | {"intake/other/batch": 7, "day/2026-01-01": 1}
-
-    assert ends_of(Log(), "shop") == written  # type: ignore[arg-type]
+    log = Log(written.transactions("shop") | {"intake/other/batch": 7, "day/2026-01-01": 1})
+    assert ends_of(log, "shop") == written  # type: ignore[arg-type]
 
 
 def test_the_log_keeps_the_ends(tmp_path: Path) -> None:
@@ -213,17 +217,21 @@ def test_what_the_log_says_of_a_topic_that_is_gone_counts_no_more() -> None:
     """Without it, the new topic's messages below the old one's offset would be skipped."""
     before, anew = ends(3, 4), found((0, 9), topic_id="other")
     after, _ = accepted(before, anew)
-
-    class Log:
-        """A log in which nothing is ever taken back."""
-
-        def transactions(self) -> dict[str, int]:
-            """What was committed, in order."""
-            return before.transactions("shop") | after.transactions("shop")
-
-    read = ends_of(Log(), "shop")  # type: ignore[arg-type]
+    log = Log(before.transactions("shop") | after.transactions("shop"))
+    read = ends_of(log, "shop")  # type: ignore[arg-type]
     assert spans_after(read, anew, None) == [Span("t", 0, 0, 9)]
     assert problems(read, anew) == []
+
+
+def test_what_a_topic_that_is_gone_had_brought_moves_no_watermark_of_the_new_one() -> None:
+    """Without it, days would be judged as a whole that a partition has brought dead letters of so far."""
+    before = replace(ends(3), positions={("t", 0): Position(3, event=50 * MINUTE, arrived=60 * MINUTE, of=ID)})
+    anew = found((0, 9), topic_id="other")
+    first, _ = accepted(before, anew)
+    dead = {("t", 0): (None, 70 * MINUTE)}
+    after = carried_on(first, anew, [Span("t", 0, 0, 2)], dead, 70 * MINUTE, IDLE)
+    log = Log(before.transactions("shop") | first.transactions("shop") | after.transactions("shop"))
+    assert ends_of(log, "shop") == after  # type: ignore[arg-type]
 
 
 @given(offset=st.integers(1, 9), end=st.integers(1, 9), arrived=st.none() | st.integers(0, 9), now=st.integers(0, 9))
