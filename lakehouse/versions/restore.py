@@ -15,18 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse import store
+from lakehouse.build.intake.ends import waiting_again
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.log import (
-    LogEntry,
-    days_of,
-    entries,
-    figures_in_log,
-    gone_files,
-    snapshot_at,
-    versions,
-)
+from lakehouse.delta.log import LogEntry, days_of, entries, figures_in_log, gone_files, snapshot_at, versions
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION, quarantine_at
 from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, table_name
@@ -139,6 +132,8 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
         if table.upsert:
             _refuse_torn(table, between, set(days))
     main = _restoring(target, base, wanted, between, days)
+    if table.topic is not None:
+        main = replace(main, transactions=waiting_again(main.transactions, base, wanted, table.topic.source))
     side = None
     if side_target is not None and lake.snapshot(table.quarantine_id).version >= 0:
         side = _restoring_side(lake, table, side_target, version, days)

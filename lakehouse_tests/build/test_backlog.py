@@ -23,6 +23,7 @@ from lakehouse.days import end_of
 from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.metadata import open_metadata
 from lakehouse.runs.stream import Pace, Turn, turns
+from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
@@ -166,6 +167,25 @@ def test_what_waits_is_told_beside_the_day(taking: Taking) -> None:
     taking.take()
     assert open_until(lake, gold, day, now) is None
     assert readiness(lake, gold, day, now).status == STALE
+
+
+def test_what_a_restore_took_back_waits(taking: Taking) -> None:
+    """Without it, days that lost rows by it would be refused, or be told as ready, until they are taken again."""
+    send(taking, 4, 3)
+    taking.take()
+    lake, silver, now = taking.lake, taking.lake.table(SILVER), open_days.present()
+    first = lake.snapshot(taking.bronze.id).version
+    taking.kafka.send(taking.topic, [visit(9, f"{DAYS[1]}T09:00:00Z")])
+    list(worked_off(taking))
+    newest = lake.snapshot(taking.bronze.id).version
+    for version, waits in ((first, True), (newest, False), (first, True)):
+        restore(lake, plan_restore(lake, taking.bronze, version), by="test")
+        assert (open_until(lake, silver, DAYS[1], now) is not None) == waits
+    built = build_followers(lake, taking.bronze, "test")
+    assert [each.with_status(FAILED) for each in built.values()] == [[]] * len(built)
+    assert FAILED not in str([statuses(each) for each in worked_off(taking)])
+    assert [sorted(row["day"] for row in taking.rows(SILVER)).count(day) for day in DAYS[:2]] == [4, 4]
+    assert open_until(lake, silver, DAYS[1], now) is None
 
 
 def test_why_a_day_that_the_stream_has_passed_is_due(taking: Taking) -> None:

@@ -108,6 +108,22 @@ def taken_until(snapshot: Snapshot, source: str) -> int | None:
     return snapshot.transaction(f"intake/{source}/watermark") or 0 if left else None
 
 
+def waiting_again(restored: Mapping[str, int], now: Snapshot, then: Snapshot, source: str) -> dict[str, int]:
+    """The application transactions of a restore: messages that go wait again, whatever that version had left.
+
+    Args:
+        restored: those that go back, as that version has them.
+        now: the table before.
+        then: the version that comes back.
+        source: of its topic.
+    """
+    before, after = ends_of(now, source), ends_of(then, source)
+    again = sum(at.offset for at in before.positions.values()) - sum(at.offset for at in after.positions.values())
+    name, left = f"intake/{source}/left", max(0, before.left + again)
+    others = {each: value for each, value in restored.items() if each != name}
+    return others if left == before.left else {**others, name: left}
+
+
 def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]:
     """Where to go on from though messages are gone or topics were made anew, and in words what is given up.
 

@@ -22,6 +22,7 @@ from lakehouse.build.intake.ends import (
     is_idle,
     problems,
     spans_after,
+    waiting_again,
 )
 from lakehouse.delta.commit import append_batch, ensure_table
 from lakehouse.delta.opening import open_snapshot
@@ -232,6 +233,17 @@ def test_what_a_topic_that_is_gone_had_brought_moves_no_watermark_of_the_new_one
     after = carried_on(first, anew, [Span("t", 0, 0, 2)], dead, 70 * MINUTE, IDLE)
     log = Log(before.transactions("shop") | first.transactions("shop") | after.transactions("shop"))
     assert ends_of(log, "shop") == after  # type: ignore[arg-type]
+
+
+def test_what_a_restore_takes_back_waits() -> None:
+    """Without it, days would be judged as a whole before what was taken back is there again."""
+    old, new = Log(ends(3, 1).transactions("shop")), Log(replace(ends(5, 4, 2), left=6).transactions("shop"))
+    told = {"intake/shop/t/0/offset": 3, "intake/shop/left": 0}
+    left = {"intake/shop/left": 13}
+    assert waiting_again(told, new, old, "shop") == told | left  # type: ignore[arg-type]
+    restored = Log(old.committed | left)
+    assert waiting_again({}, restored, old, "shop") == {}, "again"  # type: ignore[arg-type]
+    assert waiting_again({}, restored, new, "shop") == {"intake/shop/left": 6}, "undone"  # type: ignore[arg-type]
 
 
 @given(offset=st.integers(1, 9), end=st.integers(1, 9), arrived=st.none() | st.integers(0, 9), now=st.integers(0, 9))
