@@ -41,9 +41,7 @@ def open_snapshot(path: Path, version: int | None = None) -> Snapshot:
     if state is None:
         return fresh_snapshot(path)
     last = newest_first[0] if newest_first else None
-    # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
-    # The state of the log's folder is asked, not its entries: one call, however long the log is.
-    if last and last.state == state and not store.exists(entry_path(path, last.snapshot.version + 1)):
+    if last and _still_newest(path, last, state):
         return last.snapshot
     # From what is known, by the few entries that came since; from scratch where the folder is another one.
     found = _carried_on(path, last) if last and last.state[0] == state[0] else None
@@ -88,6 +86,15 @@ def _identity(path: Path, version: int) -> tuple[int, int, int] | None:
     """What tells an entry from another one of that number, as in a table that was made anew; None: it is not there."""
     found = store.stat(entry_path(path, version))
     return found.identity if found else None
+
+
+def _still_newest(path: Path, last: _Read, state: tuple[int, int]) -> bool:
+    """Whether what was read is what there is: asked of the log's folder, in a few calls however long the log is."""
+    # Two commits may bear one time, by a clock that ticks every few milliseconds: so the next entry is looked for too.
+    # And the folder does not tell where another copy of the table was written into its files: the newest entry does.
+    version = last.snapshot.version
+    next_one = entry_path(path, version + 1)
+    return last.state == state and last.identity == _identity(path, version) and not store.exists(next_one)
 
 
 def _carried_on(path: Path, last: _Read) -> Snapshot | None:

@@ -91,6 +91,23 @@ def test_a_table_that_was_made_anew_is_read_anew(target: Target, tmp_path: Path)
     assert "another run published 2026-03-02" in str(conflict(lost, open_snapshot(target.path), [str(MONDAY)]))
 
 
+def test_a_copy_that_was_written_over_a_table_is_read(target: Target, tmp_path: Path) -> None:
+    """Without it, a backup that `cp` brings back, with as many versions, would not be seen while the process lives."""
+    backup = tmp_path / "backup"
+    shutil.copytree(target.path, backup)
+    for path, name in ((target.path, "ours"), (backup, "theirs")):
+        publish(Target(path, target.schema, target.partition_by), name)
+    ours = open_snapshot(target.path)
+    folder = (target.path / "_delta_log").stat()
+    for file in [each for each in backup.rglob("*") if each.is_file()]:
+        place = target.path / file.relative_to(backup)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.read_bytes())
+    assert (target.path / "_delta_log").stat().st_mtime_ns == folder.st_mtime_ns, "no entry came or went"
+    assert open_snapshot(target.path).version == ours.version
+    assert open_snapshot(target.path).files == fresh_snapshot(target.path).files != ours.files
+
+
 def test_what_changes_a_table_through_its_snapshot_changes_no_one_elses(target: Target) -> None:
     """Without it, a reader's list of files would be one version's and its columns another's."""
     append(target, stage_rows(target, [row("a", MONDAY)]), Commit({"batches": 1}))
