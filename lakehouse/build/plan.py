@@ -246,7 +246,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
         landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
     # A new key gives other tokens for the same bytes, so it is an input like a file.
-    keyed = [_key_id(lake.settings)] if table.privacy.tokens else []
+    keyed = [present_key_id(lake.settings)] if table.privacy.tokens else []
     whole = {
         day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
         for day, files in landed.items()
@@ -256,7 +256,7 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
     return Plan(table, {}, landed, prints, None, has_input, at=now, open=still_open)
 
 
-def _key_id(settings: Settings) -> str:
+def present_key_id(settings: Settings) -> str:
     """The id of the key that tokens are made with; who must not read the key reads what the last build kept of it.
 
     Raises:

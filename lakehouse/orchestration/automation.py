@@ -7,7 +7,6 @@ until its inputs change. Dagster stores the cursor together with the runs it is 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from dagster import (
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse import store
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days, has_news_of_files
@@ -50,6 +48,7 @@ from lakehouse.orchestration.instance import (
     partition_tags,
     table_of,
 )
+from lakehouse.orchestration.lake_state import state_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
@@ -172,7 +171,7 @@ def decide(
     if any(AUTOMATIC in run.tags for run in runs):
         return Decision([], cursor, "The runs asked for before are not over.")
     ended = ended or Ended()
-    state = _state_of(lake, last, ended, datetime.fromtimestamp(now, UTC))
+    state = state_of(lake, last, ended, datetime.fromtimestamp(now, UTC))
     # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
         return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
@@ -321,23 +320,6 @@ def _still_landing(lake: Lake, table: Table, days: Collection[date], now: float)
     since = {day: built[day].at.timestamp() if day in built else 0.0 for day in landing}
     waited = [each for each in files if since.get(each.arrival_date, now) < each.ctime_ns / 1e9 < now - WAITS_FOR_FILES]
     return landing - {each.arrival_date for each in waited}
-
-
-def _state_of(lake: Lake, last: date, ended: Ended, now: datetime) -> str:
-    """A digest of all that decides what is due: landed files, commits, code, ended runs, and which days are over."""
-    parts = [day.isoformat() for day in (last, lake.settings.first_day, *open_days.newest_closed(lake, now))]
-    for each in (ended.by_somebody, ended.interrupted):
-        parts += [f"{name}/{day}" for name, days in sorted(each.items()) for day in sorted(days)] + ["/"]
-    for name, table in lake.tables.items():
-        parts.append(f"{name}/{table.code_version}/{table.policy_version}")
-        if table.landing is not None:
-            parts.append(f"{name}/{table.landing.during_day}")
-            files = landing_files(lake.settings.root, table.landing)
-            parts += [f"{file.path}/{file.stat}" for file in files]
-        for own in (name, table.quarantine_id):
-            newest = max((p.name for p in store.listed(lake.path(own) / "_delta_log", "*.json")), default="")
-            parts.append(f"{own}/{newest}")
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
 def _request(piece: Piece, count: int, why: str, graph: BaseAssetGraph[Any]) -> RunRequest:

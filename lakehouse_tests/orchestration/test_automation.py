@@ -47,12 +47,12 @@ def columns(*dates: str) -> dict[str, Any]:
     return {"id": (T.StringType(), pa.Field(nullable=True))} | {name: (T.DateType(), pa.Field()) for name in dates}
 
 
-def catalog(code: str = "v1") -> tuple[Table, Table, Table]:
+def catalog(code: str = "v1", **of_landed: Any) -> tuple[Table, Table, Table]:
     """Landed lines by arrival and event day; sales of an event day; a window of two days."""
     landed = Landing("events", "jsonl", ("id",))
     bronze = model(**{n: (t, pa.Field(nullable=True)) for n, (t, _) in columns("arrived", "day").items()})
     return (
-        table(BRONZE, bronze, lambda lines: lines, {"lines": landed}, partition_by=("arrived", "day")),
+        table(BRONZE, bronze, lambda lines: lines, {"lines": landed}, partition_by=("arrived", "day"), **of_landed),
         table(SILVER, model(**columns("day")), lambda raw: raw, {"raw": Input(BRONZE)}, code=code),
         table(GOLD, model(**columns("day")), lambda sales: sales, {"sales": Input(SILVER, days_before=1)}),
     )
