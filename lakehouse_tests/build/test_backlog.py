@@ -42,9 +42,9 @@ def taking(lake: LakeFactory, kafka: Kafka) -> Taking:
     return with_least(Taking(lake, kafka, messages_per_batch=2), SILVER)
 
 
-def with_least(made: Taking, name: str, rows: int = 4) -> Taking:
-    """The days of a table have so many rows at least."""
-    table = having(made.lake.table(name), min_rows=rows)
+def with_least(made: Taking, name: str, rows: int = 4, **policy: float) -> Taking:
+    """The days of a table have so many rows at least, and what else is given."""
+    table = having(made.lake.table(name), min_rows=rows, **policy)
     table.__dict__["code_version"] = made.lake.table(name).code_version
     made.lake.tables = {**made.lake.tables, name: table}
     return made
@@ -232,3 +232,13 @@ def test_messages_of_a_topic_that_is_read_no_more_hold_no_day_open(taking: Takin
     version = taking.lake.snapshot(one.id).version
     taking.take(one=True)
     assert taking.lake.snapshot(one.id).version == version, "said once"
+
+
+def test_what_tells_no_time_refuses_no_day_that_the_stream_has_not_come_to(taking: Taking) -> None:
+    """Without it, today would be refused for its share of bad rows until the stream has brought today's good ones."""
+    with_least(taking, SILVER, max_quarantined=0.2)
+    taking.kafka.send(taking.topic, [visit(90 + n, "no time") for n in range(10)])
+    send(taking, 5, 4)
+    done = [statuses(each) for each in worked_off(taking)]
+    assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
+    assert taking.lake.snapshot(f"{SILVER}_quarantine").rows_by_day("day") == {TODAY: 10}

@@ -219,3 +219,12 @@ def test_volume_uses_the_last_weeks_and_bears_one_odd_one() -> None:
 def test_a_day_without_any_rows_is_not_held_back() -> None:
     """Without it, a public holiday would block the days that read it."""
     assert not volume(Volume(), DayMetrics(MONDAY), STEADY).blocking
+
+
+def test_bad_rows_refuse_no_day_that_the_stream_has_not_come_to() -> None:
+    """Without it, rows without a time, which are of the day they arrived on, would refuse it before any good one came."""
+    bad = DayMetrics(MONDAY, quarantined=35, failures={"time_present": 35})
+    for reached in (True, False):
+        (found,) = [o for o in audit_day(sales(), bad, {}, reached=reached) if o.check == "row_rules"]
+        assert found.passed is not reached
+        assert ("the stream has not come to this day" in found.message) is not reached

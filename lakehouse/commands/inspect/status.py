@@ -90,7 +90,8 @@ def _remarks(each: Status) -> Iterator[str]:
     if each.ended_days:
         yield f"somebody ended the run of {days_text(each.ended_days)}, which waits for a new input"
     if each.open_days:
-        yield f"{days_text(each.open_days)} is open: rows may still come"
+        are = "is" if len(each.open_days) == 1 else "are"
+        yield f"{days_text(each.open_days)} {are} open: rows may still come"
     if each.unbuilt_days:
         yield f"{days_text(each.unbuilt_days)} has input and was never built"
     if each.waiting_days:
