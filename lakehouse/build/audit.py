@@ -15,7 +15,7 @@ from lakehouse.build.late_only import late_only
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
 from lakehouse.build.work import Work
-from lakehouse.checks.anomalies import Figures
+from lakehouse.checks.anomalies import Figures, SoFar
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.clocks import with_clocks
 from lakehouse.checks.drift import with_fields
@@ -138,9 +138,8 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     now, others = work.plan.at, set(work.replaced).difference(work.plan.fingerprints)
     still_open = open_days.still_open(base.lake, table, others, now).union(work.plan.open)
     for day in sorted(work.replaced):
-        elapsed = open_days.passed(base.lake, table, day, now) if day in still_open else None
-        so_far = None if elapsed is None else partial(open_days.rows_so_far, base.lake, table, elapsed=elapsed)
-        reached = elapsed is None or elapsed > timedelta()
+        so_far = _so_far(work, day) if day in still_open else None
+        reached = so_far is None or open_days.is_reached(base.lake, table, day)
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far, reached=reached)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
@@ -148,6 +147,12 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
             rows[day] = found.metrics.rows
             figures[day] = found.metrics.as_json()
     return judged
+
+
+def _so_far(work: Work, day: date) -> SoFar:
+    """What tells the rows that the days before had by this time of day, of a day that is open."""
+    lake, table = work.base.lake, work.base.table
+    return partial(open_days.rows_so_far, lake, table, elapsed=open_days.passed(lake, table, day, work.plan.at))
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

@@ -18,7 +18,7 @@ from pathlib import Path
 from lakehouse import store
 from lakehouse.build.intake.ends import batch_of, taken_until
 from lakehouse.contracts import Landing, Table
-from lakehouse.contracts.graph import all_upstream
+from lakehouse.contracts.graph import with_upstream
 from lakehouse.days import end_of, newest_day, start_of
 from lakehouse.delta.layout import entry_path, table_path
 from lakehouse.read.lake import Lake
@@ -58,8 +58,7 @@ def takes_today(settings: Settings, tables: Mapping[str, Table], table: Table) -
         tables: every table of the lake.
         table: which reads them, directly or not.
     """
-    read = (table, *(tables[each] for each in all_upstream(tables, table)))
-    return any(_brings_today(settings, each) for each in read)
+    return any(_brings_today(settings, each) for each in with_upstream(tables, table))
 
 
 def _brings_today(settings: Settings, table: Table) -> bool:
@@ -134,7 +133,7 @@ def newest_closed(lake: Lake, now: datetime) -> list[date]:
 
 def _behind(lake: Lake, table: Table) -> Iterator[datetime]:
     """Of each topic of a table whose messages wait, the event time that its watermark has reached."""
-    for each in _read_by(lake, table):
+    for each in with_upstream(lake.tables, table):
         if each.topic is not None and (at := taken_until(lake.snapshot(each.id), each.topic.source)) is not None:
             yield datetime.fromtimestamp(at / 1e6, UTC)
 
@@ -174,7 +173,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
 
 def _lags(lake: Lake, table: Table) -> Iterator[timedelta]:
     """Of each source that brings rows to a table, how long after a day's end rows of it may come."""
-    for each in _read_by(lake, table):
+    for each in with_upstream(lake.tables, table):
         # Of whole exports, too: their day is built from none of them before it is over.
         if each.landing is not None:
             yield timedelta()
@@ -198,7 +197,7 @@ def has_messages(lake: Lake, table: Table) -> bool:
         lake: where the tables are.
         table: the table.
     """
-    return any(each.topic is not None and has_begun(lake, each) for each in _read_by(lake, table))
+    return any(each.topic is not None and has_begun(lake, each) for each in with_upstream(lake.tables, table))
 
 
 def has_begun(lake: Lake, table: Table) -> bool:
@@ -223,9 +222,15 @@ def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
     return min([now, *_behind(lake, table)]) - start_of(day)
 
 
-def _read_by(lake: Lake, table: Table) -> list[Table]:
-    """The table and all that it reads, directly or not."""
-    return [table, *map(lake.table, all_upstream(lake.tables, table))]
+def is_reached(lake: Lake, table: Table, day: date) -> bool:
+    """Whether all topics of a table that are behind have come to a day; where none is behind, it is.
+
+    Args:
+        lake: where the tables are.
+        table: whose day.
+        day: the daily partition.
+    """
+    return all(at > start_of(day) for at in _behind(lake, table))
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

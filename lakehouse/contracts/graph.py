@@ -23,6 +23,16 @@ def all_upstream(tables: Mapping[str, Table], table: Table) -> set[str]:
     return found
 
 
+def with_upstream(tables: Mapping[str, Table], table: Table) -> list[Table]:
+    """A table, and all that it reads, directly or not, of those that are there.
+
+    Args:
+        tables: as of `all_upstream`.
+        table: which reads.
+    """
+    return [table, *(tables[name] for name in all_upstream(tables, table))]
+
+
 def all_downstream(tables: Mapping[str, Table], name: str) -> list[str]:
     """All that reads a table, directly or not, by `layer.name`; in the order of `tables`.
 

@@ -12,7 +12,14 @@ from pyspark.sql import types as T
 
 from lakehouse.build import open_days
 from lakehouse.build.build import build
-from lakehouse.build.open_days import newest_closed, newest_partition, open_until, rows_so_far, takes_today
+from lakehouse.build.open_days import (
+    is_reached,
+    newest_closed,
+    newest_partition,
+    open_until,
+    rows_so_far,
+    takes_today,
+)
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -149,3 +156,12 @@ def test_a_day_that_was_built_as_it_came_says_that_its_files_wait(
     assert "1 rows of this day are kept, and its files wait until it is over" in result.reason
     file.unlink()
     assert "no line of it is in the landing zone" in build(made, bronze, [DAY], run_id="r").days[DAY].reason
+
+
+def test_a_day_to_come_is_reached_where_no_stream_is_behind(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a day that a wrong clock has filled would be excused from its share of bad rows, as by a backlog."""
+    made = lake(*streamed())
+    silver = made.table("silver.visits")
+    assert is_reached(made, silver, date(2999, 1, 1))
+    monkeypatch.setattr(open_days, "taken_until", lambda *_: int(NOON.timestamp() * 1e6))
+    assert [is_reached(made, silver, DAY + timedelta(days=n)) for n in (0, 1)] == [True, False]
