@@ -21,7 +21,7 @@ from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
 from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, slice_mistakes
-from lakehouse.contracts.graph import all_upstream, upstream_first
+from lakehouse.contracts.graph import upstream_first, with_upstream
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
@@ -268,5 +268,5 @@ def lake_without_engine(settings: Settings) -> Lake:
 def _roots(name: str) -> set[str]:
     """The databases that a table, or what it reads, is taken from."""
     found = declared()
-    extracts = (found[each].extract for each in (name, *all_upstream(found, found[name])))
+    extracts = (each.extract for each in with_upstream(found, found[name]))
     return {extract.source for extract in extracts if extract}

@@ -73,7 +73,7 @@ def keep(lake: Lake, table: Table, inputs: Mapping[str, Snapshot], days: Mapping
         place[:] = [_Found(_tables(lake, table), dict(inputs), days)]
 
 
-def forget() -> None:
+def forget_days() -> None:
     """Look at every day again when it is next asked for; for tests."""
     _place.cache_clear()
 

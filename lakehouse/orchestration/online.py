@@ -30,7 +30,7 @@ from dagster import (
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts import Table
 from lakehouse.contracts.features import feature_tables
-from lakehouse.contracts.graph import all_upstream
+from lakehouse.contracts.graph import with_upstream
 from lakehouse.errors import LakehouseError
 from lakehouse.online.address import redis_url
 from lakehouse.online.load import Loaded, lake_now, load
@@ -127,7 +127,7 @@ def _when(table: Table) -> Any:
 
 def _is_streamed(table: Table) -> bool:
     """Whether a table reads a topic, directly or not, whose brokers are set."""
-    topics = (each.topic for each in (table, *(tables()[name] for name in all_upstream(tables(), table))))
+    topics = (each.topic for each in with_upstream(tables(), table))
     return any(topic is not None and get_settings().source_url(topic.source) is not None for topic in topics)
 
 

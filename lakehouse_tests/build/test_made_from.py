@@ -150,7 +150,7 @@ def test_what_was_kept_is_what_a_look_at_all_days_finds(steps: list[tuple[Any, .
             do: Callable[..., None] = act
             do(lake, *what)
             kept = [told(make_plan(PinnedLake(lake.settings, TABLES), each, D)) for each in READERS]
-        made_from.forget()
+        made_from.forget_days()
         assert kept == [told(make_plan(PinnedLake(lake.settings, TABLES), each, D)) for each in READERS]
     finally:
         shutil.rmtree(root)
@@ -161,7 +161,7 @@ def test_days_that_nothing_touched_are_not_looked_at_again(tmp_path: Path, monke
     lake = Lake(Settings(root=tmp_path), TABLES, lambda: pytest.fail("no engine"))
     for each in D:
         landed(lake, each, each, 1, 1)
-    made_from.forget()
+    made_from.forget_days()
     looked_at = list[date]()
     identity = made_from.DayStates.identity
 
