@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.options import REMOTE
+from lakehouse_tests.fixtures.midnight import present_day, wait_near_midnight
 from lakehouse_tests.fixtures.packages import SHOP
 from lakehouse_tests.fixtures.tally import counts, lines, tally
 
@@ -130,6 +132,13 @@ def session_stays() -> Iterator[None]:
     for session in closed:
         _sessions.remove(session)
     assert not closed, "the session that tests share was closed"
+
+
+@pytest.fixture
+def today() -> date:
+    """The day, of a test that needs a real clock and sees no other day."""
+    wait_near_midnight()
+    return present_day()
 
 
 @pytest.fixture(scope="session")

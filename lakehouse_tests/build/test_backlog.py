@@ -24,15 +24,18 @@ from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.metadata import open_metadata
 from lakehouse.runs.stream import Pace, Turn, turns
 from lakehouse.versions.restore import plan_restore, restore
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, built_whole
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER, GOLD = "silver.visits", "gold.by_day"
-DAYS = [TODAY - timedelta(days=n) for n in (6, 4, 2)]  # apart, since a key is looked for in the days beside, too
+DAYS = [
+    present_day() - timedelta(days=n) for n in (6, 4, 2)
+]  # apart, since a key is looked for in the days beside, too
 LATER = timedelta(hours=1)
 
 
@@ -110,7 +113,7 @@ def test_what_waits_still_does_where_messages_were_given_up(taking: Taking) -> N
     assert accept_loss(open_base(taking.lake, taking.bronze), taking.url, who="me", reason="retention")
     assert build_followers(taking.lake, taking.bronze, "test") == {}
     assert FAILED not in str([statuses(each) for each in worked_off(taking)])
-    assert min(newest_closed(taking.lake, end_of(TODAY) + LATER)) == TODAY
+    assert min(newest_closed(taking.lake, end_of(present_day()) + LATER)) == present_day()
 
 
 def test_a_day_is_judged_beside_once_its_last_rows_are_in_what_it_reads(lake: LakeFactory, kafka: Kafka) -> None:
@@ -228,7 +231,7 @@ def test_messages_of_a_topic_that_is_read_no_more_hold_no_day_open(taking: Takin
     taking.tables[0] = one
     taking.lake.tables = {**taking.lake.tables, one.id: one}
     taking.take(one=True)
-    assert min(newest_closed(taking.lake, end_of(TODAY) + LATER)) == TODAY
+    assert min(newest_closed(taking.lake, end_of(present_day()) + LATER)) == present_day()
     version = taking.lake.snapshot(one.id).version
     taking.take(one=True)
     assert taking.lake.snapshot(one.id).version == version, "said once"
@@ -241,4 +244,4 @@ def test_what_tells_no_time_refuses_no_day_that_the_stream_has_not_come_to(takin
     send(taking, 5, 4)
     done = [statuses(each) for each in worked_off(taking)]
     assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
-    assert taking.lake.snapshot(f"{SILVER}_quarantine").rows_by_day("day") == {TODAY: 10}
+    assert taking.lake.snapshot(f"{SILVER}_quarantine").rows_by_day("day") == {present_day(): 10}

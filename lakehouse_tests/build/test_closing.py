@@ -16,16 +16,15 @@ from lakehouse.days import end_of
 from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, Turn, turns
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import build_followers, built_whole
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER, GOLD = "silver.visits", "gold.by_day"
-LAST_MOMENT = end_of(TODAY) + timedelta(minutes=4, seconds=59)
-CLOSED = LAST_MOMENT + timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -43,6 +42,16 @@ def at(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
     monkeypatch.setattr(open_days, "present", lambda: now)
 
 
+def closed() -> datetime:
+    """When the last message of today is published."""
+    return end_of(present_day()) + timedelta(minutes=5)
+
+
+def last_moment() -> datetime:
+    """When one may still be on its way."""
+    return closed() - timedelta(seconds=1)
+
+
 def test_a_day_is_judged_as_a_whole_once_it_is_over(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a stream that fell silent at noon would leave a good day, and nobody would ever judge it."""
     silver = having(taking.lake.table(SILVER), min_rows=10)
@@ -51,14 +60,14 @@ def test_a_day_is_judged_as_a_whole_once_it_is_over(taking: Taking, monkeypatch:
 
     def built() -> tuple[Any, ...]:
         found = build_followers(taking.lake, taking.bronze, "test")
-        return tuple(each.days[TODAY].status for each in found.values())
+        return tuple(each.days[present_day()].status for each in found.values())
 
     send(taking, 1, 2, 3)
     taking.take()
     assert built() == (PUBLISHED, PUBLISHED)
-    at(monkeypatch, LAST_MOMENT)
+    at(monkeypatch, last_moment())
     assert built() == (), "a message may be on its way"
-    at(monkeypatch, CLOSED)
+    at(monkeypatch, closed())
     assert built() == (FAILED, PUBLISHED)
     assert len(taking.rows(SILVER)) == 3, "they stay"
     assert built() == (), "it would fail again"
@@ -77,17 +86,23 @@ def test_to_close_a_day_reads_none_of_its_rows(taking: Taking, monkeypatch: pyte
         build_followers(taking.lake, taking.bronze, "test")
     files = taking.lake.snapshot(SILVER).files
     assert len(files) == 2
-    at(monkeypatch, LAST_MOMENT)
-    assert (stale_days(taking.lake, silver), readiness(taking.lake, gold, TODAY, LAST_MOMENT).status) == ([], OPEN)
-    at(monkeypatch, CLOSED)
-    assert (stale_days(taking.lake, silver), readiness(taking.lake, gold, TODAY, CLOSED).status) == ([TODAY], STALE)
-    assert what_happened(taking.lake, {SILVER: [TODAY]}) == f"the day is over, of {SILVER}"
+    at(monkeypatch, last_moment())
+    assert (stale_days(taking.lake, silver), readiness(taking.lake, gold, present_day(), last_moment()).status) == (
+        [],
+        OPEN,
+    )
+    at(monkeypatch, closed())
+    assert (stale_days(taking.lake, silver), readiness(taking.lake, gold, present_day(), closed()).status) == (
+        [present_day()],
+        STALE,
+    )
+    assert what_happened(taking.lake, {SILVER: [present_day()]}) == f"the day is over, of {SILVER}"
     wholly = built_whole(monkeypatch)
     assert list(build_followers(taking.lake, taking.bronze, "test")) == [SILVER, GOLD]
     assert wholly == [GOLD]
     assert taking.lake.snapshot(SILVER).files == files
-    assert latest_records(taking.lake.settings.root, SILVER)[TODAY].figures["rows"] == 33
-    assert readiness(taking.lake, gold, TODAY, CLOSED).status == READY
+    assert latest_records(taking.lake.settings.root, SILVER)[present_day()].figures["rows"] == 33
+    assert readiness(taking.lake, gold, present_day(), closed()).status == READY
     assert [stale_days(taking.lake, each) for each in (silver, gold)] == [[], []]
 
 
@@ -98,7 +113,7 @@ def test_a_day_closes_where_no_message_comes(taking: Taking, monkeypatch: pytest
     for turn in turns(taking.lake, [taking.bronze], "run", stop, pace=Pace(0, 3600)):
         done.append(turn)
         if len(done) == 3:
-            at(monkeypatch, CLOSED)
+            at(monkeypatch, closed())
         if len(done) == 6:
             stop.set()
     assert [sorted(each.built) for each in done] == [[GOLD, SILVER], [], [], [GOLD, SILVER], [], []]

@@ -12,14 +12,15 @@ from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import build_followers, visits
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER = "silver.visits"
-EARLIER = TODAY - timedelta(days=3)
+EARLIER = present_day() - timedelta(days=3)
 
 
 def earlier(number: int) -> str:
@@ -45,24 +46,24 @@ def test_a_day_that_fails_is_built_again_only_where_its_input_has_changed(lake: 
     """Without it, each turn would build the whole day again, and write its quarantine anew, until the disk is full."""
     taking = Taking(lake, kafka)
     having(taking, visits(most_aside=0.0))
-    assert turn(taking, visit(1), "{rubbish") == {TODAY: FAILED}
+    assert turn(taking, visit(1), "{rubbish") == {present_day(): FAILED}
     files = taking.lake.snapshot(f"{SILVER}_quarantine").files
     assert turn(taking, earlier(3)) == {EARLIER: PUBLISHED}
     assert turn(taking) == {}
     assert taking.lake.snapshot(f"{SILVER}_quarantine").files == files
-    assert turn(taking, run="another") == {TODAY: FAILED}, "who starts the stream again is told again"
+    assert turn(taking, run="another") == {present_day(): FAILED}, "who starts the stream again is told again"
     assert turn(taking, run="another") == {}
-    assert turn(taking, visit(4), run="another") == {TODAY: FAILED}, "another input, which may be a good one"
+    assert turn(taking, visit(4), run="another") == {present_day(): FAILED}, "another input, which may be a good one"
 
 
 def test_history_that_only_other_code_would_make_is_left_alone(lake: LakeFactory, kafka: Kafka) -> None:
     """Without it, a stream that is started after a change of code would build years before it takes a message."""
     taking = Taking(lake, kafka)
-    assert turn(taking, earlier(1), visit(2)) == {EARLIER: PUBLISHED, TODAY: PUBLISHED}
+    assert turn(taking, earlier(1), visit(2)) == {EARLIER: PUBLISHED, present_day(): PUBLISHED}
     changed = replace(taking.lake.table(SILVER))
     changed.__dict__["code_version"] = "0123456789ab"
     having(taking, changed)
     assert turn(taking) == {}
-    assert stale_days(taking.lake, changed) == [EARLIER, TODAY], "they can still be told, and built"
-    assert turn(taking, visit(3)) == {TODAY: PUBLISHED}
+    assert stale_days(taking.lake, changed) == [EARLIER, present_day()], "they can still be told, and built"
+    assert turn(taking, visit(3)) == {present_day(): PUBLISHED}
     assert stale_days(taking.lake, changed) == [EARLIER]

@@ -26,14 +26,15 @@ from lakehouse.records.history import latest_records
 from lakehouse.runs.stream import Pace, merge_small, turns
 from lakehouse.spark.options import REMOTE
 from lakehouse.transforms.columns import with_event_date
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.engines import configured
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import having, model, rows_of, table
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, Visits, build_followers, built_whole, recent, visits
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER = "silver.visits"
 OF_THE_FILES = {"files", "bytes", "seconds"}  # figures that may differ: they are not of the rows
 
@@ -61,7 +62,7 @@ def turn(taking: Taking, partition: int, *messages: str) -> None:
 
 def files(taking: Taking) -> int:
     """Live files of silver's today: one where it was built whole."""
-    return len(taking.lake.snapshot(SILVER).by_day("day").get(TODAY, []))
+    return len(taking.lake.snapshot(SILVER).by_day("day").get(present_day(), []))
 
 
 def state(taking: Taking) -> dict[str, Any]:
@@ -94,13 +95,13 @@ def test_what_is_added_is_what_a_whole_build_gives(with_gold: Taking) -> None:
     for _ in range(4):
         new = [max(sent) + 1 + n for n in range(chance.randint(1, 8))]
         again = chance.sample(sent, 3)  # some on their day, some a day later: repeats all the same
-        late = {n: f"{TODAY - timedelta(days=chance.choice([0, 0, 1]))}T08:00:00Z" for n in [*new, *again]}
+        late = {n: f"{present_day() - timedelta(days=chance.choice([0, 0, 1]))}T08:00:00Z" for n in [*new, *again]}
         turn(with_gold, 1, "broken", *[visit(n, late[n]) for n in [*new, new[0], *again]])
         sent += new
         most = max(most, files(with_gold))
     assert most > 1  # rows were added, and not all built anew
     grown = state(with_gold)
-    assert grown["figures"][TODAY]["duplicates"] > 0
+    assert grown["figures"][present_day()]["duplicates"] > 0
     assert grown == whole(with_gold)
 
 
@@ -127,13 +128,17 @@ def test_today_is_published_from_its_first_row_on(taking: Taking) -> None:
     bounded = having(taking.lake.table(SILVER), volume=Volume())
     bounded.__dict__["code_version"] = taking.lake.table(SILVER).code_version
     taking.lake.tables = {**taking.lake.tables, SILVER: bounded}
-    weeks = [f"{TODAY - timedelta(weeks=n)}T10:00:00Z" for n in range(1, 5)]
+    weeks = [f"{present_day() - timedelta(weeks=n)}T10:00:00Z" for n in range(1, 5)]
     turn(taking, 1, *[visit(n, week) for n, week in enumerate(weeks * 20)])
     turn(taking, 1, visit(100))
-    assert taking.lake.snapshot(SILVER).rows_by_day("day")[TODAY] == 1
-    assert not latest_records(taking.lake.settings.root, SILVER)[TODAY].figures.get("checks"), "no warning either"
+    assert taking.lake.snapshot(SILVER).rows_by_day("day")[present_day()] == 1
+    assert not latest_records(taking.lake.settings.root, SILVER)[present_day()].figures.get("checks"), (
+        "no warning either"
+    )
     turn(taking, 1, *[visit(n) for n in range(101, 190)])
-    assert taking.lake.snapshot(SILVER).rows_by_day("day")[TODAY] == 1, "more than four times a whole day is refused"
+    assert taking.lake.snapshot(SILVER).rows_by_day("day")[present_day()] == 1, (
+        "more than four times a whole day is refused"
+    )
 
 
 def test_a_row_that_comes_before_one_that_is_there_takes_its_place(taking: Taking) -> None:
@@ -149,11 +154,11 @@ def test_a_row_that_comes_before_one_that_is_there_takes_its_place(taking: Takin
 
 def test_a_repeat_of_a_row_on_the_day_before_is_left_out(taking: Taking) -> None:
     """Without it, a message that is stamped anew after midnight would be there twice where its day is added to."""
-    yesterday = f"{TODAY - timedelta(days=1)}T23:59:59Z"
+    yesterday = f"{present_day() - timedelta(days=1)}T23:59:59Z"
     turn(taking, 1, *[visit(n) for n in range(9)], *[visit(n, yesterday) for n in range(30, 34)])
     turn(taking, 1, visit(20), visit(30))
     assert files(taking) == 2
-    assert [row["day"] for row in taking.rows(SILVER) if row["id"] == "v30"] == [TODAY - timedelta(days=1)]
+    assert [row["day"] for row in taking.rows(SILVER) if row["id"] == "v30"] == [present_day() - timedelta(days=1)]
     assert state(taking) == whole(taking)
 
 
@@ -207,7 +212,7 @@ def test_what_is_added_has_the_partition_values_that_the_log_has(taking: Taking)
 def test_a_day_whose_hours_were_closed_is_built_whole(taking: Taking) -> None:
     """Without it, rows that were there stayed as of an hour that is open, beside new ones that know that it is closed."""
     silver = row_by_row(taking, taking.bronze, "closed_at", T.TimestampType(), hours_close_after=timedelta(0))
-    day = TODAY - timedelta(days=1)
+    day = present_day() - timedelta(days=1)
     turn(taking, 0, *[visit(n, f"{day}T08:00:00Z") for n in range(9)])
     turn(taking, 0, visit(20, f"{day}T20:00:00Z"))
     turn(taking, 0, visit(21, f"{day}T20:00:01Z"))
@@ -225,11 +230,14 @@ def adaptive(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.usefixtures("adaptive")
 def test_the_first_rows_of_a_day_leave_the_day_before_as_it_is(taking: Taking) -> None:
     """Without it, a stream would end at midnight: an engine tells nothing of a plan that it finds to be without rows."""
-    yesterday = f"{TODAY - timedelta(days=1)}T23:59:59Z"
+    yesterday = f"{present_day() - timedelta(days=1)}T23:59:59Z"
     turn(taking, 1, *[visit(n, yesterday) for n in range(9)])
     turn(taking, 1, *[visit(n) for n in range(20, 29)])
     turn(taking, 1, visit(40))
-    assert sorted(row["day"] for row in taking.rows(SILVER)) == [TODAY - timedelta(days=1)] * 9 + [TODAY] * 10
+    assert (
+        sorted(row["day"] for row in taking.rows(SILVER))
+        == [present_day() - timedelta(days=1)] * 9 + [present_day()] * 10
+    )
     assert files(taking) > 1  # added to, not built whole
     assert state(taking) == whole(taking)
 
@@ -237,10 +245,10 @@ def test_the_first_rows_of_a_day_leave_the_day_before_as_it_is(taking: Taking) -
 def test_no_day_to_come_is_built_of_a_table_that_looks_back(taking: Taking) -> None:
     """Without it, features would be published, and served, as known at the end of days that have not happened."""
     taking.lake.tables = {**taking.lake.tables, "gold.recent": recent()}
-    turn(taking, 0, visit(1), visit(2, f"{TODAY - timedelta(days=1)}T08:00:00Z"))
+    turn(taking, 0, visit(1), visit(2, f"{present_day() - timedelta(days=1)}T08:00:00Z"))
     assert {(row["day"], row["visits"]) for row in taking.rows("gold.recent")} == {
-        (TODAY - timedelta(days=1), 1),
-        (TODAY, 2),
+        (present_day() - timedelta(days=1), 1),
+        (present_day(), 2),
     }
 
 
@@ -251,11 +259,11 @@ def test_a_day_that_fails_with_new_rows_keeps_its_good_ones(lake: LakeFactory, k
     turn(taking, 0, *[visit(n) for n in range(40)])
     taking.kafka.send(taking.topic, ["broken"] * 18 + [visit(50)])
     taking.take()
-    assert build(taking.lake, silver, [TODAY], run_id="test").days[TODAY].status == FAILED
+    assert build(taking.lake, silver, [present_day()], run_id="test").days[present_day()].status == FAILED
     assert len(taking.rows(SILVER)) == 40
     taking.kafka.send(taking.topic, [visit(n) for n in range(100, 300)])
     taking.take()
-    result = build(taking.lake, silver, [TODAY], run_id="test").days[TODAY]
+    result = build(taking.lake, silver, [present_day()], run_id="test").days[present_day()]
     assert (result.status, result.metrics.rows, result.metrics.quarantined) == (PUBLISHED, 241, 18)
     assert (len(taking.rows(SILVER)), len(taking.rows(f"{SILVER}_quarantine"))) == (241, 18)
 
@@ -292,17 +300,17 @@ def test_a_stream_merges_its_small_files_and_builds_no_day_whole_for_it(
     assert grown == whole(taking)
 
 
-def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_whole_day(taking: Taking) -> None:
+def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_today(taking: Taking) -> None:
     """Without it, rows would be added that are there, or those left out that came with them."""
     turn(taking, 1, *[visit(n) for n in range(20)])
     turn(taking, 1, visit(20))
     taking.kafka.send(taking.topic, [visit(30)], 1)
     taking.take()
-    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    merge_small(taking.lake, taking.bronze, [present_day()], 2)
     assert files(taking) == 2
     build_followers(taking.lake, taking.bronze, "test")
     assert files(taking) == 1
-    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    merge_small(taking.lake, taking.bronze, [present_day()], 2)
     turn(taking, 1, visit(40))
     assert files(taking) == 2
     version = merge_small_and_forget(taking)
@@ -313,7 +321,7 @@ def test_files_that_were_merged_with_what_a_day_has_not_seen_are_read_with_the_w
 
 def merge_small_and_forget(taking: Taking) -> int:
     """Merge, and lose the entries of the log up to the one that tells of it, as where old ones are cleaned up."""
-    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    merge_small(taking.lake, taking.bronze, [present_day()], 2)
     snapshot = taking.lake.snapshot(taking.bronze.id)
     DeltaTable(snapshot.uri).create_checkpoint()
     for version in range(snapshot.version + 1):

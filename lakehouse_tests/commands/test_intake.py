@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -146,9 +146,9 @@ def test_a_source_that_is_down_holds_up_no_other(
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_batch_through_dagster(shop: Shop, root: Path) -> None:
+def test_a_batch_through_dagster(shop: Shop, root: Path, today: date) -> None:
     """Without it, the asset might not load, or a run leave the password in logs, events, plans or commits."""
-    day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    day = (today - timedelta(days=1)).isoformat()
     shop.run(f"SELECT place('a', 'placed', 1, '{day}Z')")
     select = "bronze.orders+"
     command = [sys.executable, "-m", "lakehouse.cli", "materialize", "--from", day, "--to", day, "--select", select]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -39,9 +39,9 @@ def fresh_settings() -> Iterator[None]:
     get_settings.cache_clear()
 
 
-def test_a_lake_of_new_data_begins_with_its_first_file_and_goes_on(lake: Settings) -> None:
+def test_a_lake_of_new_data_begins_with_its_first_file_and_goes_on(lake: Settings, today: date) -> None:
     """Without it, a first look at the demo shows 14 days among six thousand empty ones."""
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)  # asked here: the tests may run across midnight
+    yesterday = today - timedelta(days=1)
     land_sample_online_retail(lake.root, yesterday - timedelta(days=13), 14, 5, 1)
     found = fit_days(lake)
     assert (found.first_day, found.last_day) == (yesterday - timedelta(days=13), None)
@@ -92,9 +92,8 @@ def test_the_first_landing_gives_a_new_lake_its_days(lake: Settings) -> None:
     assert not lake.own_file.exists()
 
 
-def test_files_of_a_day_that_is_not_over_are_said_to_wait(lake: Settings) -> None:
+def test_files_of_a_day_that_is_not_over_are_said_to_wait(lake: Settings, today: date) -> None:
     """Without it, the next command that is named would build a day without the rows that were just landed."""
-    today = datetime.now(UTC).date()
     land = ("land", "events", "--rows", "5", "--seed", "1", "--from")
     said = run(lake.root, *land, str(today), "--days", "1").err
     assert f"Files of {today} are built once their day is over" in said

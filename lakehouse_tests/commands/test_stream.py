@@ -37,12 +37,6 @@ DAY = date(2026, 3, 2)
 
 
 @pytest.fixture
-def today() -> date:
-    """The day on which messages arrive; asked by each test, since the tests may run across midnight."""
-    return datetime.now(UTC).date()
-
-
-@pytest.fixture
 def topic(lake: LakeFactory, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic of visits that the commands take from; a day with more than a few dead letters is kept back."""
     name = kafka.topic()

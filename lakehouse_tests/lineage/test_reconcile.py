@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -98,17 +98,18 @@ def test_what_has_landed_and_is_not_built_is_a_difference(lake: LakeFactory) -> 
     ]
 
 
-def test_a_day_that_has_no_partition_yet_is_no_difference_unless_it_is_asked_for(lake: LakeFactory) -> None:
+def test_a_day_that_has_no_partition_yet_is_no_difference_unless_it_is_asked_for(
+    lake: LakeFactory, today: date
+) -> None:
     """Without it, an event whose clock is minutes ahead would make each evening's lake one that does not add up."""
     shop = shop_of(lake)
-    later = datetime.now(UTC).date()
-    arrived = later - timedelta(days=1)
-    land(shop, arrived, [("d", later, 1)])
-    land(shop, later, [("e", None, 1)])  # waits: not missing, whoever asks
+    arrived = today - timedelta(days=1)
+    land(shop, arrived, [("d", today, 1)])
+    land(shop, today, [("e", None, 1)])  # waits: not missing, whoever asks
     build(shop, shop.table("bronze.readings"), [arrived], run_id="r")
     assert {n: link.differing for n, link in links(shop).items() if link.differing} == {}
-    asked = {name: list(link.differing) for name, link in links(shop, last=later).items() if link.differing}
-    assert asked == {"silver.readings": [later]}
+    asked = {name: list(link.differing) for name, link in links(shop, last=today).items() if link.differing}
+    assert asked == {"silver.readings": [today]}
 
 
 # ---- sums, from kept figures alone --------------------------------------------------------------------------------------

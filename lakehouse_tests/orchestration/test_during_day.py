@@ -149,7 +149,7 @@ def test_files_of_whole_days_wait_until_theirs_is_over(lake: LakeFactory) -> Non
     assert piece.days == [TODAY]
 
 
-def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactory) -> None:
+def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactory, today: date) -> None:
     """Without it, a run of today, for the tills' sake, would publish the export that is half written as its day."""
     now = datetime.now(UTC)
     bronze, silver, gold = sensors()
@@ -157,22 +157,21 @@ def test_half_an_export_is_not_built_where_today_is_a_partition(lake: LakeFactor
     columns = model(id=(T.StringType(), pa.Field(nullable=True)), day=(T.DateType(), pa.Field(nullable=True)))
     beside = table("bronze.parts", columns, lambda lines: lines, {"lines": parts})
     shop = lake(with_files(bronze, during_day=False), silver, gold, beside)
-    land(shop, now.date(), [("a", None, 1)])
-    assert (known_days(shop, bronze), make_plan(shop, bronze, [now.date()]).landed) == (set(), {now.date(): []})
+    land(shop, today, [("a", None, 1)])
+    assert (known_days(shop, bronze), make_plan(shop, bronze, [today]).landed) == (set(), {today: []})
     for name in (bronze.id, silver.id, gold.id):
-        build(shop, shop.table(name), [now.date()], run_id="r")
-        assert readiness(shop, shop.table(name), now.date(), now).status == OPEN
+        build(shop, shop.table(name), [today], run_id="r")
+        assert readiness(shop, shop.table(name), today, now).status == OPEN
     assert not shop.snapshot(bronze.id).live.rows
-    land(shop, now.date() - timedelta(days=1), [("a", None, 1)])
-    assert known_days(shop, shop.table(bronze.id)) == {now.date() - timedelta(days=1)}
+    land(shop, today - timedelta(days=1), [("a", None, 1)])
+    assert known_days(shop, shop.table(bronze.id)) == {today - timedelta(days=1)}
 
 
 @pytest.mark.parametrize(("during_day", "status"), [(True, PUBLISHED), (False, FAILED)])
 def test_a_day_that_is_not_over_may_have_fewer_rows_than_a_day_must(
-    lake: LakeFactory, during_day: bool, status: str
+    lake: LakeFactory, today: date, during_day: bool, status: str
 ) -> None:
     """Without it, each morning would fail, and be told to people, until enough has come."""
-    today = datetime.now(UTC).date()
     bronze, silver, gold = sensors()
     strict = with_files(bronze, during_day=during_day, quality=Quality(min_rows=3, max_rows=4))
     shop = lake(strict, silver, gold)
@@ -185,10 +184,9 @@ def test_a_day_that_is_not_over_may_have_fewer_rows_than_a_day_must(
 
 @pytest.mark.parametrize(("during_day", "age", "runs"), [(True, 90, 1), (True, 30, 0), (False, 90, 0)])
 def test_a_file_every_few_seconds_does_not_keep_a_day_from_being_built(
-    lake: LakeFactory, during_day: bool, age: float, runs: int
+    lake: LakeFactory, today: date, during_day: bool, age: float, runs: int
 ) -> None:
     """Without it, the day would wait for a moment without a new file, for many tills until the shop closes."""
-    today = datetime.now(UTC).date()
     shop = readings(lake, during_day=during_day)
     day = today if during_day else today - timedelta(days=1)
     for name in ("1.jsonl", "2.jsonl"):
@@ -281,10 +279,9 @@ def test_what_looks_back_on_a_day_of_files_waits_for_no_message(
 
 
 def test_today_is_a_partition_for_the_pages_and_commands_too(
-    settings: Settings, lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, lake: LakeFactory, today: date, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, the sensor would build a day that nobody could choose, launch again or see."""
-    today = datetime.now(UTC).date()
     shop = readings(lake)
     # The definitions are those of the sample, which has no such files.
     assert last_partition() == today - timedelta(days=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from dagster import DagsterEventType
@@ -50,11 +50,10 @@ def test_a_run_without_a_day_is_refused(tags: dict[str, str]) -> None:
         asked_days(tags)
 
 
-def test_a_day_that_has_not_begun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_that_has_not_begun_is_refused(monkeypatch: pytest.MonkeyPatch, today: date) -> None:
     """Without it, features of days to come were made up of rows that are there, and served as the newest."""
     monkeypatch.delenv("LAKEHOUSE_LAST_DAY")
     get_settings.cache_clear()
-    today = datetime.now(UTC).date()
     # Rows of a stream that were set aside today are replayed by a run of today.
     assert asked_days({"dagster/partition": str(today)}) == [today]
     tomorrow = today + timedelta(days=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from dagster import AssetCheckKey, DagsterInstance
@@ -23,10 +23,11 @@ from lakehouse.read.targets import targets
 from lakehouse.runs import stream
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import stage_rows
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import streamed
 
-TODAY = datetime.now(UTC).date()
-EARLIER = TODAY - timedelta(days=2)
+pytestmark = pytest.mark.usefixtures("today")
+EARLIER = present_day() - timedelta(days=2)
 
 
 @pytest.fixture
@@ -57,13 +58,13 @@ def test_each_touched_day_is_told_once_for_many_turns(shop: Lake) -> None:
     """Without it, the interface would show nothing of a stream, or be flooded by it."""
     table, untold = shop.table("gold.by_day"), Untold()
     for rows in (3, 5):
-        untold.add({table.id: built(table, EARLIER, TODAY, rows=rows)})
+        untold.add({table.id: built(table, EARLIER, present_day(), rows=rows)})
     with DagsterInstance.ephemeral() as instance:
         told = untold.tell(instance, shop)
         found = materialized(instance, table.id)
         assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {
             str(EARLIER): 5,
-            str(TODAY): 5,
+            str(present_day()): 5,
         }
         assert instance.fetch_materializations(asset_key(table.id), limit=9).records.__len__() == 2
         assert told >= 2
@@ -82,21 +83,20 @@ def test_dagster_is_told_from_time_to_time_and_of_the_rest_at_the_end(shop: Lake
         def broken_off() -> None:
             with Telling(instance, shop, [table]) as telling:
                 assert days() == [str(EARLIER)], "a stream that was killed had not told it"
-                assert not telling.add({table.id: built(table, TODAY)})
+                assert not telling.add({table.id: built(table, present_day())})
                 assert days() == [str(EARLIER)], "many turns touch the same days"
                 raise ConnectionError
 
         with pytest.raises(ConnectionError):
             broken_off()
-        assert days() == [str(EARLIER), str(TODAY)]
+        assert days() == [str(EARLIER), str(present_day())]
         with Telling(instance, shop, [table], every=0) as telling:
             assert telling.add({table.id: built(table, EARLIER - timedelta(days=1))})
             assert len(days()) == 3
 
 
-def test_today_is_shown_as_open(shop: Lake) -> None:
+def test_today_is_shown_as_open(shop: Lake, today: date) -> None:
     """Without it, a day of a few hours would look like a bad one, or be read as a whole one."""
-    today = datetime.now(UTC).date()  # TODAY may be over by now
     table, untold = shop.table("gold.by_day"), Untold()
     untold.add({table.id: built(table, EARLIER, today, today + timedelta(days=1))})
     with DagsterInstance.ephemeral() as instance:
@@ -122,20 +122,20 @@ def test_what_a_killed_stream_had_not_told_is_told_by_the_next(shop: Lake) -> No
     """Without it, a day would be shown as never built until something of it comes again."""
     table = shop.table("gold.by_day")
     publish(shop, EARLIER, 1, "a run of Dagster's, which tells by itself")
-    publish(shop, TODAY, 2, "stream-1")
+    publish(shop, present_day(), 2, "stream-1")
     with DagsterInstance.ephemeral() as instance:
         missed(instance, shop, [table]).tell(instance, shop)
         found = materialized(instance, table.id)
-        assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {str(TODAY): 2}
+        assert {day: each["dagster/partition_row_count"] for day, each in found.items()} == {str(present_day()): 2}
         assert missed(instance, shop, [table]).results == {}
-        publish(shop, TODAY, 3, "stream-2")
+        publish(shop, present_day(), 3, "stream-2")
         assert list(missed(instance, shop, [table]).results) == [table.id]
 
 
 def test_a_refused_day_is_no_materialization_and_its_check_fails(shop: Lake) -> None:
     """Without it, a day that was not published would be green."""
     table, untold = shop.table("silver.visits"), Untold()
-    untold.add({table.id: built(table, TODAY, status=FAILED)})
+    untold.add({table.id: built(table, present_day(), status=FAILED)})
     with DagsterInstance.ephemeral() as instance:
         untold.tell(instance, shop)
         assert materialized(instance, table.id) == {}
@@ -145,16 +145,16 @@ def test_a_refused_day_is_no_materialization_and_its_check_fails(shop: Lake) -> 
             for each in instance.event_log_storage.get_asset_check_execution_history(key, limit=9)
             if each.event is not None and each.event.dagster_event is not None
         ]
-        assert [(each.partition, each.passed) for each in told if each.partition] == [(str(TODAY), False)]
+        assert [(each.partition, each.passed) for each in told if each.partition] == [(str(present_day()), False)]
 
 
 def test_a_batch_is_told_by_the_days_its_messages_arrived_on(shop: Lake) -> None:
     """Without it, the table that takes messages would look as if nothing ever came."""
     table, untold = shop.table("bronze.visits"), Untold()
-    untold.add({table.id: BuildResult(table, 3, {}, also_replaced={TODAY: 12})})
+    untold.add({table.id: BuildResult(table, 3, {}, also_replaced={present_day(): 12})})
     with DagsterInstance.ephemeral() as instance:
         untold.tell(instance, shop)
-        assert list(materialized(instance, table.id)) == [str(TODAY)]
+        assert list(materialized(instance, table.id)) == [str(present_day())]
 
 
 def test_what_a_batch_touched_is_built_where_the_first_try_broke_off(

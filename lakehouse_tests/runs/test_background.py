@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from lakehouse.runs import background, stream
 from lakehouse.runs.attempts import retrying
 from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.spark.config import SHUFFLES
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
@@ -112,7 +113,7 @@ def test_what_fails_beside_ends_the_stream_and_what_passes_is_tried_again(
 
 
 @pytest.mark.spark
-def test_both_build_what_one_would_have(lake: LakeFactory, kafka: Kafka) -> None:
+def test_both_build_what_one_would_have(lake: LakeFactory, kafka: Kafka, today: date) -> None:
     """Without it, a stream with two threads would come out otherwise than the same days built again."""
     taking, stop = Taking(lake, kafka), threading.Event()
     made = taking.lake
@@ -127,7 +128,7 @@ def test_both_build_what_one_would_have(lake: LakeFactory, kafka: Kafka) -> None
     seen = _state(made)
     assert [row["visits"] for row in seen[GOLD]] == [90]
     for table in taking.tables[1:]:
-        build(made, table, [TODAY], run_id="run", force=True)
+        build(made, table, [today], run_id="run", force=True)
     assert _state(made) == seen
 
 

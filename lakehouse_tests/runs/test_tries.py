@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 
@@ -19,9 +19,10 @@ from lakehouse.runs.attempts import retrying
 from lakehouse.runs.background import BackgroundBuilds, Built
 from lakehouse.runs.stream_metrics import StreamMetrics
 from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import recent, streamed
 
-TODAY = datetime.now(UTC).date()
+pytestmark = pytest.mark.usefixtures("today")
 PACE = stream.Pace(0, 0)
 BRONZE, SILVER, GOLD, RECENT = "bronze.visits", "silver.visits", "gold.by_day", "gold.recent"
 
@@ -40,7 +41,7 @@ class Shop:
         self.lake, self.bronze = lake, lake.table(BRONZE)
         self.stop, self.given = threading.Event(), list[Built]()
         self._batches, self._errors = iter(batches), errors
-        self.stale = {name: [TODAY] for name in lake.tables if name != BRONZE}
+        self.stale = {name: [present_day()] for name in lake.tables if name != BRONZE}
 
     def changed_days(self, _lake: Lake, table: Table, among: Collection[date] | None = None) -> list[date]:
         """The days that nobody has built from what is there; whoever asks for all of them builds them."""
@@ -110,8 +111,8 @@ def test_what_a_failed_build_beside_had_published_is_told(shop: Callable[..., Sh
     made = shop(gold_recent=[PublishConflictError("another run was first")])
     with made.beside() as beside:
         told = made.turns(beside)
-    expected = {GOLD: [TODAY], RECENT: [TODAY]}
-    assert days_in(each.built for each in told) == {SILVER: [TODAY], **expected}
+    expected = {GOLD: [present_day()], RECENT: [present_day()]}
+    assert days_in(each.built for each in told) == {SILVER: [present_day()], **expected}
     assert days_in(made.given) == expected
 
 
@@ -120,8 +121,8 @@ def test_what_a_build_beside_had_published_before_it_ended_the_stream_is_told(sh
     made = shop(gold_recent=[ValueError("a mistake in a transform")])
     with made.beside() as beside:
         told = made.turns(beside)
-    assert days_in([*(each.built for each in told), beside.built()]) == {SILVER: [TODAY], GOLD: [TODAY]}
-    assert days_in(made.given) == {GOLD: [TODAY]}
+    assert days_in([*(each.built for each in told), beside.built()]) == {SILVER: [present_day()], GOLD: [present_day()]}
+    assert days_in(made.given) == {GOLD: [present_day()]}
     with pytest.raises(ValueError, match="a mistake"):
         beside.check()
 
@@ -134,21 +135,25 @@ def test_a_batch_before_a_failed_build_is_counted(shop: Callable[..., Shop]) -> 
         metrics.add(made.lake, turn)
     assert [(turn.number, turn.messages) for turn in told] == [(1, 1000), (2, 0), (3, 7)]
     assert metrics.registry.get_sample_value("lakehouse_stream_messages_total", {"table": BRONZE}) == 1007
-    assert days_in(each.built for each in told) == {SILVER: [TODAY], GOLD: [TODAY], RECENT: [TODAY]}
+    assert days_in(each.built for each in told) == {
+        SILVER: [present_day()],
+        GOLD: [present_day()],
+        RECENT: [present_day()],
+    }
 
 
 def test_what_the_last_try_had_committed_is_told_before_the_stream_ends(shop: Callable[..., Shop]) -> None:
     """Without it, a stream that ends with an error would say nothing of what it had taken just before."""
     made = shop([1000], gold_by_day=[ValueError("a mistake in a transform")])
     (turn,) = made.turns()
-    assert (turn.messages, days_in([turn.built])) == (1000, {SILVER: [TODAY]})
+    assert (turn.messages, days_in([turn.built])) == (1000, {SILVER: [present_day()]})
 
 
 def test_two_topics_that_feed_one_table_are_both_told(
     shop: Callable[..., Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, days that only the first topic has touched would be told to nobody."""
-    made, days = shop([5, 5]), [TODAY, TODAY - timedelta(days=1)]
+    made, days = shop([5, 5]), [present_day(), present_day() - timedelta(days=1)]
     monkeypatch.setattr(stream, "each_built", lambda *_: iter([published(made.lake.table(SILVER), days.pop())]))
     turn = next(stream.turns(made.lake, [made.bronze, made.bronze], "run", made.stop, pace=PACE))
-    assert turn.built[SILVER].with_status(PUBLISHED) == [TODAY - timedelta(days=1), TODAY]
+    assert turn.built[SILVER].with_status(PUBLISHED) == [present_day() - timedelta(days=1), present_day()]

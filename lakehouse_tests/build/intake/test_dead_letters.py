@@ -9,11 +9,12 @@ import pytest
 from lakehouse.build.base import open_base
 from lakehouse.build.intake.from_topic import _dead_since
 from lakehouse.runs.stream import merge_small
-from lakehouse_tests.build.intake.test_from_topic import TODAY, Taking, visit
+from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
+from lakehouse_tests.fixtures.midnight import present_day
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 
 
 def test_dead_letters_are_counted_whatever_their_files_were_merged_to(lake: LakeFactory, kafka: Kafka) -> None:
@@ -22,7 +23,7 @@ def test_dead_letters_are_counted_whatever_their_files_were_merged_to(lake: Lake
     for broken in (2, 0, 3):
         taking.kafka.send(taking.topic, [*["broken"] * broken, visit(1)])
         taking.take()
-    merge_small(taking.lake, taking.bronze, [TODAY], 2)
+    merge_small(taking.lake, taking.bronze, [present_day()], 2)
     assert taking.lake.snapshot(taking.bronze.id).live.number == 1
     taking.kafka.send(taking.topic, ["broken", visit(2)])
     result = taking.take()

@@ -34,15 +34,15 @@ from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.midnight import present_day
 from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, streamed
 
-pytestmark = pytest.mark.spark
-TODAY = datetime.now(UTC).date()
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 
 
 def visit(number: int, at: str = "", **more: Any) -> str:
     """A message, of today unless a time is given."""
-    return json.dumps({"id": f"v{number}", "page": "home", "at": at or f"{TODAY}T00:00:00Z"} | more)
+    return json.dumps({"id": f"v{number}", "page": "home", "at": at or f"{present_day()}T00:00:00Z"} | more)
 
 
 class Taking:
@@ -90,9 +90,9 @@ def test_each_message_once_with_how_it_came(taking: Taking) -> None:
         taking.topic, visit(1).encode(), key=b"me@example.com", headers=[("trace", b"t1"), ("n", None)]
     )
     taking.kafka.send(taking.topic, [visit(2, other=1.25)])
-    result = taking.take(days=(TODAY,))
+    result = taking.take(days=(present_day(),))
     assert (result.version, result.facts["batch/number"], result.facts["batch/rows"]) == (1, 1, 2)
-    assert result.days[TODAY].status == PUBLISHED
+    assert result.days[present_day()].status == PUBLISHED
     first, second = sorted(taking.rows(), key=lambda row: row["_offset"])
     assert (first["_topic"], first["_partition"], first["_offset"]) == (taking.topic, 0, 0)
     assert (first["_source_file"], first["_source_row"]) == (f"topic/{taking.topic}/00000", 0)
@@ -306,26 +306,28 @@ def test_a_table_that_was_restored_goes_on_from_its_own_end(taking: Taking) -> N
 
 def test_events_of_other_days_go_to_their_days(taking: Taking) -> None:
     """Without it, late rows would be counted on the day they came."""
-    old = TODAY - timedelta(days=3)
+    old = present_day() - timedelta(days=3)
     taking.kafka.send(taking.topic, [visit(1, at=f"{old}T10:00:00Z"), visit(2)])
     taking.take()
     build_followers(taking.lake, taking.bronze, "test")
-    assert {(row["day"], row["visits"]) for row in taking.rows("gold.by_day")} == {(old, 1), (TODAY, 1)}
+    assert {(row["day"], row["visits"]) for row in taking.rows("gold.by_day")} == {(old, 1), (present_day(), 1)}
 
 
 def test_a_far_future_moves_no_watermark(taking: Taking) -> None:
     """Without it, one wrong clock would make everybody else's rows late for a year."""
-    taking.kafka.send(taking.topic, [visit(1), visit(2, at=f"{TODAY.year + 1}-01-01T00:00:00Z")])
+    taking.kafka.send(taking.topic, [visit(1), visit(2, at=f"{present_day().year + 1}-01-01T00:00:00Z")])
     taking.take()
     watermark = ends_of(taking.lake.snapshot("bronze.visits"), SOURCE).watermark
-    assert watermark == int(datetime(TODAY.year, TODAY.month, TODAY.day, tzinfo=UTC).timestamp() * 1e6)
+    assert watermark == int(
+        datetime(present_day().year, present_day().month, present_day().day, tzinfo=UTC).timestamp() * 1e6
+    )
 
 
 def test_late_rows_are_told(taking: Taking) -> None:
     """Without it, nobody would notice that a watermark runs ahead of a producer."""
-    taking.kafka.send(taking.topic, [visit(1, at=f"{TODAY - timedelta(days=1)}T12:00:00Z")])
+    taking.kafka.send(taking.topic, [visit(1, at=f"{present_day() - timedelta(days=1)}T12:00:00Z")])
     taking.take()
-    taking.kafka.send(taking.topic, [visit(2, at=f"{TODAY - timedelta(days=1)}T11:00:00Z")])
+    taking.kafka.send(taking.topic, [visit(2, at=f"{present_day() - timedelta(days=1)}T11:00:00Z")])
     result = taking.take()
     assert (result.facts["batch/late_rows"], result.facts["batch/late_by_p50_seconds"]) == (1, 3600.0)
     (late,) = [each for each in result.outcomes if each.check == "late_rows"]
@@ -408,6 +410,6 @@ def test_a_topic_that_is_not_there_is_named(taking: Taking) -> None:
 def test_without_an_address_nothing_is_taken(lake: LakeFactory) -> None:
     """Without it, whoever has no broker could not build the tables beside."""
     made = lake(*streamed())
-    result = build(made, made.table("bronze.visits"), [TODAY], run_id="test")
+    result = build(made, made.table("bronze.visits"), [present_day()], run_id="test")
     assert result.facts == {"batch/source": "not configured: set LAKEHOUSE_VISITS_URL"}
     assert not result.with_status(FAILED)
