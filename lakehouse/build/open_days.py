@@ -152,6 +152,16 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
     return {day for day in days if reached and end_of(day) > min(reached)}
 
 
+def waits_from(lake: Lake, table: Table) -> date | None:
+    """The first day of a table of which messages may wait for a later batch; None where none wait.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+    """
+    return min((at.date() for at in _behind(lake, table)), default=None)
+
+
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
     """Until when rows of a day are waited for: its end, UTC, and the time that messages have to be taken (`max_lag`).
 

@@ -22,7 +22,8 @@ from lakehouse.records.history import records
 
 BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
-BEFORE_FIRST_DAY = "before its first day"
+COMPLETE, NOT_COMPLETE = "complete", "not complete"
+BEFORE_FIRST_DAY, MESSAGES_WAIT = "before its first day", "open, messages wait"
 COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
 
 
@@ -47,7 +48,8 @@ class FreshnessState:
     Attributes:
         due: the newest day whose time is up.
         met: whether that day is complete; or the table's first day is a later one, so that none of its days is due yet.
-        newest: the newest complete day that is over, None where there is none.
+        waits: whether messages of that day, or of one before it, wait for a later batch.
+        newest: the newest complete day that is over, and of which no messages wait; None where there is none.
         behind: from the end of the newest complete day to the moment.
         judged: days of the last month whose time is up and that began after the table's first commit.
         missed: those of them that were not complete in time.
@@ -57,6 +59,7 @@ class FreshnessState:
     within: timedelta
     due: date
     met: bool
+    waits: bool
     newest: date | None
     behind: timedelta | None
     days: Sequence[DayFreshness]
@@ -77,9 +80,10 @@ class FreshnessState:
     @property
     def standing(self) -> str:
         """How the day that is due stands."""
-        if (day := self._due_day) is not None and day.complete_at is not None:
-            return "complete"
-        return BEFORE_FIRST_DAY if self.met else "not complete"
+        if not self.met:
+            return MESSAGES_WAIT if self.waits else NOT_COMPLETE
+        day = self._due_day
+        return COMPLETE if day is not None and day.complete_at is not None else BEFORE_FIRST_DAY
 
     def text(self) -> str:
         """In words."""
@@ -91,7 +95,12 @@ class FreshnessState:
 
 
 def freshness(
-    root: Path, table: Table, now: datetime, last_day: date | None = None, first_day: date | None = None
+    root: Path,
+    table: Table,
+    now: datetime,
+    last_day: date | None = None,
+    first_day: date | None = None,
+    waits_from: date | None = None,
 ) -> FreshnessState:
     """The freshness of a table, from the figures that commits keep.
 
@@ -101,8 +110,9 @@ def freshness(
         now: the moment, with a time zone.
         last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
         first_day: of the lake; None: not known.
+        waits_from: the first day of which messages wait for a later batch; None: none wait.
     """
-    return judge(table, records(root, table.id), now, last_day, first_day=first_day)
+    return judge(table, records(root, table.id), now, last_day, first_day=first_day, waits_from=waits_from)
 
 
 def judge(
@@ -112,6 +122,7 @@ def judge(
     last_day: date | None = None,
     back: int = BUDGET_DAYS,
     first_day: date | None = None,
+    waits_from: date | None = None,
 ) -> FreshnessState:
     """The freshness of a table.
 
@@ -122,6 +133,7 @@ def judge(
         last_day: as of `freshness`.
         back: days before it that are judged.
         first_day: as of `freshness`.
+        waits_from: as of `freshness`.
     """
     if last_day is not None:
         now = min(now, end_of(last_day) + table.freshness.within)
@@ -132,15 +144,17 @@ def judge(
     span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
     days = _days(table, by_day, span)
     state = {each.day: each for each in days}
-    newest = _newest(by_day, state, now.date())
+    newest = _newest(by_day, state, min(now.date(), waits_from or date.max))
+    # A lake, or a stream, that was begun an hour ago owes nobody the days before it.
+    waits, owes = due >= (waits_from or date.max), due >= max(first_day or date.min, min(by_day, default=date.min))
     begun = kept[0].at.date() if kept else now.date()
     judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
     return FreshnessState(
         table=table.id,
         within=table.freshness.within,
         due=due,
-        # A lake, or a stream, that was begun an hour ago owes nobody the days before it.
-        met=state[due].complete_at is not None or due < max(first_day or date.min, min(by_day, default=date.min)),
+        met=not owes or (state[due].complete_at is not None and not waits),
+        waits=waits,
         newest=newest,
         behind=None if newest is None else now - end_of(newest),
         days=days,
@@ -164,12 +178,12 @@ def _days(table: Table, by_day: Mapping[date, list[DayRecord]], span: Sequence[d
     return [_day(day, by_day.get(day, []), [rows[each] for each in usual], day in known) for day, usual in past]
 
 
-def _newest(by_day: Mapping[date, list[DayRecord]], state: Mapping[date, DayFreshness], today: date) -> date | None:
-    """The newest complete day; where none of the days that are judged is, the newest that has rows at all.
+def _newest(by_day: Mapping[date, list[DayRecord]], state: Mapping[date, DayFreshness], end: date) -> date | None:
+    """The newest complete day before one; where none of the days that are judged is, the newest that has rows at all.
 
     A day that is not over is not complete, however much of it a stream has brought.
     """
-    over = [day for day in by_day if day < today]
+    over = [day for day in by_day if day < end]
     complete = [day for day in over if day in state and state[day].complete_at]
     return max(complete, default=None) or max((day for day in over if by_day[day][-1].rows), default=None)
 

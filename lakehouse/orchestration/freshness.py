@@ -19,7 +19,8 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.catalog import tables
+from lakehouse.build.open_days import waits_from
+from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.checks.freshness import freshness
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import get_settings
@@ -42,12 +43,13 @@ def freshness_checks() -> AssetChecksDefinition:
     @multi_asset_check(name=CHECK, specs=specs, can_subset=True)
     def judge(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         wanted = {key.asset_key for key in context.selected_asset_check_keys}
-        now = datetime.now(UTC)
+        now, settings = datetime.now(UTC), get_settings()
+        lake = lake_without_engine(settings)
         for table in tables().values():
             if asset_key(table.id) not in wanted:
                 continue
-            settings = get_settings()
-            found = freshness(settings.root, table, now, settings.last_day, settings.first_day)
+            waits = waits_from(lake, table)
+            found = freshness(settings.root, table, now, settings.last_day, settings.first_day, waits)
             passed = found.met and found.budget_left >= 0
             yield AssetCheckResult(
                 passed=passed,

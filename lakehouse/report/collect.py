@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from lakehouse.build.open_days import newest_partition, still_open
+from lakehouse.build.open_days import newest_partition, still_open, waits_from
 from lakehouse.build.verdicts import Verdict, verdicts
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
 from lakehouse.contracts import Table
@@ -141,7 +141,8 @@ def _judged(lake: Lake, table: Table, everything: Sequence[DayRecord], now: date
     """The freshness of every day since the table's first commit."""
     since = (now.date() - everything[0].at.date()).days + 1 if everything else 0
     back, settings = max(since, BUDGET_DAYS), lake.settings
-    return judge(table, everything, now, settings.last_day, back, first_day=settings.first_day)
+    waits = waits_from(lake, table)
+    return judge(table, everything, now, settings.last_day, back, first_day=settings.first_day, waits_from=waits)
 
 
 def _states(

@@ -14,7 +14,7 @@ from lakehouse.build.base import open_base
 from lakehouse.build.followers import Which
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
-from lakehouse.build.open_days import newest_closed, open_until, passed
+from lakehouse.build.open_days import newest_closed, open_until, passed, waits_from
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import stale_days
@@ -163,12 +163,12 @@ def test_what_waits_is_told_beside_the_day(taking: Taking) -> None:
     lake, gold = taking.lake, taking.lake.table(GOLD)
     assert ends_of(lake.snapshot(taking.bronze.id), SOURCE).left == 3
     assert min(newest_closed(lake, now)) == day - timedelta(days=1)
-    assert passed(lake, gold, day, now) == timedelta(hours=2)
+    assert (waits_from(lake, gold), passed(lake, gold, day, now)) == (day, timedelta(hours=2))
     found = readiness(lake, gold, day, now)
     assert (found.status, found.reason) == (OPEN, f"rows of {day} may come until the messages that wait are taken")
     assert open_metadata(lake, gold, [day], now)[day]["open"].startswith("until the messages that wait are taken: ")
     taking.take()
-    assert open_until(lake, gold, day, now) is None
+    assert (waits_from(lake, gold), open_until(lake, gold, day, now)) == (None, None)
     assert readiness(lake, gold, day, now).status == STALE
 
 

@@ -120,6 +120,18 @@ def test_a_day_that_is_not_over_is_not_complete(monkeypatch: pytest.MonkeyPatch)
     assert judged(monkeypatch, [record(TODAY, hours=-13)]).newest is None
 
 
+def test_a_day_of_which_messages_wait_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream that is behind would call complete what `status` calls open; what was in time stays so."""
+    monkeypatch.setattr(module, "records", lambda root, name: usual())
+    earlier = TODAY - timedelta(days=5)
+    found = freshness(Path("unused"), sales(), NOON, waits_from=earlier)
+    assert (found.met, found.newest, found.missed) == (False, earlier - timedelta(days=1), [])
+    assert (
+        f"{YESTERDAY}, due 12 h after its end, is open, messages wait (100% of the usual rows); 0 of 30" in found.text()
+    )
+    assert freshness(Path("unused"), sales(), NOON, waits_from=TODAY).met, "all messages of yesterday were taken"
+
+
 def test_a_lake_that_has_ended_is_judged_as_of_its_last_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, one click turns every table of a lake of last decade red, and alerts everybody."""
     monkeypatch.setattr(module, "records", lambda root, name: usual())

@@ -8,8 +8,9 @@ from typing import Any
 
 import typer
 
-from lakehouse.catalog import get_table
-from lakehouse.checks.freshness import BEFORE_FIRST_DAY, FreshnessState
+from lakehouse.build.open_days import waits_from
+from lakehouse.catalog import get_table, lake_without_engine
+from lakehouse.checks.freshness import COMPLETE, NOT_COMPLETE, FreshnessState
 from lakehouse.checks.freshness import freshness as judge
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
@@ -36,7 +37,9 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     """
     settings, now = get_settings(), datetime.now(UTC)
     first, last = settings.first_day, settings.last_day
-    found = [judge(settings.root, get_table(name), now, last, first) for name in select_tables(selection)]
+    lake = lake_without_engine(settings)
+    chosen = [get_table(name) for name in select_tables(selection)]
+    found = [judge(settings.root, each, now, last, first, waits_from(lake, each)) for each in chosen]
     if as_json:
         print_json([_json(each) for each in found])
     else:
@@ -50,7 +53,7 @@ def _print(found: Sequence[FreshnessState]) -> None:
         (
             each.table,
             each.newest or "no day yet",
-            f"{each.due}, {each.standing}" if each.standing == BEFORE_FIRST_DAY else each.due,
+            f"{each.due}, {each.standing}" if each.standing not in (COMPLETE, NOT_COMPLETE) else each.due,
             "fresh" if each.met else "NOT FRESH",
             _behind(each.behind),
             f"{len(each.missed)} of {len(each.judged)}",
