@@ -170,7 +170,7 @@ def test_status_names_the_next_step_of_a_lake_that_was_never_built(cli: Cli) -> 
     told = cli("status").err
     assert "backfill --stale" in told
     assert "demo" not in told
-    assert "bronze.events: 2011-03-01 … 2011-03-02 has input and was never built" in told
+    assert "bronze.events: 2011-03-01 … 2011-03-02 have input and were never built" in told
     unbuilt = {each["table"]: each["unbuilt_days"] for each in cli("status", "--json").json}
     assert {name: days for name, days in unbuilt.items() if days} == {"bronze.events": ["2011-03-01", "2011-03-02"]}
     assert "None of these was built yet" in cli("status", "--select", "group:gold").err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 import typer
@@ -88,22 +88,25 @@ def _remarks(each: Status) -> Iterator[str]:
     if each.failed_days:
         yield f"the newest run did not publish {days_text(each.failed_days)}"
     if each.ended_days:
-        yield f"somebody ended the run of {days_text(each.ended_days)}, which waits for a new input"
+        yield f"somebody ended the run of {_days(each.ended_days, ', which waits', ', which wait')} for a new input"
     if each.open_days:
-        are = "is" if len(each.open_days) == 1 else "are"
-        yield f"{days_text(each.open_days)} {are} open: rows may still come"
+        yield f"{_days(each.open_days, ' is', ' are')} open: rows may still come"
     if each.unbuilt_days:
-        yield f"{days_text(each.unbuilt_days)} has input and was never built"
+        yield f"{_days(each.unbuilt_days, ' has input and was', ' have input and were')} never built"
     if each.waiting_days:
-        yield f"{days_text(each.waiting_days)} holds the last good data: {each.waits_for}"
+        yield f"{_days(each.waiting_days, ' holds', ' hold')} the last good data: {each.waits_for}"
     if each.stale_days:
-        yield f"inputs or code have changed since {days_text(each.stale_days)} was published"
+        yield f"inputs or code have changed since {_days(each.stale_days, ' was', ' were')} published"
     if each.older_code:
         told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
         yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told})"
     if each.quarantined_by_rule:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
         yield f"in quarantine: {rules}"
+
+
+def _days(days: Sequence[date], of_one: str, of_several: str) -> str:
+    return days_text(days) + (of_one if len(days) == 1 else of_several)
 
 
 def _checks(each: Status) -> Text:
