@@ -118,12 +118,21 @@ def make_plan(
     now = now or open_days.present()
     if table.landing is not None:
         return _plan_landing(lake, table, days, now)
+    # First: what closes a day from here on may bring rows of it that the inputs, as they are pinned below, lack.
+    still_open = open_days.still_open(lake, table, days, now)
     if inputs is None:
         inputs = {name: lake.snapshot(each.table) for name, each in table.upstream.items()}
-    return _plan_tables(lake, table, days, inputs, now)
+    return _plan_tables(lake, table, days, inputs, now, still_open)
 
 
-def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping[str, Snapshot], now: datetime) -> Plan:
+def _plan_tables(
+    lake: Lake,
+    table: Table,
+    days: Sequence[date],
+    inputs: Mapping[str, Snapshot],
+    now: datetime,
+    still_open: Collection[date],
+) -> Plan:
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days) if table.rules else {}
     known = made_from.kept(lake, table, inputs)
     if new := [day for day in days if day not in known or known[day].accepted != accepted.get(day)]:
@@ -133,9 +142,9 @@ def _plan_tables(lake: Lake, table: Table, days: Sequence[date], inputs: Mapping
         made_from.keep(lake, table, inputs, known)
     has_input = frozenset(day for day in days if known[day].has_input)
     beside = frozenset(day for day in days if known[day].beside)
-    prints, still_open = _as_of(lake, table, {day: known[day].whole for day in days}, has_input, now)
+    prints, judged_open = _as_of(lake, table, {day: known[day].whole for day in days}, has_input, still_open)
     conserved = _rows_in(lake, table, inputs, days) if table.conserves_rows else None
-    return Plan(table, inputs, {}, prints, conserved, has_input, accepted, beside, now, still_open)
+    return Plan(table, inputs, {}, prints, conserved, has_input, accepted, beside, now, judged_open)
 
 
 def _made_from(
@@ -168,18 +177,14 @@ def as_open(whole: int) -> int:
 
 
 def _as_of(
-    lake: Lake, table: Table, whole: Mapping[date, int], has_input: Collection[date], now: datetime
+    lake: Lake, table: Table, whole: Mapping[date, int], has_input: Collection[date], still_open: Collection[date]
 ) -> tuple[dict[date, int], set[date]]:
-    """The fingerprints of days by a moment, and which of the days are open."""
+    """The fingerprints of days of which some are open, and those that are to be judged so."""
     published = lake.snapshot(table.id).transaction
     # One that stood as a whole and is open again, because messages wait that may be of it, is what it was until one is.
-    still_open = {
-        day
-        for day in open_days.still_open(lake, table, whole, now)
-        if day not in has_input or published(day_transaction(day)) != whole[day]
-    }
-    marked = still_open.intersection(has_input)
-    return {day: as_open(each) if day in marked else each for day, each in whole.items()}, still_open
+    judged_open = {day for day in still_open if day not in has_input or published(day_transaction(day)) != whole[day]}
+    marked = judged_open.intersection(has_input)
+    return {day: as_open(each) if day in marked else each for day, each in whole.items()}, judged_open
 
 
 def _reads(table: Table, day: date) -> list[tuple[str, date]]:
@@ -252,8 +257,8 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
         for day, files in landed.items()
     }
     has_input = frozenset(day for day, files in landed.items() if files)
-    prints, still_open = _as_of(lake, table, whole, has_input, now)
-    return Plan(table, {}, landed, prints, None, has_input, at=now, open=still_open)
+    prints, judged_open = _as_of(lake, table, whole, has_input, open_days.still_open(lake, table, days, now))
+    return Plan(table, {}, landed, prints, None, has_input, at=now, open=judged_open)
 
 
 def present_key_id(settings: Settings) -> str:

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from lakehouse.build import open_days
+from lakehouse.build import made_from, open_days
 from lakehouse.build.base import open_base
+from lakehouse.build.build import build
 from lakehouse.build.followers import Which
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
@@ -127,6 +129,26 @@ def test_a_day_is_judged_beside_once_its_last_rows_are_in_what_it_reads(lake: La
             built = build_followers(taking.lake, taking.bronze, "run", which)
             found.append({name: each.days[DAYS[0]].status for name, each in built.items()})
     assert found == [{}, {SILVER: PUBLISHED}, {GOLD: PUBLISHED}] * 2
+
+
+def test_a_day_that_closes_while_it_is_planned_is_judged_once_it_has_all(
+    taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a run beside a stream would refuse the day whose last messages are taken just then."""
+    send(taking, 4)
+    taking.take(one=True)
+    lake, silver, kept = taking.lake, taking.lake.table(SILVER), made_from.kept
+
+    def overtaken(*asked: Any) -> Any:
+        monkeypatch.setattr(made_from, "kept", kept)
+        taking.take(one=True)
+        return kept(*asked)
+
+    monkeypatch.setattr(made_from, "kept", overtaken)
+    for rows in (2, 4):
+        found = build(lake, silver, DAYS[:1], run_id="r").days[DAYS[0]]
+        assert (found.status, found.metrics.rows) == (PUBLISHED, rows)
+    assert stale_days(lake, silver) == []
 
 
 def test_a_day_is_judged_as_a_whole_once_the_stream_has_passed_it(taking: Taking) -> None:
