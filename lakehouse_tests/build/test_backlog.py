@@ -267,3 +267,19 @@ def test_what_tells_no_time_refuses_no_day_that_the_stream_has_not_come_to(takin
     done = [statuses(each) for each in worked_off(taking)]
     assert {status.split()[1] for each in done for told in each.values() for status in told} == {PUBLISHED}
     assert taking.lake.snapshot(f"{SILVER}_quarantine").rows_by_day("day") == {present_day(): 10}
+
+
+def test_a_partition_that_is_added_has_no_day_refused_for_what_waits_in_it(taking: Taking) -> None:
+    """Without it, what the watermark has passed already would be refused with the first of its messages."""
+    send(taking, 4, 0, 7)
+    for _ in range(3):
+        taking.take(one=True)
+    build_followers(taking.lake, taking.bronze, "test")
+    taking.kafka.add_partitions(taking.topic, 2)
+    taking.kafka.send(taking.topic, [visit(50 + n, f"{DAYS[1]}T0{n}:00:00Z") for n in range(4)], partition=1)
+    taking.take(one=True)
+    built = build_followers(taking.lake, taking.bronze, "test")
+    assert built[SILVER].days[DAYS[1]].status == PUBLISHED
+    assert readiness(taking.lake, taking.lake.table(GOLD), DAYS[1], open_days.present()).status == OPEN
+    assert FAILED not in str([statuses(each) for each in worked_off(taking)])
+    assert stale_days(taking.lake, taking.lake.table(SILVER)) == []

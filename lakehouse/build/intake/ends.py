@@ -100,12 +100,16 @@ def batch_of(snapshot: Snapshot, source: str) -> int:
 
 
 def taken_until(snapshot: Snapshot, source: str) -> int | None:
-    """The watermark, in microseconds, where messages were left for a later batch; None where none were.
+    """Up to which event time all was taken, in microseconds, where messages were left for a later batch; else None.
 
-    Before there is one, as long as a partition has brought dead letters alone, it has passed nothing since 1970.
+    As a rule that is the watermark. It never goes back: what it went on without may bring older events, as a partition
+    that was added or was idle, and those are taken only up to that partition's newest one. As long as one has brought
+    dead letters alone, nothing since 1970 is passed.
     """
-    left = snapshot.transaction(f"intake/{source}/left")
-    return snapshot.transaction(f"intake/{source}/watermark") or 0 if left else None
+    if not snapshot.transaction(f"intake/{source}/left"):
+        return None
+    ends = ends_of(snapshot, source)
+    return min([ends.watermark or 0, *(each.event or 0 for each in ends.positions.values() if not each.idle)])
 
 
 def waiting_again(restored: Mapping[str, int], now: Snapshot, then: Snapshot, source: str) -> dict[str, int]:
