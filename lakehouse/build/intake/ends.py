@@ -241,7 +241,9 @@ def carried_on(  # all that decides where a batch ends
         idle_after: a partition is idle where nothing has come for so long.
     """
     read = {(span.topic, span.partition): span.end for span in spans}
-    positions, ids = dict(before.positions), dict(before.ids) | _ids(found)
+    # Of a topic that is not read any more nothing comes: counted as it was, it would hold the watermark for ever.
+    unread = {key: replace(each, idle=1) for key, each in before.positions.items() if key[0] not in found}
+    positions, ids = {**before.positions, **unread}, dict(before.ids) | _ids(found)
     for topic, one in found.items():
         for number, part in one.parts.items():
             last = positions.get((topic, number), Position(part.first))

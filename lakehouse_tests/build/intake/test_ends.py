@@ -235,6 +235,16 @@ def test_what_a_topic_that_is_gone_had_brought_moves_no_watermark_of_the_new_one
     assert ends_of(log, "shop") == after  # type: ignore[arg-type]
 
 
+def test_a_topic_that_is_read_no_more_holds_no_watermark() -> None:
+    """Without it, no hour of what is still read would ever close once a topic was given another name."""
+    two = {**found((0, 5)), "old": Found("old", {0: Part(0, 5)})}
+    spans, newest = [Span("t", 0, 0, 5), Span("old", 0, 0, 5)], {("t", 0): (20, 0), ("old", 0): (10, 0)}
+    both = carried_on(Ends(), two, spans, newest, MINUTE, IDLE)
+    assert both.watermark == 10
+    one = carried_on(both, found((0, 9)), [Span("t", 0, 5, 9)], {("t", 0): (30, 0)}, MINUTE, IDLE)
+    assert (one.watermark, one.positions["old", 0].offset) == (30, 5)
+
+
 def test_what_a_restore_takes_back_waits() -> None:
     """Without it, days would be judged as a whole before what was taken back is there again."""
     old, new = Log(ends(3, 1).transactions("shop")), Log(replace(ends(5, 4, 2), left=6).transactions("shop"))
