@@ -241,7 +241,7 @@ def carried_on(  # all that decides where a batch ends
         idle_after: a partition is idle where nothing has come for so long.
     """
     read = {(span.topic, span.partition): span.end for span in spans}
-    # Of a topic that is not read any more nothing comes: counted as it was, it would hold the watermark for ever.
+    # Of a topic that is not read any more nothing comes: it would hold the watermark, and days open, for ever.
     unread = {key: replace(each, idle=1) for key, each in before.positions.items() if key[0] not in found}
     positions, ids = {**before.positions, **unread}, dict(before.ids) | _ids(found)
     for topic, one in found.items():
@@ -259,7 +259,8 @@ def carried_on(  # all that decides where a batch ends
         *(position.arrived for position in positions.values()),
         *(arrived for _, arrived in newest.values()),
     ]
-    return Ends(before.batch + 1, _watermark(before.watermark, positions.values()), ids, positions, _latest(arrivals))
+    watermark = _watermark(before.watermark, (each for key, each in positions.items() if key[0] in found))
+    return Ends(before.batch + 1, watermark, ids, positions, _latest(arrivals))
 
 
 def expected(before: Ends, topic: str, partition: int) -> int | None:

@@ -243,6 +243,8 @@ def test_a_topic_that_is_read_no_more_holds_no_watermark() -> None:
     assert both.watermark == 10
     one = carried_on(both, found((0, 9)), [Span("t", 0, 5, 9)], {("t", 0): (30, 0)}, MINUTE, IDLE)
     assert (one.watermark, one.positions["old", 0].offset) == (30, 5)
+    quiet = carried_on(both, found((0, 9)), [Span("t", 0, 5, 9)], {("t", 0): (30, 0)}, 9 * MINUTE, IDLE)
+    assert (quiet.positions["t", 0].idle, quiet.watermark) == (1, 30), "where all are idle, all count that are read"
 
 
 def test_what_a_restore_takes_back_waits() -> None:
