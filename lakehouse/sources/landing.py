@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -89,6 +89,19 @@ def landing_files(
     _in_order(landing, start, end)
     found = (_file(landing.source, *each) for each in _listed(root / "landing" / landing.source, landing, start, end))
     return sorted(found, key=attrgetter("arrival_date", "path"))
+
+
+def never_read(root: Path, landings: Iterable[Landing]) -> list[str]:
+    """The files of the landing zone that no source's patterns fit, by their paths in it; not those in the making.
+
+    Args:
+        root: Lakehouse root.
+        landings: Every source there is.
+    """
+    zone = root / "landing"
+    read = {Path(path) for each in landings for _, path, _ in _listed(zone / each.source, each, None, None)}
+    names = (path.relative_to(zone) for path in store.walk(zone, gone_ok=True) if path not in read)
+    return sorted(name.as_posix() for name in names if not any(part.startswith((".", "_")) for part in name.parts))
 
 
 @lru_cache(maxsize=100_000)  # one that is as it was is the same object: a run looks at thousands of them, several times

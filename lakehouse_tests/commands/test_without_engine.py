@@ -254,6 +254,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
             "pii key",
             "port",
             "tidy",
+            "landing",
             "lineage",
             "warm engine",
         ),
@@ -294,6 +295,20 @@ def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
     with pytest.raises(doctor.ProblemError, match="small files to merge: ops.notes 4") as caught:
         doctor.tidiness(Settings(root=root), many=3)
     assert "lakehouse compact" in caught.value.fix
+
+
+def test_the_doctor_names_files_that_no_table_reads(cli: Cli, root: Path) -> None:
+    """Without it, what a producer lands under a wrong name would be passed over, and nobody told."""
+    for day in range(7):
+        path = root / f"landing/online_retail/2026-3-{day + 1}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    said = cli("doctor", "--no-engine", "--json")
+    found = findings(said)["landing"]
+    assert (said.code, found["ok"]) == (1, False)
+    assert found["found"].startswith("7 files that no table reads: online_retail/2026-3-1.csv.gz, ")
+    assert found["found"].endswith("2026-3-5.csv.gz, …")
+    assert "land-your-files.md" in found["fix"]
 
 
 def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from lakehouse.sample.faults import Faults
 from lakehouse.sample.generator import generate_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.sources import landing
-from lakehouse.sources.landing import landing_files
+from lakehouse.sources.landing import landing_files, never_read
 from lakehouse_tests.fixtures.landed import EVENTS, RETAIL, land_online_retail
 
 START = date(2026, 3, 2)
@@ -330,3 +330,15 @@ def test_the_listing_opens_only_the_folders_in_its_range(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "scandir", noting)
     landing_files(tmp_path, EVENTS, date(2026, 3, 5), date(2026, 12, 31))
     assert sorted(listed) == ["2026-03-05", "2026-03-06", "events"]
+
+
+def test_a_file_that_no_pattern_fits_is_told(tmp_path: Path) -> None:
+    """Without it, a producer that misspells a day would never be heard of: every run passes its file over."""
+    assert never_read(tmp_path, [RETAIL, EVENTS]) == []
+    read = ["online_retail/2026-03-01.csv.gz", "events/2026-03-01/part-0000.jsonl", "events/2026-03-01/.part.jsonl"]
+    strays = ["events/2026-02-30/part-0000.jsonl", "online_retail/2026-3-2.csv.gz", "tills/2026-03-01.csv"]
+    for name in [*read, *strays]:
+        path = tmp_path / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    assert never_read(tmp_path, [RETAIL, EVENTS]) == strays

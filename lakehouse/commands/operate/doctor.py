@@ -39,6 +39,7 @@ from lakehouse.store.disk import root_problem
 from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
+MOST_TOLD = 5  # names of files
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
 
 
@@ -109,6 +110,7 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
     yield _finding("port", lambda: _port(settings))
     if needed[0].ok:  # else there is nothing to read logs with
         yield _finding("tidy", lambda: tidiness(settings))
+        yield _finding("landing", lambda: _landing(settings))
         yield _finding("lineage", _lineage)
         yield _finding("warm engine", lambda: _warm(settings))
         for check, look in (("databases", databases), ("topics", topics)) if settings.source_urls else ():
@@ -127,6 +129,8 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=True, found=look())
     except ProblemError as problem:
         return Finding(check, ok=False, found=problem.found, fix=problem.fix)
+    except ImportError as error:
+        return Finding(check, ok=False, found=str(error), fix="Install the locked versions: make setup")
     except (OSError, LakehouseError) as error:  # a disk that is read-only or full; a setting, which says what to do
         return Finding(check, ok=False, found=str(error), fix="See what it says, and the finding on folders.")
 
@@ -141,11 +145,9 @@ def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
     Raises:
         ProblemError: there are more, or a log cannot be read.
     """
-    try:
-        from lakehouse.catalog import tables
-        from lakehouse.versions.upkeep import layouts, untidy
-    except ImportError as error:
-        raise ProblemError(str(error), "Install the locked versions: make setup") from None
+    from lakehouse.catalog import tables
+    from lakehouse.versions.upkeep import layouts, untidy
+
     try:
         found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
     except LakehouseError as error:
@@ -160,12 +162,24 @@ def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
     return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
 
 
+def _landing(settings: Settings) -> str:
+    """Whether every landed file is one that a table reads: a name that no pattern fits is passed over by every run."""
+    from lakehouse.catalog import landings
+    from lakehouse.sources.landing import never_read
+
+    if strays := never_read(settings.root, landings().values()):
+        more = ", …" if len(strays) > MOST_TOLD else ""
+        raise ProblemError(
+            f"{counted(len(strays), 'file')} that no table reads: {', '.join(strays[:MOST_TOLD])}{more}",
+            f"Call them as their source says (docs/how-to/land-your-files.md), or take them out of {settings.landing}.",
+        )
+    return "every file is read by a table"
+
+
 def _lineage() -> str:
     """Whether the lineage that pages show is of the present transforms."""
-    try:
-        from lakehouse.catalog import declared
-    except ImportError as error:
-        raise ProblemError(str(error), "Install the locked versions: make setup") from None
+    from lakehouse.catalog import declared
+
     try:
         found = {name: each for name, each in declared().items() if each.taken is None}
         old = [name for name, each in found.items() if not each.derived_now]
