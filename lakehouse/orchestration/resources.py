@@ -54,7 +54,10 @@ class LakehouseResource(ConfigurableResource):  # type: ignore[type-arg]
     """The lake, and which days of which tables a run could not publish, so that their dependants leave them alone."""
 
     engine: ResourceDependency[SparkEngine]
-    force: bool = Field(False, description="Build days again whose inputs and code have not changed")
+    force: bool = Field(
+        False,
+        description="Build days again that have not changed; one whose landed files are gone becomes empty",
+    )
     not_published: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="By table and day, why an earlier run of the same backfill did not publish it"
     )

@@ -46,7 +46,13 @@ from lakehouse.texts import counted, days_text
 # Words of earlier releases: scripts go on working with them, and no help lists them.
 _FORMER = {"touched": "stale", "outdated": "older-code"}
 
-Force = Annotated[bool, typer.Option("--force", help="Build days again whose inputs and code have not changed.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Build days again whose inputs and code have not changed; one whose landed files are gone becomes empty.",
+    ),
+]
 FailedOnly = Annotated[
     bool,
     typer.Option(
