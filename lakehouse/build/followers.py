@@ -14,6 +14,7 @@ from lakehouse.build.plan import input_days, make_plan
 from lakehouse.build.result import BuildResult
 from lakehouse.build.stale import changed_days
 from lakehouse.contracts import Table
+from lakehouse.contracts.graph import all_downstream
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import judgements
 
@@ -58,12 +59,7 @@ def each_built(lake: Lake, source: Table, run_id: str, which: Which = Which.ALL)
 
 def followers(lake: Lake, source: Table) -> list[Table]:
     """Every table that reads a table, directly or not, upstream tables first."""
-    reached, found = {source.id}, list[Table]()
-    for each in lake.tables.values():  # upstream tables come first
-        if reached.intersection(read.table for read in each.upstream.values()):
-            reached.add(each.id)
-            found.append(each)
-    return found
+    return [lake.table(name) for name in all_downstream(lake.tables, source.id)]
 
 
 def _too_early(

@@ -261,7 +261,7 @@ def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedel
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # some days of each table for each open day, and all of them at every turn
 def _course(root: Path, table: str, table_id: str | None, day: date) -> tuple[tuple[timedelta, int], ...]:
     """How many rows a day had from when on, as it was built: kept, since a stream asks at every turn."""
     del table_id  # a table that was made anew has days of its own

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 from lakehouse.checks.anomalies import baselines
@@ -18,7 +17,6 @@ from lakehouse.checks.statistics import median
 from lakehouse.contracts import Table
 from lakehouse.days import days_between, end_of
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import records
 
 BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
@@ -47,7 +45,8 @@ class FreshnessState:
 
     Attributes:
         due: the newest day whose time is up.
-        met: whether that day is complete; or the table's first day is a later one, so that none of its days is due yet.
+        met: whether that day is complete; or the table's first day is a later one, so that none of its days is due yet;
+            or it has no day, and none is expected.
         waits: whether messages of that day, or of one before it, wait for a later batch.
         newest: the newest complete day that is over, and of which no messages wait; None where there is none.
         behind: from the end of the newest complete day to the moment.
@@ -94,27 +93,6 @@ class FreshnessState:
         return f"{last}; {self.due}, due {_hours(self.within)} after its end, is {self.standing}{share}; {spent}"
 
 
-def freshness(
-    root: Path,
-    table: Table,
-    now: datetime,
-    last_day: date | None = None,
-    first_day: date | None = None,
-    waits_from: date | None = None,
-) -> FreshnessState:
-    """The freshness of a table, from the figures that commits keep.
-
-    Args:
-        root: of the lakehouse.
-        table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
-        now: the moment, with a time zone.
-        last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
-        first_day: of the lake; None: not known.
-        waits_from: the first day of which messages wait for a later batch; None: none wait.
-    """
-    return judge(table, records(root, table.id), now, last_day, first_day=first_day, waits_from=waits_from)
-
-
 def judge(
     table: Table,
     kept: Sequence[DayRecord],
@@ -123,17 +101,20 @@ def judge(
     back: int = BUDGET_DAYS,
     first_day: date | None = None,
     waits_from: date | None = None,
+    *,
+    expected: bool = True,
 ) -> FreshnessState:
-    """The freshness of a table.
+    """The freshness of a table, from the figures that commits keep.
 
     Args:
         table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
         kept: its records, oldest commit first.
         now: the moment, with a time zone.
-        last_day: as of `freshness`.
+        last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
         back: days before it that are judged.
-        first_day: as of `freshness`.
-        waits_from: as of `freshness`.
+        first_day: of the lake; None: not known.
+        waits_from: the first day of which messages wait for a later batch; None: none wait.
+        expected: whether rows of a table that has none yet are; of one that has some, they are.
     """
     if last_day is not None:
         now = min(now, end_of(last_day) + table.freshness.within)
@@ -145,15 +126,16 @@ def judge(
     days = _days(table, by_day, span)
     state = {each.day: each for each in days}
     newest = _newest(by_day, state, min(now.date(), waits_from or date.max))
-    # A lake, or a stream, that was begun an hour ago owes nobody the days before it.
-    waits, owes = due >= (waits_from or date.max), due >= max(first_day or date.min, min(by_day, default=date.min))
+    # A lake, or a stream, that was begun an hour ago owes nobody the days before it; one that nobody begins owes none.
+    owed_from = max(first_day or date.min, min(by_day, default=date.min if expected else date.max))
+    waits = due >= (waits_from or date.max)
     begun = kept[0].at.date() if kept else now.date()
     judged = [due - timedelta(days=n) for n in range(back) if due - timedelta(days=n) >= begun]
     return FreshnessState(
         table=table.id,
         within=table.freshness.within,
         due=due,
-        met=not owes or (state[due].complete_at is not None and not waits),
+        met=due < owed_from or (state[due].complete_at is not None and not waits),
         waits=waits,
         newest=newest,
         behind=None if newest is None else now - end_of(newest),

@@ -19,9 +19,8 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from lakehouse.build.open_days import waits_from
+from lakehouse.build.freshness import freshness
 from lakehouse.catalog import lake_without_engine, tables
-from lakehouse.checks.freshness import freshness
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import get_settings
 
@@ -43,13 +42,11 @@ def freshness_checks() -> AssetChecksDefinition:
     @multi_asset_check(name=CHECK, specs=specs, can_subset=True)
     def judge(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         wanted = {key.asset_key for key in context.selected_asset_check_keys}
-        now, settings = datetime.now(UTC), get_settings()
-        lake = lake_without_engine(settings)
+        now, lake = datetime.now(UTC), lake_without_engine(get_settings())
         for table in tables().values():
             if asset_key(table.id) not in wanted:
                 continue
-            waits = waits_from(lake, table)
-            found = freshness(settings.root, table, now, settings.last_day, settings.first_day, waits)
+            found = freshness(lake, table, now)
             passed = found.met and found.budget_left >= 0
             yield AssetCheckResult(
                 passed=passed,

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from lakehouse.build.open_days import newest_partition, still_open, waits_from
+from lakehouse.build.freshness import freshness
+from lakehouse.build.open_days import newest_partition, still_open
 from lakehouse.build.verdicts import Verdict, verdicts
-from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge, of_the_month
+from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, of_the_month
 from lakehouse.contracts import Table
 from lakehouse.contracts.lineage import sources
 from lakehouse.days import is_between, newest_day
@@ -140,9 +141,7 @@ def _shown(several: Sequence[Series], between: Between) -> list[Series]:
 def _judged(lake: Lake, table: Table, everything: Sequence[DayRecord], now: datetime) -> FreshnessState:
     """The freshness of every day since the table's first commit."""
     since = (now.date() - everything[0].at.date()).days + 1 if everything else 0
-    back, settings = max(since, BUDGET_DAYS), lake.settings
-    waits = waits_from(lake, table)
-    return judge(table, everything, now, settings.last_day, back, first_day=settings.first_day, waits_from=waits)
+    return freshness(lake, table, now, everything, max(since, BUDGET_DAYS))
 
 
 def _states(

@@ -271,7 +271,7 @@ def _tell_stale(report: Report, written: Rewritten | None, settings: Settings, w
         say_days_before_the_first(settings)
     else:
         print_summary(report, settings)
-        if written:
+        if written and not report.interrupted:
             print_rewritten(written, "rewritten")
         say_days_before_the_first(settings)
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import typer
 
-from lakehouse.build.open_days import waits_from
+from lakehouse.build.freshness import freshness as judge
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.checks.freshness import COMPLETE, NOT_COMPLETE, FreshnessState
-from lakehouse.checks.freshness import freshness as judge
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
 from lakehouse.errors import CHECKS_FAILED
@@ -36,10 +35,8 @@ def freshness(selection: Selection = None, *, as_json: AsJson = False) -> None:
     used up its error budget.
     """
     settings, now = get_settings(), datetime.now(UTC)
-    first, last = settings.first_day, settings.last_day
     lake = lake_without_engine(settings)
-    chosen = [get_table(name) for name in select_tables(selection)]
-    found = [judge(settings.root, each, now, last, first, waits_from(lake, each)) for each in chosen]
+    found = [judge(lake, get_table(name), now) for name in select_tables(selection)]
     if as_json:
         print_json([_json(each) for each in found])
     else:
