@@ -179,7 +179,7 @@ def _write(made: TrainingSet, manifest: Manifest, out: Path) -> Written:
         (drafts / out.name).replace(out)
         (drafts / "record.json").replace(_beside(out))
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another file.") from None
     finally:
         shutil.rmtree(drafts, ignore_errors=True)
     return Written(out, rows, {each.table.id: missing[each.called(MISSING)] for each in made.wanted})

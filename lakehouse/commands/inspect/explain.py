@@ -101,7 +101,8 @@ def _the_row(settings: Settings, contract: Table, quarantined: bool, filters: Se
     asked = " ".join(f"{c}=…" if c in contract.pii else each for c, each in zip(wanted, filters, strict=False))
     if not found:
         hint = _elsewhere(settings, contract, wanted, asked) if contract.rules and not quarantined else ""
-        raise UsageError(f"{name} has no row with {asked}.{hint}")
+        look = f' Look at its rows: {program()} sql "select * from {name} limit 5"'  # noqa: S608 - a text for people
+        raise UsageError(f"{name} has no row with {asked}.{hint or look}")
     if len(found) > 1:
         number, more = _several(contract, found, wanted)
         raise UsageError(f"{number} rows of {name} have {asked}. Which one? Add columns of these: {more}.")
@@ -163,6 +164,16 @@ def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequenc
     return wanted
 
 
+_LIKE = {
+    "date": "2026-03-01",
+    "timestamp": "2026-03-01T12:30:00",
+    "decimal": "12.50",
+    "long": "12",
+    "integer": "12",
+    "double": "12.5",
+}
+
+
 def _value(column: str, text: str, kind: T.DataType) -> Any:
     """A filter's text as a value of its column; empty text is null."""
     name = kind.typeName()
@@ -183,7 +194,7 @@ def _value(column: str, text: str, kind: T.DataType) -> Any:
     try:
         return parse(text)
     except (ValueError, InvalidOperation):
-        raise UsageError(f"{column} is {name}; got {text!r}.") from None
+        raise UsageError(f"{column} is {name}; got {text!r}. Write it like {_LIKE[name]}.") from None
 
 
 def _moment(text: str) -> datetime:

@@ -75,7 +75,7 @@ def write_file(rows: pa.Table, form: Format, file: Path, settings: Settings) -> 
                     (_write_json if form is Format.JSON else _write_csv)(rows, text)
         draft.replace(file)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{file} cannot be written: {error.strerror}. Choose another file.") from None
     finally:
         draft.unlink(missing_ok=True)
 
