@@ -35,9 +35,8 @@ from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, built_wh
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER, GOLD = "silver.visits", "gold.by_day"
-DAYS = [
-    present_day() - timedelta(days=n) for n in (6, 4, 2)
-]  # apart, since a key is looked for in the days beside, too
+# Apart, since a key is looked for in the days beside, too.
+DAYS = [present_day() - timedelta(days=n) for n in (6, 4, 2)]
 LATER = timedelta(hours=1)
 
 
