@@ -137,9 +137,10 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     # As it was planned: a day that closes meanwhile lacks what came in between, and is built once more.
     now, others = work.plan.at, set(work.replaced).difference(work.plan.fingerprints)
     still_open = open_days.still_open(base.lake, table, others, now).union(work.plan.open)
+    come_to = open_days.come_to(base.lake, table) if still_open else None
     for day in sorted(work.replaced):
-        so_far = _so_far(work, day) if day in still_open else None
-        reached = so_far is None or open_days.is_reached(base.lake, table, day)
+        so_far = _so_far(work, open_days.passed(day, now, come_to)) if day in still_open else None
+        reached = so_far is None or open_days.is_reached(day, come_to)
         outcomes = audit_day(table, metrics[day], rows, figures, sums.get(day, {}), so_far=so_far, reached=reached)
         judged[day] = found = Judged(replace(metrics[day], checks=failed_checks(outcomes)), outcomes)
         if not found.broken and day not in stragglers:
@@ -149,10 +150,9 @@ def _judged(work: Work, metrics: Mapping[date, DayMetrics]) -> dict[date, Judged
     return judged
 
 
-def _so_far(work: Work, day: date) -> SoFar:
-    """What tells the rows that the days before had by this time of day, of a day that is open."""
-    lake, table = work.base.lake, work.base.table
-    return partial(open_days.rows_so_far, lake, table, elapsed=open_days.passed(lake, table, day, work.plan.at))
+def _so_far(work: Work, elapsed: timedelta) -> SoFar:
+    """What tells the rows that the days before had when so much of them had passed."""
+    return partial(open_days.rows_so_far, work.base.lake, work.base.table, elapsed=elapsed)
 
 
 def _held_back(good: Judged, cause: Outcome) -> Judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from lakehouse.build.open_days import waits_from
+from lakehouse.build.open_days import come_to
 from lakehouse.checks.freshness import BUDGET_DAYS, FreshnessState, judge
 from lakehouse.contracts import Table
 from lakehouse.contracts.graph import with_upstream
@@ -26,7 +26,7 @@ def freshness(
         kept: its records, oldest commit first, where they are known.
         back: days before the due one that are judged.
     """
-    settings = lake.settings
+    settings, reached = lake.settings, come_to(lake, table)
     return judge(
         table,
         records(settings.root, table.id) if kept is None else kept,
@@ -34,7 +34,7 @@ def freshness(
         settings.last_day,
         back,
         settings.first_day,
-        waits_from(lake, table),
+        reached and reached.date(),
         expected=_expects_rows(lake, table),
     )
 

@@ -152,14 +152,14 @@ def still_open(lake: Lake, table: Table, days: Iterable[date], now: datetime) ->
     return {day for day in days if reached and end_of(day) > min(reached)}
 
 
-def waits_from(lake: Lake, table: Table) -> date | None:
-    """The first day of a table of which messages may wait for a later batch; None where none wait.
+def come_to(lake: Lake, table: Table) -> datetime | None:
+    """Up to which event time a table has all messages, where some wait for a later batch; None where none wait.
 
     Args:
         lake: where the tables are.
         table: whose days.
     """
-    return min((at.date() for at in _behind(lake, table)), default=None)
+    return min(_behind(lake, table), default=None)
 
 
 def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime | None:
@@ -176,7 +176,7 @@ def open_until(lake: Lake, table: Table, day: date, now: datetime) -> datetime |
     """
     if not still_open(lake, table, [day], now):
         return None
-    if any(at < end_of(day) for at in _behind(lake, table)):
+    if (reached := come_to(lake, table)) is not None and reached < end_of(day):
         return _NOBODY_KNOWS
     return end_of(day) + max(_lags(lake, table))
 
@@ -220,27 +220,25 @@ def has_begun(lake: Lake, table: Table) -> bool:
     return table.taken is not None and batch_of(lake.snapshot(table.id), table.taken.source) > 0
 
 
-def passed(lake: Lake, table: Table, day: date, now: datetime) -> timedelta:
+def passed(day: date, now: datetime, reached: datetime | None) -> timedelta:
     """How much of a day has passed for a table: up to now, or up to what was taken of a stream that is behind.
 
     Args:
-        lake: where the tables are.
-        table: whose day.
         day: the daily partition.
         now: the moment, with a time zone.
+        reached: what `come_to` says of the table.
     """
-    return min([now, *_behind(lake, table)]) - start_of(day)
+    return min(now, reached or now) - start_of(day)
 
 
-def is_reached(lake: Lake, table: Table, day: date) -> bool:
+def is_reached(day: date, reached: datetime | None) -> bool:
     """Whether all topics of a table that are behind have come to a day; where none is behind, it is.
 
     Args:
-        lake: where the tables are.
-        table: whose day.
         day: the daily partition.
+        reached: what `come_to` says of the table.
     """
-    return all(at > start_of(day) for at in _behind(lake, table))
+    return reached is None or reached > start_of(day)
 
 
 def rows_so_far(lake: Lake, table: Table, days: Iterable[date], elapsed: timedelta) -> dict[date, int]:

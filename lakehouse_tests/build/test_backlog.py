@@ -16,7 +16,7 @@ from lakehouse.build.build import build
 from lakehouse.build.followers import Which
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
-from lakehouse.build.open_days import newest_closed, open_until, passed, waits_from
+from lakehouse.build.open_days import come_to, newest_closed, open_until, passed
 from lakehouse.build.ready import OPEN, READY, STALE, readiness
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import stale_days
@@ -184,12 +184,14 @@ def test_what_waits_is_told_beside_the_day(taking: Taking) -> None:
     lake, gold = taking.lake, taking.lake.table(GOLD)
     assert ends_of(lake.snapshot(taking.bronze.id), SOURCE).left == 3
     assert min(newest_closed(lake, now)) == day - timedelta(days=1)
-    assert (waits_from(lake, gold), passed(lake, gold, day, now)) == (day, timedelta(hours=2))
+    reached = come_to(lake, gold)
+    assert reached is not None
+    assert (reached.date(), passed(day, now, reached)) == (day, timedelta(hours=2))
     found = readiness(lake, gold, day, now)
     assert (found.status, found.reason) == (OPEN, f"rows of {day} may come until the messages that wait are taken")
     assert open_metadata(lake, gold, [day], now)[day]["open"].startswith("until the messages that wait are taken: ")
     taking.take()
-    assert (waits_from(lake, gold), open_until(lake, gold, day, now)) == (None, None)
+    assert (come_to(lake, gold), open_until(lake, gold, day, now)) == (None, None)
     assert readiness(lake, gold, day, now).status == STALE
 
 

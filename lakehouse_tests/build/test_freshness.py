@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import SecretStr
@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from lakehouse.build import freshness as module
 from lakehouse.build.freshness import freshness
 from lakehouse.checks.freshness import MESSAGES_WAIT, NOT_COMPLETE
+from lakehouse.days import end_of
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.streaming import SOURCE, streamed
@@ -39,5 +40,5 @@ def test_what_messages_wait_for_is_not_complete(lake: LakeFactory, monkeypatch: 
     silver = made.table("silver.visits")
     found = freshness(made, silver, NOON)
     assert found.standing == NOT_COMPLETE
-    monkeypatch.setattr(module, "waits_from", lambda _lake, _table: found.due)
+    monkeypatch.setattr(module, "come_to", lambda _lake, _table: end_of(found.due) - timedelta(hours=1))
     assert freshness(made, silver, NOON).standing == MESSAGES_WAIT

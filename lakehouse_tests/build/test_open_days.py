@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from lakehouse.build import open_days
 from lakehouse.build.build import build
 from lakehouse.build.open_days import (
+    come_to,
     is_reached,
     newest_closed,
     newest_partition,
@@ -162,6 +163,6 @@ def test_a_day_to_come_is_reached_where_no_stream_is_behind(lake: LakeFactory, m
     """Without it, a day that a wrong clock has filled would be excused from its share of bad rows, as by a backlog."""
     made = lake(*streamed())
     silver = made.table("silver.visits")
-    assert is_reached(made, silver, date(2999, 1, 1))
+    assert is_reached(date(2999, 1, 1), come_to(made, silver))
     monkeypatch.setattr(open_days, "taken_until", lambda *_: int(NOON.timestamp() * 1e6))
-    assert [is_reached(made, silver, DAY + timedelta(days=n)) for n in (0, 1)] == [True, False]
+    assert [is_reached(DAY + timedelta(days=n), come_to(made, silver)) for n in (0, 1)] == [True, False]

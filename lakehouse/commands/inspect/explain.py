@@ -164,37 +164,28 @@ def _wanted(contract: Table, name: str, columns: Sequence[str], filters: Sequenc
     return wanted
 
 
-_LIKE = {
-    "date": "2026-03-01",
-    "timestamp": "2026-03-01T12:30:00",
-    "decimal": "12.50",
-    "long": "12",
-    "integer": "12",
-    "double": "12.5",
-}
-
-
 def _value(column: str, text: str, kind: T.DataType) -> Any:
     """A filter's text as a value of its column; empty text is null."""
     name = kind.typeName()
-    known: dict[str, Callable[[str], Any]] = {
-        "string": str,
-        "date": date.fromisoformat,
-        "timestamp": _moment,
-        "decimal": Decimal,
-        "long": int,
-        "integer": int,
-        "double": float,
+    # What reads the text of a column's type, and an example of it.
+    known: dict[str, tuple[Callable[[str], Any], str]] = {
+        "string": (str, "text"),
+        "date": (date.fromisoformat, "2026-03-01"),
+        "timestamp": (_moment, "2026-03-01T12:30:00"),
+        "decimal": (Decimal, "12.50"),
+        "long": (int, "12"),
+        "integer": (int, "12"),
+        "double": (float, "12.5"),
     }
-    parse = known.get(name)
-    if parse is None:
+    if name not in known:
         raise UsageError(f"{column} is {name}: rows cannot be chosen by it. Choose by another column.")
     if not text:
         return None
+    parse, example = known[name]
     try:
         return parse(text)
     except (ValueError, InvalidOperation):
-        raise UsageError(f"{column} is {name}; got {text!r}. Write it like {_LIKE[name]}.") from None
+        raise UsageError(f"{column} is {name}; got {text!r}. Write it like {example}.") from None
 
 
 def _moment(text: str) -> datetime:

@@ -25,6 +25,7 @@ from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
+from lakehouse.days import start_of
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
 from lakehouse.runs.attempts import retrying
 from lakehouse.sources import kafka as source
@@ -318,9 +319,7 @@ def test_a_far_future_moves_no_watermark(taking: Taking) -> None:
     taking.kafka.send(taking.topic, [visit(1), visit(2, at=f"{present_day().year + 1}-01-01T00:00:00Z")])
     taking.take()
     watermark = ends_of(taking.lake.snapshot("bronze.visits"), SOURCE).watermark
-    assert watermark == int(
-        datetime(present_day().year, present_day().month, present_day().day, tzinfo=UTC).timestamp() * 1e6
-    )
+    assert watermark == int(start_of(present_day()).timestamp() * 1e6)
 
 
 def test_late_rows_are_told(taking: Taking) -> None:
