@@ -53,12 +53,13 @@ def routed(
     rules = table.rules if rules is None else rules
     if rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
-        # compiles to Java, which higher-order array functions would not.
+        # compiles to Java, which higher-order array functions would not; and since each rule stands here more than once,
+        # to a method of its own. With the boolean as a column, fifty rules would be one method, too long for Java.
         held = {rule.name: rule.holds() for rule in rules}
-        frame = frame.withColumn("_sound", reduce(and_, held.values()))
+        sound = reduce(and_, held.values())
         names = F.concat_ws(",", *[F.when(~holds, F.lit(name)) for name, holds in held.items()])
-        failed = F.when(~F.col("_sound"), F.split(names, ","))
-        route = F.when(F.col("_sound"), F.lit(VALID)).otherwise(F.lit(QUARANTINED))
+        failed = F.when(~sound, F.split(names, ","))
+        route = F.when(sound, F.lit(VALID)).otherwise(F.lit(QUARANTINED))
     else:
         failed, route = F.lit(None).cast("array<string>"), F.lit(VALID)
     if marked:
@@ -147,13 +148,19 @@ def write_routed(
         # One pass for all routes: rules, repeats and layout are decided row by row on the way to the files.
         rows = routed(table, frame, rules, made_as)
         rows = observed(rows, given, F.count(F.lit(1)).alias("rows")) if counted else rows
-        writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS)
+        writer = rows.write.mode("overwrite").options(**IN_TWO_STEPS, **_plain(table))
         writer.partitionBy(ROUTE, *table.partition_by).parquet(str(folder))
     except AnalysisException:
         _refuse_broken_rules(table, frame, table.rules if rules is None else rules)
         raise
     keep_group(folder)
     return int(given.get["rows"]) if counted else None
+
+
+def _plain(table: Table) -> dict[str, str]:
+    """Options for columns whose values are all different: a dictionary of the first 20,000 of a file is thrown away."""
+    key = table.key if len(table.key) == 1 else ()
+    return {f"parquet.enable.dictionary#{column}": "false" for column in (CONTENT, "_source_row", *key)}
 
 
 def _refuse_broken_rules(table: Table, frame: DataFrame, rules: Sequence[Rule]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_DIGITS = 38  # of a decimal, for Delta and Spark
 # Columns that staging adds.
-RESERVED = ("route", "_failed_rules", "_copies", "_first", "_sound", "_content", "_beaten")
+RESERVED = ("route", "_failed_rules", "_copies", "_first", "_content", "_beaten")
 NO_QUALITY, NO_QUARANTINE, NO_FRESHNESS = Quality(), Quarantine(), Freshness()
 NO_PRIVACY, NO_LAYOUT = Privacy(), Layout()
 

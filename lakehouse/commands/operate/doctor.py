@@ -96,32 +96,45 @@ def examine(*, engine: bool = True) -> Iterator[Finding]:
         yield Finding("settings", ok=False, found=str(error), fix="Correct the variable, or remove it.")
         return
     yield Finding("settings", ok=True, found=f"root {settings.root}, engine {settings.engine_name}")
-    needed = [_finding("packages", _packages)]
-    if not settings.uses_connect:
-        needed += [_finding("java", _java), _finding("jars", lambda: _jars(settings))]
-    needed.append(_finding("folders", lambda: _folders(settings)))
-    if engine and settings.spark_url.startswith(("sc://", "spark://")):
-        needed.append(_finding("server" if settings.uses_connect else "master", lambda: answers(settings)))
-    if engine and settings.spark_url.startswith("spark://") and needed[-1].ok:
-        needed.append(_finding("workers", lambda: workers(settings)))
+    needed = list(_needed(settings, engine=engine))
     yield from needed
-    yield _finding("privacy", lambda: _privacy(settings))
-    yield _finding("pii key", lambda: _pii_key(settings))
-    yield _finding("port", lambda: _port(settings))
+    yield _finding("privacy", partial(_privacy, settings))
+    yield _finding("pii key", partial(_pii_key, settings))
+    yield _finding("port", partial(_port, settings))
     if needed[0].ok:  # else there is nothing to read logs with
-        yield _finding("tidy", lambda: tidiness(settings))
-        yield _finding("landing", lambda: _landing(settings))
-        yield _finding("lineage", _lineage)
-        yield _finding("warm engine", lambda: _warm(settings))
-        for check, look in (("databases", databases), ("topics", topics)) if settings.source_urls else ():
-            if (asked := _finding(check, partial(look, settings))).found:
-                yield asked
-        if has_redis(settings):
-            yield _finding("redis", lambda: redis(settings))
+        yield from _of_lake(settings)
     if engine and all(each.ok for each in needed):
         with engine_output_aside(settings):
-            found = _finding("engine", lambda: works(settings))
+            found = _finding("engine", partial(works, settings))
         yield found
+
+
+def _needed(settings: Settings, *, engine: bool) -> Iterator[Finding]:
+    """Without which no engine is tried: packages first."""
+    yield _finding("packages", _packages)
+    if not settings.uses_connect:
+        yield _finding("java", _java)
+        yield _finding("jars", partial(_jars, settings))
+    yield _finding("folders", partial(_folders, settings))
+    if engine and settings.uses_connect:
+        yield _finding("server", partial(answers, settings))
+    if engine and settings.spark_url.startswith("spark://"):
+        yield (master := _finding("master", partial(answers, settings)))
+        if master.ok:
+            yield _finding("workers", partial(workers, settings))
+
+
+def _of_lake(settings: Settings) -> Iterator[Finding]:
+    """What stands in the tables, and the servers that they read and feed."""
+    yield _finding("tidy", partial(tidiness, settings))
+    yield _finding("landing", partial(_landing, settings))
+    yield _finding("lineage", _lineage)
+    yield _finding("warm engine", partial(_warm, settings))
+    if settings.source_urls:
+        asked = (_finding("databases", partial(databases, settings)), _finding("topics", partial(topics, settings)))
+        yield from (each for each in asked if each.found)
+    if has_redis(settings):
+        yield _finding("redis", partial(redis, settings))
 
 
 def _finding(check: str, look: Callable[[], str]) -> Finding:
