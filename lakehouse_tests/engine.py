@@ -18,7 +18,7 @@ COMMAND = "python -m lakehouse_tests.engine"
 
 DECIDES_ROWS = (
     # Reading: which lines, fields and database rows there are, and who is left out of them.
-    "sources.reader", "sources.lines", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people",
+    "pairs", "sources.reader", "sources.lines", "sources.json_lines", "sources.postgres", "sources.kafka", "sources.people",
     "sources.people_in_lines", "contracts.landing",
     "contracts.extract", "contracts.topic",
     "records.erasures", "build.intake.batch", "build.intake.from_database", "build.intake.from_topic", "build.intake.poison",

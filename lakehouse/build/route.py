@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import reduce
 from operator import and_, or_
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Rule, Table
 from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, IN_TWO_STEPS, QUARANTINED, REPEATED, ROUTE, VALID
 from lakehouse.errors import ContractError, SchemaMismatchError
+from lakehouse.pairs import in_pairs
 from lakehouse.read.content import content_of_row
 from lakehouse.read.lake import quoted
 from lakehouse.read.targets import provenance, quarantine_schema
@@ -53,10 +53,10 @@ def routed(
     rules = table.rules if rules is None else rules
     if rules:
         # One boolean for all rules decides the route; names are put together only for rows that fail. All of it
-        # compiles to Java, which higher-order array functions would not; and since each rule stands here more than once,
-        # to a method of its own. With the boolean as a column, fifty rules would be one method, too long for Java.
+        # compiles to Java, which higher-order array functions would not; and each rule to a method of its own, since it
+        # stands here more than once. With the boolean as a column, fifty rules would be one method, too long for Java.
         held = {rule.name: rule.holds() for rule in rules}
-        sound = reduce(and_, held.values())
+        sound = in_pairs(and_, held.values())
         names = F.concat_ws(",", *[F.when(~holds, F.lit(name)) for name, holds in held.items()])
         failed = F.when(~sound, F.split(names, ","))
         route = F.when(sound, F.lit(VALID)).otherwise(F.lit(QUARANTINED))
@@ -95,7 +95,7 @@ def _first_of_each_key(table: Table, frame: DataFrame, marked: bool) -> DataFram
     if marked:
         marks = F.sum(F.col(BEATEN).cast("int")).over(window).cast("int")
     # Rows without a key are no repeats of each other; each meets the rules on its own.
-    keyless = reduce(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
+    keyless = in_pairs(or_, [F.col(c).isNull() for c in needed(table)], F.lit(False))
     numbered = frame.repartition(*layout).withColumns(
         {
             # Numbered from the end of the order, so that the row that is kept has the highest number, which is the

@@ -11,9 +11,9 @@ A test notices a change of the modules in question, and asks.
 MACHINERY = frozenset(
     {
         "build", "catalog", "checks", "cli", "commands", "contracts", "days", "definitions", "delta", "environment",
-        "errors", "features", "kafka", "lazy", "lineage", "online", "orchestration", "privacy", "quarantine", "query",
-        "read", "records", "report", "runs", "sample", "servers", "settings", "sources", "spark", "store", "texts",
-        "users", "versions",
+        "errors", "features", "kafka", "lazy", "lineage", "online", "orchestration", "pairs", "privacy", "quarantine",
+        "query", "read", "records", "report", "runs", "sample", "servers", "settings", "sources", "spark", "store",
+        "texts", "users", "versions",
     }
 )  # fmt: skip
 """What this project's package holds beside tables and their helpers; `ENGINE_VERSION` stands for it."""

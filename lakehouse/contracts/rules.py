@@ -12,11 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from operator import or_
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import ContractError
 from lakehouse.lazy import F
+from lakehouse.pairs import in_pairs
 
 if TYPE_CHECKING:
     import pandera.pyspark as pa
@@ -164,10 +166,10 @@ def lateness_rule(day_column: str, days: int, accepted: Mapping[date, date] | No
 
     def holds() -> Column:
         day, arrival = F.col(day_column), F.col("_arrival_date")
-        in_time = F.date_diff(arrival, day) <= days
+        in_time = [F.date_diff(arrival, day) <= days]
         for late_day, through in sorted((accepted or {}).items()):
-            in_time = in_time | ((day == F.lit(late_day)) & (arrival <= F.lit(through)))
-        return F.coalesce(in_time, F.lit(True))
+            in_time.append((day == F.lit(late_day)) & (arrival <= F.lit(through)))
+        return F.coalesce(in_pairs(or_, in_time), F.lit(True))
 
     text = f"the row arrives at most {days} days after its day"
     return Rule(NOT_TOO_LATE, text, holds, frozenset({day_column, "_arrival_date"}))

@@ -6,13 +6,13 @@ Landed files and messages of a topic are both read by this.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import reduce
 from operator import add
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.pairs import in_pairs
 from lakehouse.transforms.columns import (
     PERSONAL,
     TokenKey,
@@ -67,7 +67,7 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     rows = rows.withColumn("_p", F.get("_a", F.lit(0)))
     known = F.array(*[F.lit(c) for c in fields.columns])
     # Most lines have known fields alone, once each; only of others the names are compared one by one, which is slow.
-    found = reduce(add, [F.map_contains_key("_p", c).cast("int") for c in fields.columns])
+    found = in_pairs(add, [F.map_contains_key("_p", c).cast("int") for c in fields.columns])
     rows = rows.withColumn("_more", F.size("_p") > found)
     unknown = F.when(F.col("_more"), F.map_filter("_p", lambda key, _: ~F.array_contains(known, key)))
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004

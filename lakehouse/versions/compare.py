@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import reduce
 from operator import or_
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyspark.sql import types as T
 from lakehouse.contracts import Table
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import UNSEEN
+from lakehouse.pairs import in_pairs
 from lakehouse.read.content import OF_THE_RUN
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.spark.planning import plan_for
@@ -174,7 +174,7 @@ def _grouped(
     # Of a key that stands twice on one side and once on the other, one pair is compared, and one row is only there.
     both = F.least("_n_live", "_n_candidate")
     differs = {n: (both > 0) & ~value("live", n).eqNullSafe(value("candidate", n)) for n in others}
-    changed = reduce(or_, differs.values(), F.lit(False))
+    changed = in_pairs(or_, differs.values(), F.lit(False))
     differing = changed | (F.col("_n_live") != F.col("_n_candidate"))
     digest = F.xxhash64(*key)
     figures = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +240,22 @@ def test_a_rule_that_cannot_be_judged_is_named(
         ContractError, match=rf"^The rule broken of silver\.sales cannot be judged: \[{why}.*published\."
     ):
         write_routed(made, frame_of(spark, AWKWARD), tmp_path / "stage")
+
+
+def test_fifty_rules_are_methods_that_java_compiles(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Java compiles no method of more than 8,000 bytes; and a chain of so many would not reach a warm engine at all."""
+    rules = {f"under_{n}": partial(lambda n: F.col("amount") < n, 1000 + n) for n in range(50)}
+    made = table("silver.sales", model("Sales", rules, **SALES), lambda rows: rows, {"rows": Input("bronze.rows")})
+    usual = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.codegen.hugeMethodLimit": "65535",  # else the engine would give up, and run other, slower code
+    }
+    with configured(spark, usual):
+        routed(made, frame_of(spark, AWKWARD).repartition(2)).explain("codegen")  # else no code is made of so few rows
+    sizes = [int(found) for found in re.findall(r"maxMethodCodeSize:(\d+)", capsys.readouterr().out)]
+    assert sizes
+    assert max(sizes) < 8000
 
 
 def test_technical_columns_of_a_transform_are_dropped(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import rule
-from lakehouse.contracts.rules import compile_rules
+from lakehouse.contracts.rules import compile_rules, lateness_rule
 from lakehouse.errors import ContractError
 from lakehouse_tests.fixtures.making import model
 
@@ -233,6 +233,15 @@ def test_a_rule_passes_only_where_it_is_true(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1,), (None,), (9,)], "a long")
     found = frame.select(*[each.holds().alias(each.name) for each in compile_rules(contract)]).collect()
     assert [tuple(row) for row in found] == [(False, True), (False, False), (False, False)]
+
+
+def test_late_rows_of_a_hundred_days_can_be_accepted(spark: SparkSession) -> None:
+    """Without it, a backfill over days of which late rows were accepted would end with an error of the wire."""
+    days = [date(2026, 1, 1) + timedelta(days=n) for n in range(100)]
+    found = lateness_rule("day", 2, {day: day + timedelta(days=9) for day in days})
+    rows = [(days[-1], days[-1] + timedelta(days=late)) for late in (1, 9, 10)]
+    frame = spark.createDataFrame(rows, "day date, _arrival_date date")
+    assert [row[0] for row in frame.select(found.holds()).collect()] == [True, True, False]
 
 
 def test_a_method_that_gives_no_column_is_named(spark: SparkSession) -> None:

@@ -29,8 +29,8 @@ DAYS = [date(2026, 3, 2) + timedelta(days=n) for n in range(4)]
 Content = Mapping[date, Sequence[str]]
 
 
-def tables(*, more: Any = None, **policy: Any) -> dict[str, Table]:
-    """`silver.things` with a row rule (and a column `more` of that type), and `gold.totals` that reads it."""
+def tables(*, more: Any = None, numbers: int = 0, **policy: Any) -> dict[str, Table]:
+    """`silver.things` with a row rule (a column `more` of that type, and so many numbers), and `gold.totals` of it."""
     names: dict[str, Any] = {
         "id": (T.StringType(), pa.Field()),
         "day": (T.DateType(), pa.Field()),
@@ -39,6 +39,7 @@ def tables(*, more: Any = None, **policy: Any) -> dict[str, Table]:
     }
     if more is not None:
         names["more"] = (more, pa.Field(nullable=True))
+    names |= {f"number_{n}": (T.LongType(), pa.Field(nullable=True)) for n in range(numbers)}
     things = table(
         "silver.things", model("Things", **names), lambda lines: lines, {"lines": Input("bronze.lines")},
         key=("id",), pii=("token",), **policy,

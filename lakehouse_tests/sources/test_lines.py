@@ -1,8 +1,9 @@
-"""Which way the lines of a file take; that both ways give the same rows is in `test_reader`."""
+"""Which way the lines of a file take, and how wide they may be; that both ways give the same rows is in `test_reader`."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,15 @@ def test_on_a_cluster_no_large_file_needs_the_python_of_a_worker(
     monkeypatch.setattr(reader, "get_settings", lambda: Settings(root=tmp_path, spark_url="spark://there:7077"))
     probes = probe(landing_files(tmp_path, landing), landing)
     assert [row["a"] for row in read_lines(spark, probes, landing, tmp_path, "r", "v").collect()] == ["1"]
+
+
+def test_a_line_may_have_a_hundred_fields(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, a wide source could be read by an engine in the same process, and by no warm one."""
+    fields = tuple(f"field_{n}" for n in range(100))
+    path = tmp_path / "landing" / "wide" / "2026-03-01" / "one.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(dict.fromkeys(fields, "x") | {"more": "m"}) + "\n")
+    landing = Landing("wide", "jsonl", fields)
+    (row,) = read_lines(spark, probe(landing_files(tmp_path, landing), landing), landing, tmp_path, "r", "v").collect()
+    assert {row[field] for field in fields} == {"x"}
+    assert json.loads(row["_rescued"]) == {"more": "m"}

@@ -30,8 +30,8 @@ def row(key: str, n: int | None, email: str = "t") -> dict[str, Any]:
 def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
     """Compares the rows of a live table with those of its candidate."""
 
-    def run(live: Rows, other: Rows, *, keyed: bool = True, sample: int = 10) -> Comparison:
-        made: dict[str, Table] = tables(more=T.LongType())
+    def run(live: Rows, other: Rows, *, keyed: bool = True, sample: int = 10, numbers: int = 0) -> Comparison:
+        made: dict[str, Table] = tables(more=T.LongType(), numbers=numbers)
         table = made["silver.things"]
         if not keyed:
             object.__setattr__(table, "key", ())
@@ -97,6 +97,12 @@ def test_a_table_without_a_key_is_compared_by_whole_rows(compared: Callable[...,
     assert (found.rows, found.only_live, found.only_candidate, found.changed) == ((3, 2), 2, 1, 0)
     assert found.metrics["more"]["live_sum"] == 4
     assert found.metrics["more"]["candidate_sum"] == 4
+
+
+def test_a_table_may_have_a_hundred_columns(compared: Callable[..., Comparison]) -> None:
+    """Without it, a wide table could be compared by an engine in the same process, and by no warm one."""
+    found = compared({MON: [row("a", 1)]}, {MON: [row("a", 1) | {"number_99": 5}]}, numbers=100)
+    assert (found.changed, found.columns) == (1, {"number_99": 1})
 
 
 def test_a_comparison_is_not_planned_as_the_small_build_before_it(
