@@ -32,7 +32,7 @@ ROOMS = (
     "orchestration", "definitions", "report", "runs", "commands", "sample", "cli",
 )  # fmt: skip
 # What the order does not say.
-ONLY = {layer: {"contracts", "transforms"} for layer in LAYERS} | {
+ONLY = {layer: {"contracts", "pairs", "transforms"} for layer in LAYERS} | {
     "store": set(),
     "delta": {"days", "errors", "lazy", "store"},
     "servers": {"errors", "settings", "store"},

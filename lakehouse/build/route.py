@@ -7,6 +7,7 @@ from operator import and_, or_
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from google.protobuf.message import DecodeError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -141,7 +142,8 @@ def write_routed(
 
     Raises:
         SchemaMismatchError: where the transform's columns are not the contract's.
-        ContractError: for a rule that is no boolean column, or reads a column that is not there.
+        ContractError: for a rule that is no boolean column, or reads a column that is not there; a column is nested
+            too deep.
     """
     given = Observation()
     try:
@@ -153,6 +155,12 @@ def write_routed(
     except AnalysisException:
         _refuse_broken_rules(table, frame, table.rules if rules is None else rules)
         raise
+    except DecodeError as error:
+        raise ContractError(
+            f"The transform of {table.id} nests a column deeper than Spark Connect sends, which is about fifty: so does "
+            "a sum or a condition that a loop makes of many columns. Put them together as a tree: `in_pairs(add, columns)`"
+            ", with `from lakehouse.pairs import in_pairs` and `from operator import add`. Nothing was published."
+        ) from error
     keep_group(folder)
     return int(given.get["rows"]) if counted else None
 
