@@ -157,9 +157,10 @@ def write_routed(
         raise
     except DecodeError as error:
         raise ContractError(
-            f"The transform of {table.id} nests a column deeper than Spark Connect sends, which is about fifty: so does "
-            "a sum or a condition that a loop makes of many columns. Put them together as a tree: `in_pairs(add, columns)`"
-            ", with `from lakehouse.pairs import in_pairs` and `from operator import add`. Nothing was published."
+            f"The transform of {table.id} nests a column deeper than Spark Connect sends, which is about fifty: so "
+            "does a sum or a condition that a loop makes of many columns. Put them together as a tree: "
+            "`in_pairs(add, columns)`, with `from lakehouse.pairs import in_pairs` and `from operator import add`. "
+            "Nothing was published."
         ) from error
     keep_group(folder)
     return int(given.get["rows"]) if counted else None
