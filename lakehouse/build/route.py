@@ -157,8 +157,8 @@ def write_routed(
         raise
     except DecodeError as error:
         raise ContractError(
-            f"The transform of {table.id} nests a column deeper than Spark Connect sends, which is about fifty: so "
-            "does a sum or a condition that a loop makes of many columns. Put them together as a tree: "
+            f"The transform of {table.id}, or a rule, nests a column deeper than Spark Connect sends, which is about "
+            "fifty: so does a sum or a condition that a loop makes of many columns. Put them together as a tree: "
             "`in_pairs(add, columns)`, with `from lakehouse.pairs import in_pairs` and `from operator import add`. "
             "Nothing was published."
         ) from error

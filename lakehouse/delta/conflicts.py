@@ -24,7 +24,7 @@ def entries_since(base: Snapshot, current: Snapshot) -> list[dict[str, Any]]:
     # Newest first: the last decision is the one to tell of.
     for version in range(current.version, base.version, -1):
         try:
-            found.append(dict(read_entry(path, version, ()).facts))
+            found.append(dict(read_entry(path, version).facts))
         except HistoryGoneError:  # cleaned up meanwhile; what is newer was told
             break
     return found

@@ -18,6 +18,8 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot, table_name
 from lakehouse.errors import HistoryGoneError
 
+_OF_FILES = ('{"add":', '{"remove":')
+
 
 @dataclass(frozen=True)
 class LogEntry:
@@ -90,13 +92,14 @@ def first_entry(path: Path, wanted: int) -> int:
     return wanted if store.exists(entry_path(path, wanted)) else max(wanted, oldest_entry(path))
 
 
-def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEntry:
+def read_entry(path: Path, version: int, partition_by: Collection[str] | None = None) -> LogEntry:
     """One log entry.
 
     Args:
         path: folder of the table.
         version: which entry.
-        partition_by: the table's partition columns; without them files have no partition values.
+        partition_by: the table's partition columns; where they are none, files have no partition values. None: of its
+            files nothing is read, of which a commit may have thousands.
 
     Raises:
         HistoryGoneError: where it is not there.
@@ -115,6 +118,8 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEn
     transactions: dict[str, int] = {}
     changes_rows = False
     for line in lines:
+        if partition_by is None and line.startswith(_OF_FILES):
+            continue
         for kind, action in json.loads(line).items() if line else ():
             match kind:
                 case "commitInfo":
@@ -122,11 +127,11 @@ def read_entry(path: Path, version: int, partition_by: Collection[str]) -> LogEn
                 case "txn":
                     transactions[action["appId"]] = action["version"]
                 case "add":
-                    file = file_of(action, partition_by, str(path))
+                    file = file_of(action, partition_by or (), str(path))
                     added[file.path] = file
                     changes_rows |= action["dataChange"]
                 case "remove":
-                    file = file_of(action, partition_by, str(path))
+                    file = file_of(action, partition_by or (), str(path))
                     removed[file.path] = file
                     changes_rows |= action["dataChange"]
     # Milliseconds; a writer that says none leaves the file's own time, which a copy of the table does not keep.
@@ -153,7 +158,7 @@ def version_before(path: Path, moment: datetime) -> int | None:
     """The newest version committed at that time or earlier; None where the table did not exist then."""
     newest, oldest = open_snapshot(path).version, oldest_entry(path)
     for version in range(newest, max(oldest, 0) - 1, -1):
-        if read_entry(path, version, ()).time <= moment:
+        if read_entry(path, version).time <= moment:
             return version
     return None
 
@@ -311,7 +316,7 @@ def figures_in_log(snapshot: Snapshot, column: str, days: Collection[date]) -> d
     for number in range(snapshot.version, max(oldest_entry(path), 0) - 1, -1):
         if not wanted:
             break
-        entry = read_entry(path, number, ())
+        entry = read_entry(path, number)
         code = entry.facts.get("lakehouse.code_version", "")
         for day in wanted & entry.figures.keys():
             found[day] = {"code_version": code, **entry.figures[day]}

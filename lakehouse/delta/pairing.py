@@ -44,13 +44,13 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
             found.append(int(facts[QUARANTINE_VERSION]))
         elif "lakehouse.run_id" in facts:
             runs = _by_run(side, newest) if runs is None else runs
-            committed = read_entry(main, number, ()).transactions.items()
+            committed = read_entry(main, number).transactions.items()
             own = runs.get(str(facts["lakehouse.run_id"]), [])
             found += [each.version for each in own if committed <= each.transactions.items()][-1:]
     if found:
         # Never beyond what is there: the quarantine may have been moved away and begun anew.
         return min(max(found), newest)
-    return version_before(side, read_entry(main, version, ()).time)
+    return version_before(side, read_entry(main, version).time)
 
 
 def _by_run(side: Path, newest: int) -> Mapping[str, list[LogEntry]]:

@@ -187,7 +187,7 @@ class Tracer:
         found = own
         while found is not None and found.operation == "restore":
             try:
-                facts = read_entry(self._lake.path(table.id), found.version, ()).facts
+                facts = read_entry(self._lake.path(table.id), found.version).facts
             except HistoryGoneError:
                 return None
             restored = int(facts["lakehouse.restored_version"])

@@ -185,7 +185,7 @@ def _published_at(snapshot: Snapshot) -> datetime | None:
     path = Path(snapshot.uri)
     last = max(snapshot.version - 20, oldest_entry(path) - 1, -1)
     for version in range(snapshot.version, last, -1):
-        entry = read_entry(path, version, ())
+        entry = read_entry(path, version)
         if "lakehouse.run_id" in entry.facts and entry.facts.get("lakehouse.operation") != CHECKS_ONLY:
             return entry.time
     return None

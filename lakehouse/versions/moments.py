@@ -36,7 +36,7 @@ def version_at(path: Path, name: str, moment: datetime) -> int:
     found = version_before(path, moment)
     if found is None:
         oldest = oldest_entry(path)
-        began = read_entry(path, oldest, ()).time
+        began = read_entry(path, oldest).time
         raise UsageError(
             f"{name} cannot be read as of {moment:%Y-%m-%dT%H:%M:%SZ}: its log begins at {began:%Y-%m-%dT%H:%M:%SZ}."
         )

@@ -263,7 +263,7 @@ def _kept_from(path: Path, undo_days: int) -> datetime:
     first = now - timedelta(days=LOG_DAYS)
     if newest - oldest < MOST_ENTRIES:
         return first
-    many = read_entry(path, newest - MOST_ENTRIES + 1, ()).time
+    many = read_entry(path, newest - MOST_ENTRIES + 1).time
     return max(first, min(many, now - timedelta(days=undo_days)))
 
 
@@ -282,7 +282,7 @@ def clean_up_log(path: Path, before: datetime) -> int:
     oldest = oldest_entry(path)  # asked once: a stream's log has a million names, and a checkpoint for each twenty
 
     def is_old(checkpoint: int) -> bool:
-        return checkpoint < oldest or read_entry(path, checkpoint, ()).time <= before
+        return checkpoint < oldest or read_entry(path, checkpoint).time <= before
 
     keep = next(filter(is_old, sorted(_checkpoints(path), reverse=True)), -1)
     # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read

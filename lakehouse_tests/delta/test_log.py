@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.delta.files import rows_in
 from lakehouse.delta.layout import entry_path
-from lakehouse.delta.log import versions
+from lakehouse.delta.log import read_entry, versions
 from lakehouse.versions.upkeep import clean_up_log
 
 CHECKPOINT = 3
@@ -72,3 +72,13 @@ def test_entries_that_a_killed_clean_up_has_left_are_not_told(path: Path) -> Non
     for version in range(2):
         entry_path(path, version).unlink()
     assert told(path) == ALL[:3]
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_who_and_when_is_told_without_the_files(path: Path, version: int) -> None:
+    """Without it, `lakehouse status` would read thousands of files of each table to tell when it was published."""
+    whole, short = read_entry(path, version, ("day",)), read_entry(path, version)
+    assert whole.added
+    assert not short.added
+    assert not short.removed
+    assert (short.time, short.facts, short.transactions) == (whole.time, whole.facts, whole.transactions)
