@@ -21,6 +21,7 @@ from lakehouse.read.lake import quoted
 from lakehouse.read.targets import provenance, quarantine_schema
 from lakehouse.store.disk import keep_group
 
+_MOST_TOLD = 10  # columns that are not as the contract has them
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 
 # By transform, the columns of frames made in one way: what these are depends on nothing but code.
@@ -208,10 +209,11 @@ def _columns(table: Table, frame: DataFrame, made_as: str | None) -> Collection[
     # underscore.
     surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
     if wrong or surplus:
+        more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
         also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []
         raise SchemaMismatchError(
             f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
-            f"{'; '.join(wrong + also)}. Change the transform or the contract so that they agree."
+            f"{'; '.join(wrong[:_MOST_TOLD] + more + also)}. Change the transform or the contract so that they agree."
         )
     if made_as:
         known[table.key, made_as] = actual

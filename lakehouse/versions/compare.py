@@ -98,7 +98,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         metrics={n: _metrics(found, n, n in numbers) for n in names},
         **_differing(old, new),
         quarantined=_quarantined(lake, candidate),
-        sample=_samples(found)[:sample],
+        sample=_samples(found, key)[:sample],
     )
 
 
@@ -120,8 +120,8 @@ def _sums(found: Sequence[Row]) -> dict[str, int]:
     return {name: sum(row[name] or 0 for row in found) for name in ("live", "candidate", "both", "changed")}
 
 
-def _samples(found: Sequence[Row]) -> list[dict[str, Any]]:
-    return [_shown(row["sample"]) for row in found if row["sample"] is not None]
+def _samples(found: Sequence[Row], key: Sequence[str]) -> list[dict[str, Any]]:
+    return [_shown(row["sample"], key) for row in found if row["sample"] is not None]
 
 
 def _by_day(found: Sequence[Row]) -> dict[date, tuple[int, int, int]]:
@@ -206,14 +206,15 @@ def _sample(table: Table, key: Sequence[str], others: Sequence[str], value: Any)
     return F.struct(*sides)
 
 
-def _shown(found: Row) -> dict[str, Any]:
-    """A differing row: what it is called, and the values that differ, of each side."""
+def _shown(found: Row, key: Sequence[str]) -> dict[str, Any]:
+    """A differing row: what it is called, the values that differ, of each side, and then those that do not."""
     live, candidate = (None if found[side] is None else found[side].asDict() for side in _SIDES)
     if live is None or candidate is None:
         only = "live" if candidate is None else "candidate"
         return {"only": only, **(live or candidate or {})}
     same = {name: value for name, value in live.items() if candidate[name] == value}
-    return {**same, **{name: {"live": live[name], "candidate": candidate[name]} for name in live if name not in same}}
+    differing = {name: {"live": live[name], "candidate": candidate[name]} for name in live if name not in same}
+    return {**{name: same[name] for name in key if name in same}, **differing, **same}
 
 
 def _metrics(found: Sequence[Row], name: str, number: bool) -> dict[str, Any]:

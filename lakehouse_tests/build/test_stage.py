@@ -216,6 +216,14 @@ def test_a_transform_of_other_columns_is_refused_by_column(
         routed(sales(), frame)
 
 
+def test_of_many_columns_that_are_wrong_the_first_are_told(spark: SparkSession) -> None:
+    """Without it, a mistake in a loop over a wide table would fill the terminal, and its end say what to do."""
+    wide = {f"n_{n:02}": (T.LongType(), pa.Field(nullable=True)) for n in range(30)}
+    made = table("silver.sales", model("Sales", **SALES, **wide), lambda rows: rows, {"rows": Input("bronze.rows")})
+    with pytest.raises(SchemaMismatchError, match=r"; n_09: expected bigint, got no such column; and 20 more\. Change"):
+        routed(made, frame_of(spark, []))
+
+
 def test_in_a_shared_root_rows_belong_to_its_group(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, only who built a day could read it: Hadoop takes the bit from folders by which they hand on a group."""
     group = share(tmp_path)

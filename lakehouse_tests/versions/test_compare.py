@@ -103,6 +103,7 @@ def test_a_table_may_have_a_hundred_columns(compared: Callable[..., Comparison])
     """Without it, a wide table could be compared by an engine in the same process, and by no warm one."""
     found = compared({MON: [row("a", 1)]}, {MON: [row("a", 1) | {"number_99": 5}]}, numbers=100)
     assert (found.changed, found.columns) == (1, {"number_99": 1})
+    assert list(found.sample[0])[:2] == ["id", "number_99"], "what differs stands before what is the same"
 
 
 def test_a_comparison_is_not_planned_as_the_small_build_before_it(
