@@ -139,7 +139,7 @@ def read_entry(path: Path, version: int, partition_by: Collection[str] | None = 
     return LogEntry(version, moment, facts, added, removed, changes_rows, transactions)
 
 
-def entries(path: Path, first: int, last: int, partition_by: Collection[str]) -> Iterator[LogEntry]:
+def entries(path: Path, first: int, last: int, partition_by: Collection[str] | None = None) -> Iterator[LogEntry]:
     """The log entries of some versions, in order.
 
     Args:

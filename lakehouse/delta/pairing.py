@@ -6,14 +6,10 @@ clocks may differ.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from lakehouse import store
-from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log import LogEntry, entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.opening import open_snapshot
 
@@ -39,13 +35,13 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
     found = []
     # All commits up to the version, for the newest of them may say nothing of the quarantine, as a compaction does.
     for number in range(version, max(oldest_entry(main), 0) - 1, -1):
-        facts = _facts(main, number)
-        if QUARANTINE_VERSION in facts:
-            found.append(int(facts[QUARANTINE_VERSION]))
-        elif "lakehouse.run_id" in facts:
+        entry = read_entry(main, number)
+        if QUARANTINE_VERSION in entry.facts:
+            found.append(int(entry.facts[QUARANTINE_VERSION]))
+        elif "lakehouse.run_id" in entry.facts:
             runs = _by_run(side, newest) if runs is None else runs
-            committed = read_entry(main, number).transactions.items()
-            own = runs.get(str(facts["lakehouse.run_id"]), [])
+            committed = entry.transactions.items()
+            own = runs.get(str(entry.facts["lakehouse.run_id"]), [])
             found += [each.version for each in own if committed <= each.transactions.items()][-1:]
     if found:
         # Never beyond what is there: the quarantine may have been moved away and begun anew.
@@ -55,16 +51,6 @@ def quarantine_at(main: Path, version: int, side: Path) -> int | None:
 
 def _by_run(side: Path, newest: int) -> Mapping[str, list[LogEntry]]:
     found: dict[str, list[LogEntry]] = defaultdict(list)
-    for entry in entries(side, max(oldest_entry(side), 0), newest, ()):
+    for entry in entries(side, max(oldest_entry(side), 0), newest):
         found[str(entry.facts.get("lakehouse.run_id", ""))].append(entry)
     return found
-
-
-def _facts(path: Path, version: int) -> Mapping[str, Any]:
-    """What a commit says, without its files, of which there may be many."""
-    with store.opened(entry_path(path, version)) as lines:
-        for line in lines:
-            if line.startswith(b'{"commitInfo"'):
-                facts: Mapping[str, Any] = json.loads(line)["commitInfo"]
-                return facts
-    return {}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property, reduce
+from functools import cached_property
 from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +18,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.delta.staged import HIVE_NULL, value_of_folder
 from lakehouse.lazy import F, T
+from lakehouse.pairs import in_pairs
 from lakehouse.read.promote import promoted_columns, with_promoted
 from lakehouse.settings import Settings
 
@@ -161,7 +162,7 @@ def joined(rows: DataFrame, others: DataFrame, columns: Iterable[str], how: str)
     # Under names of their own, so that the condition can tell the two sides apart.
     names = {name: f"_other_{name}" for name in columns}
     same = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
-    return rows.join(others.withColumnsRenamed(names), reduce(and_, same), how).drop(*names.values())
+    return rows.join(others.withColumnsRenamed(names), in_pairs(and_, same), how).drop(*names.values())
 
 
 class PinnedLake(Lake):

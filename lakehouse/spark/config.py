@@ -32,8 +32,8 @@ RUNTIME_CONFIG = {
     # Landed text decides nothing by exceptions: casts that may fail are try_cast.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.json.enableExactStringParsing": "true",
-    # A compiled stage longer than the JVM's limit for its compiler runs interpreted (50 row rules: 2.2 times the plain
-    # write); below the limit, Spark splits it into methods.
+    # A compiled stage longer than the JVM's limit for its compiler runs interpreted, as one of many row rules would if
+    # each were not a method of its own (`lakehouse.build.route`); below the limit, Spark splits it into methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A server of Spark Connect shows, and logs, each query as it came, with the options of its readers: passwords too.
     "spark.sql.redaction.string.regex": r'(?i)key: "[^"]*(password|jaas|secret|token)[^"]*"\s+value: "(\\.|[^"\\])*"',
