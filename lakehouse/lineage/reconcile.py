@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import reduce
-from operator import and_
 from pathlib import Path
 
 from pyspark.sql import Row
@@ -22,7 +20,7 @@ from lakehouse.build.open_days import landed_by_now, newest_partition
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
 from lakehouse.days import is_between
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import Lake, joined
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
 from lakehouse.sources.reader import probe_of
@@ -216,17 +214,14 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
             name: input_rows(lake, each, near, lake.snapshot(each.table)) for name, each in table.upstream.items()
         }
         repeated = beaten(table, table.transform(**beside), [day]).select(*keys)
-        same = reduce(and_, [expected[k].eqNullSafe(repeated[k]) for k in keys])
-        expected = expected.join(repeated, same, "left_anti")
+        expected = joined(expected, repeated, keys, "left_anti")
     expected = expected.select(*keys, *origin)
     published = lake.read(table, [day], lake.snapshot(table.id)).select(*keys)
     # Without rules there is no quarantine: the published rows stand in once more, which accounts for nothing new.
     quarantine = lake.read(table, [day], lake.snapshot(table.quarantine_id)) if table.rules else published
     accounted = published.unionByName(quarantine.select(*keys))
-    matches = reduce(and_, [expected[k].eqNullSafe(accounted[k]) for k in keys])
-    missing = expected.join(accounted, matches, "left_anti").limit(limit).collect()
-    back = reduce(and_, [published[k].eqNullSafe(expected[k]) for k in keys])
-    surplus = published.join(expected, back, "left_anti").limit(limit).collect()
+    missing = joined(expected, accounted, keys, "left_anti").limit(limit).collect()
+    surplus = joined(published, expected.select(*keys), keys, "left_anti").limit(limit).collect()
     named = [f"missing: {_key(row, keys)}, {row['_source_file']} line {row['_source_row']}" for row in missing]
     return named + [f"not in the input: {_key(row, keys)}" for row in surplus]
 

@@ -14,12 +14,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from dagster import (
-    DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     DefaultSensorStatus,
     RunRequest,
-    RunsFilter,
     SensorDefinition,
     SensorEvaluationContext,
     SensorResult,
@@ -47,6 +44,7 @@ from lakehouse.orchestration.instance import (
     days_of_run,
     partition_tags,
     table_of,
+    unfinished_runs,
 )
 from lakehouse.orchestration.lake_state import state_of
 from lakehouse.orchestration.metadata import asset_key
@@ -65,13 +63,6 @@ WAITS_FOR_FILES = 60.0  # most seconds that a day whose files come all day long 
 AUTOMATIC = "lakehouse/automatic"
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
 TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}
-_UNFINISHED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 
 
 @dataclass(frozen=True)
@@ -97,6 +88,15 @@ class Findings(NamedTuple):
     asked: Days
     due: Days
     waits: Days
+    later: set[date]
+
+
+class _Look(NamedTuple):
+    """As `Findings`, of the days of one table."""
+
+    asked: dict[date, int]
+    due: dict[date, int]
+    waits: dict[date, int]
     later: set[date]
 
 
@@ -135,11 +135,6 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         return SensorResult(requests, cursor=made.cursor.text(), skip_reason=None if requests else reason)
 
     return landed
-
-
-def unfinished_runs(instance: DagsterInstance) -> list[DagsterRun]:
-    """Runs that wait or are on."""
-    return list(instance.get_runs(filters=RunsFilter(statuses=_UNFINISHED)))
 
 
 def decide(
@@ -242,36 +237,47 @@ def _findings(
     last: date,
     now: float,
 ) -> Findings:
-    first, is_over = lake.settings.first_day, now >= end_of(last).timestamp()
-    asked: Days = {}
-    due: Days = {}
-    waits: Days = {}
-    later: set[date] = set()
+    looks: dict[str, _Look] = {}
     for name, table in lake.tables.items():
-        changed = [day for day in changed_days(lake, table) if first <= day <= last]
-        days = [day for day in changed if day < last or is_over or _builds_open(lake, table, day)]
-        if not days:
-            continue
-        # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
-        prints = make_plan(lake, table, days).fingerprints
-        states = {day: fingerprint([str(inputs), table.policy_version]) for day, inputs in prints.items()}
-        interrupted = ended.interrupted.get(name, ())
-        before = {day: state for day, state in cursor.asked.get(name, {}).items() if day not in interrupted}
-        # As the input was when it was asked for, or when its end was first seen.
-        known = before | cursor.ended.get(name, {})
-        mine = [day for day in days if day in ended.by_somebody.get(name, ())]
-        waiting = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
-        kept = {day: before[day] for day in days if before.get(day) == states[day]}
-        waits |= {name: waiting} if waiting else {}
-        busy = _days_of_runs(runs, name).union(leave.get(name, ()), _still_landing(lake, table, days, now))
-        fresh = {day: states[day] for day in days if day not in {*kept, *waiting}}
-        # What a look leaves for later stays known as it was: a file that came after somebody ended the run, and was
-        # still young at this look, would else pass for the input of the run that was ended.
-        kept |= {day: known[day] for day in busy.intersection(fresh) if day in known}
-        asked |= {name: kept} if kept else {}
-        later |= busy.intersection(fresh)
-        due[name] = {day: state for day, state in fresh.items() if day not in busy}
-    return Findings(asked, due, waits, later)
+        if days := _changed(lake, table, last, now):
+            busy = _days_of_runs(runs, name).union(leave.get(name, ()), _still_landing(lake, table, days, now))
+            looks[name] = _look(lake, table, days, cursor, ended, busy)
+    return Findings(
+        asked={name: each.asked for name, each in looks.items() if each.asked},
+        due={name: each.due for name, each in looks.items()},
+        waits={name: each.waits for name, each in looks.items() if each.waits},
+        later=set[date]().union(*(each.later for each in looks.values())),
+    )
+
+
+def _changed(lake: Lake, table: Table, last: date, now: float) -> list[date]:
+    """The days with a partition whose inputs have changed, but for an open one that something else builds."""
+    first, is_over = lake.settings.first_day, now >= end_of(last).timestamp()
+    changed = [day for day in changed_days(lake, table) if first <= day <= last]
+    return [day for day in changed if day < last or is_over or _builds_open(lake, table, day)]
+
+
+def _look(
+    lake: Lake, table: Table, days: Sequence[date], cursor: Cursor, ended: Ended, busy: Collection[date]
+) -> _Look:
+    """What becomes of the changed days of a table, some of which a run, a backfill or a file keeps busy."""
+    name = table.id
+    # What a bound refused is asked for again once the bound is another, of which the fingerprint knows nothing.
+    prints = make_plan(lake, table, days).fingerprints
+    states = {day: fingerprint([str(inputs), table.policy_version]) for day, inputs in prints.items()}
+    interrupted = ended.interrupted.get(name, ())
+    before = {day: state for day, state in cursor.asked.get(name, {}).items() if day not in interrupted}
+    # As the input was when it was asked for, or when its end was first seen.
+    known = before | cursor.ended.get(name, {})
+    mine = [day for day in days if day in ended.by_somebody.get(name, ())]
+    waits = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
+    asked = {day: before[day] for day in days if before.get(day) == states[day]}
+    fresh = {day: states[day] for day in days if day not in {*asked, *waits}}
+    later = set(busy).intersection(fresh)
+    due = {day: state for day, state in fresh.items() if day not in later}
+    # What a look leaves for later stays known as it was: a file that came after somebody ended the run, and was
+    # still young at this look, would else pass for the input of the run that was ended.
+    return _Look(asked | {day: known[day] for day in later if day in known}, due, waits, later)
 
 
 def _builds_open(lake: Lake, table: Table, day: date) -> bool:

@@ -38,6 +38,14 @@ ONLINE = "online"
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 
+_UNFINISHED = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
 
 @contextmanager
 def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
@@ -81,6 +89,11 @@ def instance_to_read(settings: Settings) -> Iterator[DagsterInstance]:
 def checks_of(graph: BaseAssetGraph[Any], tables: Collection[str]) -> frozenset[AssetCheckKey]:
     """The checks of some tables that are about the days of a run; Dagster left to itself takes all of their checks."""
     return frozenset(check for check in graph.asset_check_keys if table_of(check.asset_key) in tables)
+
+
+def unfinished_runs(instance: DagsterInstance) -> list[DagsterRun]:
+    """Runs that wait or are on."""
+    return list(instance.get_runs(filters=RunsFilter(statuses=_UNFINISHED)))
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:

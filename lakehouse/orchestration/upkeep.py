@@ -22,8 +22,7 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.automation import unfinished_runs
-from lakehouse.orchestration.instance import table_of
+from lakehouse.orchestration.instance import table_of, unfinished_runs
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import table_path
 from lakehouse.settings import UPKEEP_CRON, UPKEEP_OFF, get_settings

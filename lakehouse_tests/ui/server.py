@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 import pytest
 
 from lakehouse.days import days_between
+from lakehouse.servers.graphql import ask
 from lakehouse.servers.ports import free_port
 from lakehouse.settings import Settings
 from lakehouse.spark.engine_place import EnginePlace
@@ -170,19 +171,9 @@ class Server:
         """The data of a GraphQL answer.
 
         Raises:
-            RuntimeError: the query is wrong.
+            DaemonError: the query is wrong.
         """
-        request = urllib.request.Request(  # noqa: S310  # loopback
-            f"{self.url}/graphql",
-            json.dumps({"query": query, "variables": dict(variables or {})}).encode(),
-            {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  # loopback
-            said = json.load(answer)
-        if said.get("errors"):
-            raise RuntimeError(f"GraphQL: {said['errors']}")
-        data: dict[str, Any] = said["data"]
-        return data
+        return ask(self.url, query, variables)
 
     def command(self, *arguments: str) -> Any:
         """What a command of the terminal says as JSON, whatever its exit code."""
