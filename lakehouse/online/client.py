@@ -20,7 +20,8 @@ from pydantic_core import from_json
 
 from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.online.address import connect, connect_async, failed
-from lakehouse.online.sets import HEAD, FeatureSet, entity_id, moment_of
+from lakehouse.online.keys import entity_id, written
+from lakehouse.online.sets import HEAD, FeatureSet, moment_of
 
 PRESENT, MISSING, STALE = "present", "missing", "stale"
 SECONDS = 1.0  # that Redis has for an answer to a reader
@@ -168,7 +169,7 @@ class _Client:
             columns.setdefault(table, []).extend([column] if column else known)
         if not columns:
             raise UsageError("No features were asked for: name tables, or columns as layer.name:column.")
-        keys = {(self.sets[table].entity, self.sets[table].key) for table in columns}
+        keys = {(self.sets[table].entity, *self.sets[table].key.items()) for table in columns}
         if len(keys) > 1:
             raise UsageError(f"Features of different entities cannot be asked for together: {', '.join(columns)}.")
         return tuple(self._part(self.sets[table], list(dict.fromkeys(names))) for table, names in columns.items())
@@ -187,13 +188,15 @@ class _Client:
 
     @staticmethod
     def _keys(plan: Sequence[_Part], entities: Iterable[Mapping[str, Any]]) -> list[str]:
-        columns, entity = plan[0].features.key, plan[0].features.entity
+        columns, entity = plan[0].features.key_texts, plan[0].features.entity
         ends, found = [part.features.suffix for part in plan], []
         for each in entities:
             try:
-                start = f"{entity}:{entity_id([each[name] for name in columns])}"
+                texts = [written(name, kind, text, each[name]) for name, kind, text in columns]
             except KeyError as error:
-                raise UsageError(f"An entity has no {error.args[0]!r}; it is meant by {', '.join(columns)}.") from None
+                names = ", ".join(plan[0].features.key)
+                raise UsageError(f"An entity has no {error.args[0]!r}; it is meant by {names}.") from None
+            start = f"{entity}:{entity_id(texts)}"
             found += [start + end for end in ends]
         return found
 
@@ -251,7 +254,7 @@ class OnlineClient(_Client):
             max_age: what is older counts as stale, also where it could be used for longer.
 
         Raises:
-            UsageError: an entity lacks a key column, or there is no such feature.
+            UsageError: an entity lacks a key column, or has a value of another type in it; or there is no such feature.
             UnknownTableError: there is no such table with features.
             OnlineDownError: Redis does not answer.
             OnlineRefusedError: it does, and does not take the login, say.

@@ -128,7 +128,7 @@ def _told(feature: Feature) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """As JSON has it, which knows no decimals, no moments, and no number that is none."""
     if isinstance(value, Decimal):
-        return str(value)
+        return f"{value:f}"  # not 0E-18
     if isinstance(value, float) and value - value != 0:
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value

@@ -17,11 +17,12 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from lakehouse.contracts.features import feature_tables
 from lakehouse.days import micros_of
 from lakehouse.errors import OnlineError, UsageError
+from lakehouse.online.keys import Text, entity_id, text_of, written
 
 if TYPE_CHECKING:
     from lakehouse.contracts import Table
@@ -73,7 +74,7 @@ class FeatureSet:
     Attributes:
         table: `layer.name`.
         entity: whom the rows are about.
-        key: columns that identify the entity.
+        key: columns that identify the entity, with Spark's name of the type.
         columns: features in their order, with Spark's name of the type.
         ttl: how long after its event time a row may be used.
         schema_version: of the columns.
@@ -82,7 +83,7 @@ class FeatureSet:
 
     table: str
     entity: str
-    key: tuple[str, ...]
+    key: Mapping[str, str]
     columns: Mapping[str, str]
     ttl: timedelta
     schema_version: int
@@ -94,7 +95,7 @@ class FeatureSet:
 
         Raises:
             UsageError: it holds none.
-            OnlineError: a column has a type that is not served.
+            OnlineError: a column has a type that is not served, or by which no entity is told.
         """
         said = table.features
         if said is None:
@@ -107,7 +108,14 @@ class FeatureSet:
                     f"{table.id}: column {name} is of type {kind}, which is not served online. Leave it out (a name "
                     "that begins with _), or make columns of numbers, texts, moments or truth values of it."
                 )
-        return cls(table.id, said.entity, said.key, columns, said.ttl, table.schema_version, table.code_version)
+        key = {name: types[name] for name in said.key}
+        for name, kind in key.items():
+            if text_of(kind) is None:
+                raise OnlineError(
+                    f"{table.id}: the key column {name} is of type {kind}, by which no entity is told online. Make a "
+                    "text or a whole number of it in the transform."
+                )
+        return cls(table.id, said.entity, key, columns, said.ttl, table.schema_version, table.code_version)
 
     @property
     def version(self) -> str:
@@ -139,13 +147,19 @@ class FeatureSet:
         """How each feature comes out of JSON; None: as it is."""
         return {name: (_codec(kind) or (None, None))[1] for name, kind in self.columns.items()}
 
+    @cached_property
+    def key_texts(self) -> tuple[tuple[str, str, Text], ...]:
+        """Of each key column its name, its type, and how its values are written."""
+        return tuple((name, kind, text_of(kind) or str) for name, kind in self.key.items())
+
     def redis_key(self, parts: Iterable[Any]) -> str:
         """The key of an entity, by the values of its key columns.
 
         Raises:
-            UsageError: a value is null.
+            UsageError: a value is null, or none of its column's type.
         """
-        return f"{self.entity}:{entity_id(parts)}{self.suffix}"
+        texts = [written(*column, each) for column, each in zip(self.key_texts, parts, strict=True)]
+        return f"{self.entity}:{entity_id(texts)}{self.suffix}"
 
     def parts_of(self, redis_key: str) -> tuple[str, ...]:
         """The values of the key columns, as texts."""
@@ -175,23 +189,6 @@ def unpack(packed: bytes) -> Record:
     """What was packed."""
     event_time, delta_version, code = HEAD.unpack_from(packed)
     return Record(event_time, delta_version, code.decode().rstrip("\0"), json.loads(packed[HEAD.size :]))
-
-
-def entity_id(parts: Iterable[Any]) -> str:
-    """The id of an entity: its key columns as texts, joined by commas.
-
-    What is no letter, digit or `_.-~` is escaped, so that no two entities share one.
-
-    Raises:
-        UsageError: a value is null.
-    """
-    found = []
-    for each in parts:
-        if each is None:
-            raise UsageError("An entity's key column is null: nobody is meant by that.")
-        text = str(each)
-        found.append(text if text.isalnum() and text.isascii() else quote(text, safe=""))
-    return ",".join(found)
 
 
 def parsed_key(redis_key: str) -> tuple[str, tuple[str, ...]] | None:

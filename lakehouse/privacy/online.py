@@ -119,7 +119,7 @@ def _is_theirs(
     features = sets.get(table)
     # Of a table that is no more, any part may be a person.
     known = features is not None and len(features.key) == len(parts)
-    columns = features.key if features is not None and known else ("",) * len(parts)
+    columns = tuple(features.key) if features is not None and known else ("",) * len(parts)
     own = (not known or name in people[table] for name in columns)
     return any(
         person.in_id(part) if is_person else person.in_text(part, strict=True)

@@ -17,9 +17,10 @@ from lakehouse_tests.fixtures.redis import RedisServer
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 KINDS = {"orders": "bigint", "amount": "decimal(18,2)", "note": "string"}
-USERS = FeatureSet("gold.users", "user", ("user_id",), KINDS, timedelta(days=7), 1, "0123456789ab")
+USERS = FeatureSet("gold.users", "user", {"user_id": "string"}, KINDS, timedelta(days=7), 1, "0123456789ab")
 RISK = replace(USERS, table="gold.risk", columns={"score": "double"}, ttl=timedelta(days=1))
-VISITS = FeatureSet("gold.visits", "visit", ("shop", "user_id"), {"n": "bigint"}, timedelta(days=1), 1, "0123456789ab")
+VISITOR = {"shop": "string", "user_id": "string"}
+VISITS = FeatureSet("gold.visits", "visit", VISITOR, {"n": "bigint"}, timedelta(days=1), 1, "0123456789ab")
 SETS = {each.table: each for each in (USERS, RISK, VISITS)}
 DAY = 86_400_000
 
@@ -115,6 +116,8 @@ def test_what_cannot_be_asked_for_is_refused(client: OnlineClient) -> None:
         client.get_online_features([{"user": "1"}], ["gold.users"])
     with pytest.raises(UsageError, match="null"):
         client.get_online_features([{"user_id": None}], ["gold.users"])
+    with pytest.raises(UsageError, match=r"An entity's user_id is a string: what was given \(float\) is none"):
+        client.get_online_features([{"user_id": 1.0}], ["gold.users"])
     with pytest.raises(UsageError, match="different entities"):
         client.get_online_features(of("1"), ["gold.users", "gold.visits"])
     with pytest.raises(UsageError, match="No features were asked for"):

@@ -21,7 +21,7 @@ from lakehouse.online.sets import FeatureSet, milliseconds
 from lakehouse_tests.fixtures.redis import RedisServer
 
 KINDS = {"orders": "bigint", "amount": "decimal(18,2)", "last": "timestamp", "share": "double"}
-USERS = FeatureSet("gold.users", "user", ("user_id",), KINDS, timedelta(days=7), 1, "0123456789ab")
+USERS = FeatureSet("gold.users", "user", {"user_id": "string"}, KINDS, timedelta(days=7), 1, "0123456789ab")
 EVENT = datetime(2026, 3, 2, tzinfo=UTC)
 
 

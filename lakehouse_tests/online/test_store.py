@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from lakehouse.errors import OnlineDownError, OnlineError, SettingsError, UsageError
+from lakehouse.errors import OnlineDownError, OnlineError, SettingsError
 from lakehouse.online.address import redis_url, shown
-from lakehouse.online.sets import FeatureSet, entity_id, milliseconds, moment_of, unpack
+from lakehouse.online.sets import FeatureSet, milliseconds, moment_of, unpack
 from lakehouse.online.store import EVERYTHING, OnlineStore, Put
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.redis import RedisServer
 
-USERS = FeatureSet("gold.users", "user", ("user_id",), {"n": "bigint"}, timedelta(days=7), 1, "0123456789ab")
+USERS = FeatureSet("gold.users", "user", {"user_id": "string"}, {"n": "bigint"}, timedelta(days=7), 1, "0123456789ab")
 LATER = 3_600_000
 
 
@@ -149,25 +149,12 @@ def test_a_new_definition_has_keys_of_its_own(store: OnlineStore) -> None:
     assert store.drop(USERS) == 1
 
 
-@given(st.lists(st.lists(st.text(max_size=4), min_size=2, max_size=2), min_size=2, max_size=2))
-def test_no_two_entities_share_a_key(pair: list[list[str]]) -> None:
-    one, two = pair
-    assert (entity_id(one) == entity_id(two)) == (one == two)
-    found = USERS.parts_of(USERS.redis_key(one))
-    assert list(found) == one
-
-
-def test_nobody_is_refused() -> None:
-    with pytest.raises(UsageError, match="null"):
-        entity_id(["a", None])
-
-
 def test_values_come_out_as_they_went_in() -> None:
     kinds = {
         "amount": "decimal(18,2)", "at": "timestamp", "day": "date", "n": "bigint", "share": "double", "name": "string",
         "is": "boolean", "none": "bigint",
     }  # fmt: skip
-    features = FeatureSet("gold.x", "x", ("id",), kinds, timedelta(days=1), 1, "0123456789ab")
+    features = FeatureSet("gold.x", "x", {"id": "string"}, kinds, timedelta(days=1), 1, "0123456789ab")
     moment = datetime(2011, 8, 31, 23, 59, 59, 999999, tzinfo=UTC)
     values = [Decimal("123456789012345.10"), moment, date(2011, 8, 31), 2**62 + 1, 0.1 + 0.2, 'é"\n', True, None]
     record = unpack(features.pack(7, 3, values))

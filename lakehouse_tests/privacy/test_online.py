@@ -70,7 +70,7 @@ def test_no_file_names_the_person_any_more(settings: Settings, is_on: bool) -> N
 
 def test_rows_that_are_about_others_stay(settings: Settings) -> None:
     """Without it, a product of the person's number would go with them."""
-    product = replace(FEATURES, entity="product", key=("product",))
+    product = replace(FEATURES, entity="product", key={"product": "string"})
     with_products = {TABLE: profiles(privacy=Privacy())}
     found = server_of(settings)
     assert found is not None
