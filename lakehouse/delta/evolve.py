@@ -13,6 +13,7 @@ from typing import Any
 from deltalake import CommitProperties, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from lakehouse import store
 from lakehouse.delta.attempts import PATIENCE, tries
 from lakehouse.delta.log_writer import fsync_entries
 from lakehouse.delta.opening import open_snapshot
@@ -22,7 +23,7 @@ from lakehouse.lazy import T
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
-    "newer code, if this one is older than the table), or build the table anew: move its folder {path} away, or "
+    "newer code, if this one is older than the table), or build the table anew: move its {folders} away, or "
     "give the changed table a new name, and backfill it."
 )
 
@@ -156,8 +157,10 @@ def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str
 
 
 def _text(path: Path, wrong: Collection[str]) -> str:
-    return (
-        f"{table_name(path)} does not have the columns of its contract: {'; '.join(wrong)}. {_ANEW.format(path=path)}"
+    beside = path.with_name(f"{path.name}_quarantine")  # it has the same columns, and would be refused next
+    folders = f"folders {path} and {beside}" if store.exists(beside) else f"folder {path}"
+    return f"{table_name(path)} does not have the columns of its contract: {'; '.join(wrong)}. " + _ANEW.format(
+        folders=folders
     )
 
 

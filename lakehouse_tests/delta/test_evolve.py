@@ -110,6 +110,14 @@ def test_any_other_change_is_refused_by_name_and_changes_nothing(target: Target,
     assert columns(target.path) == SCHEMA.names
 
 
+def test_what_is_refused_names_the_quarantine_as_well(target: Target) -> None:
+    """Without it, whoever moves the table away as told would be refused once more, for its quarantine."""
+    beside = target.path.with_name(f"{target.path.name}_quarantine")
+    ensure_table(replace(target, path=beside))
+    with pytest.raises(SchemaMismatchError, match=f"move its folders {target.path} and {beside} away"):
+        ensure_table(without(target, "amount"))
+
+
 def test_a_table_without_rows_takes_a_required_column(tmp_path: Path) -> None:
     """Without it, a contract that is still being written could not grow after its first empty run."""
     made = Target(tmp_path / "silver" / "empty", SCHEMA, ("day",), required={"id"})
