@@ -32,6 +32,8 @@ _NANOSECONDS = (
     ". Spark reads times of microseconds, not of nanoseconds. Write the labels so: pandas' "
     'to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True), or as CSV.'
 )
+# As strict for a day: Spark reads "2011" as its first.
+DAY = r"^\d{4}-\d{2}-\d{2}$"
 _CHUNK = 1 << 20  # bytes
 
 
@@ -233,9 +235,18 @@ def _key(field: T.StructField, kind: T.DataType, source: str) -> Column:
     # A fraction as text would be "17841.0", which is nobody: all would be missing.
     if isinstance(kind, T.IntegralType | T.StringType) and isinstance(wanted, T.IntegralType | T.StringType):
         return F.col(name).try_cast(wanted)
+    if isinstance(kind, T.StringType) and (pattern := _as_text(wanted)):  # all that a CSV has
+        return F.when(F.col(name).rlike(pattern), F.col(name).try_cast(wanted))
     raise UsageError(
         f"{source}: expected {name} as {wanted.simpleString()}, got {kind.simpleString()}. Write it as the table does."
     )
+
+
+def _as_text(wanted: T.DataType) -> str:
+    """How a value of a type looks as text that says no more and no less than the value; empty: it is not read."""
+    if isinstance(wanted, T.DecimalType):  # what has more places would be rounded to another entity
+        return rf"^[+-]?\d+(\.\d{{0,{wanted.scale}}}0*)?$"
+    return DAY if isinstance(wanted, T.DateType) else ""
 
 
 def _time(name: str, kind: T.DataType, source: str) -> Column:
