@@ -22,7 +22,7 @@ from lakehouse.online.sets import FeatureSet
 MOST_ENTITIES = 1000  # in one question
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _DOWN, _BAD = 503, 422
-Key = Annotated[str | int | bool, Described(description="Value of a key column")]
+Key = Annotated[str | int | float | bool, Described(description="Value of a key column")]
 
 
 class Question(BaseModel):
