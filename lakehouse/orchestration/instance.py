@@ -22,6 +22,7 @@ from dagster import (
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
+from lakehouse import store
 from lakehouse.days import days_between
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text, told_by
@@ -37,6 +38,7 @@ ONLINE = "online"
 """Begins the key of an asset that is the features of a table online, which has no days."""
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
+_ROOM = 4 << 20  # bytes: with less, SQLite may not make the files that it keeps beside each database
 
 _UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,
@@ -62,11 +64,13 @@ def opened_instance(settings: Settings) -> Iterator[DagsterInstance]:
 def instance_to_read(settings: Settings) -> Iterator[DagsterInstance]:
     """The instance to look at: the very one, or a copy for as long as it is used, where its files cannot be written.
 
-    Dagster's storages write as they open, even for those who only ask.
+    Dagster's storages write as they open, even for those who only ask. On a full disk that fails, too: just then people
+    want to see how tables stand.
     """
     home = settings.dagster_home
     databases = sorted(home.glob("*.db"))
-    if all(os.access(each, os.W_OK) for each in (home, *databases)):
+    writable = all(os.access(each, os.W_OK) for each in (home, *databases))
+    if writable and (not databases or store.free_bytes(home) > _ROOM):
         with opened_instance(settings) as instance:
             yield instance
         return

@@ -11,6 +11,8 @@ from lakehouse.build import stage as staging
 from lakehouse.delta.commit import append, ensure_table
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import DiskFullError
+from lakehouse.orchestration.instance import instance_to_read, opened_instance
+from lakehouse.settings import Settings
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.faults.crashing import DAYS, expected, land, run, tables
 from lakehouse_tests.faults.disks import Disk, disk
@@ -97,3 +99,15 @@ def test_a_disk_that_fills_up_during_a_build_is_said_and_harms_nothing(disk: Dis
     assert run(root, spark) == {name: ["published"] * len(DAYS) for name in tables()}
     for name, rows in look(root).items():
         assert not judge(rows, [expected(2)[name]]).total(), name
+
+
+def test_a_full_disk_can_be_looked_at(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, `status` and `backfills list` could tell nothing on the day that people need them most."""
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):
+        monkeypatch.setenv(name, "")  # what the instance sets is put back
+    settings = Settings(root=disk.folder / "root")
+    with opened_instance(settings):
+        pass
+    disk.leave(0)
+    with instance_to_read(settings) as instance:
+        assert instance.get_run_ids() == []
