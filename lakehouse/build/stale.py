@@ -92,10 +92,10 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         table: whose days.
         days: the days to look at.
     """
-    found, asked, newest = dict[date, str](), set(days), _newest(lake)
+    found, asked, between = dict[date, str](), set(days), _buildable(lake)
     for each in table.upstream.values():
         source = lake.table(each.table)
-        read = {wanted for day in asked for wanted in _awaited(each, day, newest)}
+        read = {wanted for day in asked for wanted in _awaited(each, day, between)}
         known = read & known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
             day: f"{each.table} {day} is not published from its newest input"
@@ -104,23 +104,23 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         # The nearer reason wins: that the input itself is stale, before what the input waits for. That holds also of a
         # day of which the input knows nothing yet, since nothing that it reads was ever built.
         stale = waiting_days(lake, source, read) | stale
-        for day, why in _readers(each, stale, newest):
+        for day, why in _readers(each, stale, between):
             if day in asked:
                 found.setdefault(day, why)
     return found
 
 
-def _readers(each: Input, stale: Mapping[date, str], newest: date) -> Iterator[tuple[date, str]]:
+def _readers(each: Input, stale: Mapping[date, str], between: tuple[date, date]) -> Iterator[tuple[date, str]]:
     """The days that read a stale day of an input, with why it is, the first such day first; some days come again.
 
     Args:
         each: the input.
         stale: by day of it, why.
-        newest: the last day that could be built by now.
+        between: the first and the last day that could be built by now.
     """
     for wanted, why in sorted(stale.items()):
         for day in output_days(each, wanted):
-            if wanted in _awaited(each, day, newest):
+            if wanted in _awaited(each, day, between):
                 yield day, why
 
 
@@ -148,11 +148,11 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
     """
     found: dict[str, dict[date, str]] = {}
     stale: dict[str, dict[date, str]] = {}
-    newest = _newest(lake)
+    between = _buildable(lake)
     for name, table in lake.tables.items():  # upstream tables come first
         mine = found[name] = {}
         for each in table.upstream.values():
-            for day, why in _readers(each, stale.get(each.table, {}), newest):
+            for day, why in _readers(each, stale.get(each.table, {}), between):
                 mine.setdefault(day, why)
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
         changed = {day: f"{name} {day} is not published from its newest input" for day in days}
@@ -160,16 +160,18 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
     return found
 
 
-def _newest(lake: Lake) -> date:
-    return newest_day(lake.settings.last_day, datetime.now(UTC))
+def _buildable(lake: Lake) -> tuple[date, date]:
+    return lake.settings.first_day, newest_day(lake.settings.last_day, datetime.now(UTC))
 
 
-def _awaited(each: Input, day: date, newest: date) -> list[date]:
-    """The days of an input that a day is not complete without: those it reads, but for days without a partition yet.
+def _awaited(each: Input, day: date, between: tuple[date, date]) -> list[date]:
+    """The days of an input that a day is not complete without: those it reads, but for days that no run builds.
 
-    A row that is dated after the newest day is in no day that could be built before tomorrow.
+    A row that is dated after the newest day is in no day that could be built before tomorrow; one that is dated before
+    the lake's first day is in none at all (`days_before_the_first`), until somebody moves that day.
     """
-    return [read for read in input_days(each, day) if read <= max(day, newest)]
+    first, newest = between
+    return [read for read in input_days(each, day) if min(day, first) <= read <= max(day, newest)]
 
 
 def _as_built_by(table: Table, code: str) -> Table:

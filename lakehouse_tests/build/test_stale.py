@@ -13,7 +13,14 @@ from pyspark.sql import types as T
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import MISSING, readiness
-from lakehouse.build.stale import all_stale_days, days_before_the_first, known_days, stale_days
+from lakehouse.build.stale import (
+    all_stale_days,
+    all_waiting_days,
+    days_before_the_first,
+    known_days,
+    stale_days,
+    waiting_days,
+)
 from lakehouse.commands.summary import before_the_first
 from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
@@ -184,6 +191,9 @@ def test_rows_of_days_before_the_first_are_told(chain: Lake) -> None:
     # What arrived before the lake's days is not theirs: somebody has moved the first day on.
     build(chain, "bronze.raw", {before[1]: [{"_event_date": first - timedelta(days=2), "n": 1}]})
     assert days_before_the_first(chain) == before
+    build(chain, "silver.typed", {first: [{"n": 1}]})
+    assert waiting_days(chain, chain.table("gold.weekly"), [first]) == {}, "no run could clear it"
+    assert all_waiting_days(chain)["gold.weekly"].get(first) is None
     told = before_the_first(before, chain.settings)
     assert f"2 days before the lake's first day, {first}" in told
     assert f"LAKEHOUSE_FIRST_DAY={before[0]}" in told

@@ -6,12 +6,13 @@ import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from lakehouse.catalog import get_table, tables
-from lakehouse.commands.change import late
+from lakehouse.commands.change import candidate, late
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import versions
 from lakehouse.errors import UsageError
@@ -190,6 +191,7 @@ def test_a_candidate_from_build_to_drop(copied: Path) -> None:
     assert run(copied, "candidate", "build", name, *days, "--json").json["published"] == [], "a repeat builds nothing"
     same = run(copied, "candidate", "compare", name, "--json")
     assert (same.code, same.json["same"], same.json["rows_live"]) == (0, True, before[0]["first"]), same.json
+    assert same.json["overtaken"] == []
     assert run(copied, "sql", f"SELECT * FROM {name}__candidate").code == 2, "nobody reads it by name"
     said = run(copied, "candidate", "swap", name, "--reason", "as a test", "--json").json
     assert said["rows"] == said["rows_before"] == before[0]["first"]
@@ -209,3 +211,15 @@ def test_the_history_names_who_took_late_rows_in(cli: Cli, monkeypatch: pytest.M
     assert cli("late", "apply", table, "--reason", "agreed with finance").code == 0
     entry, *_ = cli("history", f"{table}_quarantine", "--json").json
     assert (entry["operation"], entry["by"], entry["reason"]) == ("accept late rows", operator(), "agreed with finance")
+
+
+@pytest.mark.parametrize(("overtaken", "next_one"), [([], "candidate swap"), ([FIRST, LAST], "candidate build")])
+def test_a_comparison_says_what_can_be_done_next(
+    overtaken: list[date], next_one: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it, it would point to a swap that is refused, since the live table has published days since."""
+    found: Any = SimpleNamespace(same=False)
+    candidate._say_next(tables()["silver.transactions"], found, overtaken)
+    said = capsys.readouterr().err
+    assert f"Next: lakehouse {next_one} silver.transactions" in said
+    assert (str(LAST) in said) == bool(overtaken)

@@ -26,14 +26,14 @@ from lakehouse.commands.console import (
 )
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
-from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.errors import CHECKS_FAILED, HistoryGoneError, UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.runs.plans import stale_downstream
 from lakehouse.runs.selection import check_days, last_partition
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
-from lakehouse.versions.candidate import build_candidate, drop_candidate, open_candidate
+from lakehouse.versions.candidate import Candidate, build_candidate, drop_candidate, open_candidate, overtaken_days
 from lakehouse.versions.candidate import swap as swap_tables
 from lakehouse.versions.compare import Comparison
 from lakehouse.versions.compare import compare as compare_tables
@@ -120,16 +120,19 @@ def compare(
     """
     settings = get_settings()
     contract = get_table(name)
-    candidate = open_candidate(lake_with_engine(settings), contract)
+    lake = lake_with_engine(settings)
+    candidate = open_candidate(lake, contract)
     # Of no day everything is equal, and "the same" would be taken for a proof.
     if not candidate.days:
         raise UsageError(f"The candidate of {contract.id} has no day that passed its audit.")
     with engine_output_aside(settings):
-        found = compare_tables(lake_with_engine(settings), candidate, sample=sample)
+        found = compare_tables(lake, candidate, sample=sample)
+    overtaken = _overtaken(lake, candidate)
     if as_json:
-        print_json(_compared(found))
+        print_json({**_compared(found), "overtaken": overtaken})
     else:
         _say_compared(contract, found)
+        _say_next(contract, found, overtaken)
     raise typer.Exit(0 if found.same else CHECKS_FAILED)
 
 
@@ -180,8 +183,25 @@ def _say_compared(contract: Table, found: Comparison) -> None:
         return
     say(
         f"{counted(found.changed, 'row')} with other values, {found.only_live:,} only live, {found.only_candidate:,} "
-        f"only in the candidate, on {days_text(found.by_day)}. Next: {program()} candidate swap {contract.id}, or drop."
+        f"only in the candidate, on {days_text(found.by_day)}."
     )
+
+
+def _overtaken(lake: Lake, candidate: Candidate) -> list[date]:
+    try:
+        return overtaken_days(lake.snapshot(candidate.table.id), candidate)
+    except HistoryGoneError:  # the swap says so, and what leads on
+        return []
+
+
+def _say_next(contract: Table, found: Comparison, overtaken: Sequence[date]) -> None:
+    if overtaken:  # a swap would be refused, and what differs may be what was published since
+        say(
+            f"The live table has published {days_text(overtaken)} since the candidate's were built. Next: "
+            f"{program()} candidate build {contract.id} --from {overtaken[0]} --to {overtaken[-1]}, and compare again."
+        )
+    elif not found.same:
+        say(f"Next: {program()} candidate swap {contract.id}, or drop.")
 
 
 def _value(value: Any) -> str:
