@@ -81,9 +81,9 @@ def _read(path: Path) -> Mapping[str, Derived]:
         ) from error
 
 
-def _sources(texts: str) -> tuple[Source, ...]:
+def _sources(texts: str | list[str]) -> tuple[Source, ...]:
     found = []
-    for text in texts.split(", ") if texts else ():
+    for text in texts if isinstance(texts, list) else texts.split(", ") if texts else ():
         # A column may have dots in its name; a layer and a table may not.
         layer, table, column = text.split(".", 2)
         found.append((f"{layer}.{table}", column))
@@ -108,5 +108,7 @@ def write_lineage(found: Mapping[str, Derived], path: Path) -> None:
     _read.cache_clear()
 
 
-def _text(sources: tuple[Source, ...]) -> str:
-    return ", ".join(f"{table}.{column}" for table, column in sources)
+def _text(sources: tuple[Source, ...]) -> str | list[str]:
+    texts = [f"{table}.{column}" for table, column in sources]
+    # A landed field may be called `Amount, net`: it is no two.
+    return texts if any("," in text for text in texts) else ", ".join(texts)

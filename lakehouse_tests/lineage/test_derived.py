@@ -180,6 +180,7 @@ def test_the_file_gives_back_what_was_written(tmp_path: Path) -> None:
     found = {
         "gold.x": Derived("1a", {"n": (("silver.a", "id"), ("silver.a", "x.y")), "m": ()}, (("silver.a", "day"),)),
         "gold.y": Derived("2b", refused="a step of the kind sample"),
+        "bronze.z": Derived("3c", {"net": (("landing.z", "Amount, net"), ("landing.z", "x"))}, (("landing.z", "a,"),)),
     }
     write_lineage(found, tmp_path / "lineage.json")
     assert read_lineage(tmp_path / "lineage.json") == found
