@@ -108,7 +108,7 @@ def compile_rules(model: type[pa.DataFrameModel], skip: frozenset[str] = frozens
     Raises:
         ContractError: for a check that cannot be compiled, or two rules of one name.
     """
-    schema = model.to_schema()
+    schema = _schema(model)
     _refuse_what_has_no_rule(model, schema)
     rules: list[Rule] = []
     for name, column in schema.columns.items():
@@ -188,6 +188,29 @@ def _proven(method: Callable[[], Column], shown: str) -> Column:
             f"{shown} gives no rule ({error}). A @rule method takes `cls` alone and returns a boolean column: "
             '`return (F.col("a") > 0) & (F.col("b") > 0)`.'
         ) from error
+
+
+def _schema(model: type[pa.DataFrameModel]) -> Any:
+    """The model's pandera schema.
+
+    Raises:
+        ContractError: for a column of a type that pandera does not know, such as a structure.
+    """
+    from pandera.engines.pyspark_engine import Engine
+
+    try:
+        return model.to_schema()
+    except TypeError as error:
+        for name, (told, _) in model.__fields__.items():
+            try:
+                Engine.dtype(told.raw_annotation)
+            except TypeError:
+                raise ContractError(
+                    f"{model.__name__}.{name}: no column can be of the type {told.raw_annotation}. Write one of "
+                    "pyspark.sql.types, such as T.LongType(). Instead of a structure, have its fields as columns of "
+                    "their own, or an array of structures: T.ArrayType(T.StructType([…]))."
+                ) from error
+        raise
 
 
 def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:

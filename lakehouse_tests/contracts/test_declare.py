@@ -8,6 +8,7 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
+from lakehouse.contracts import Quality
 from lakehouse.errors import ContractError
 from lakehouse_tests.contracts.test_table import SALES, declared
 
@@ -19,6 +20,8 @@ from lakehouse_tests.contracts.test_table import SALES, declared
          "decimal(40,2). Write T.DecimalType(18, 2).")),
         ({"Shop": (T.StringType(), pa.Field())}, ("model: expected names that differ by more than case, got shop, Shop. "
          "Rename one of them in Sales.")),
+        ({"net.amount": (T.StringType(), pa.Field())}, ("model: expected column names without a point, a backtick or a "
+         "line break, got 'net.amount'. Rename them in Sales and in the transform: F.col(\"`a.b`\").alias(\"a_b\").")),
     ],
 )  # fmt: skip
 def test_columns_that_no_table_can_have_are_refused_by_name(columns: dict[str, Any], message: str) -> None:
@@ -26,3 +29,19 @@ def test_columns_that_no_table_can_have_are_refused_by_name(columns: dict[str, A
     with pytest.raises(ContractError) as caught:
         declared(columns={**SALES, **columns})
     assert str(caught.value) == f"silver/sales.py: {message}"
+
+
+@pytest.mark.parametrize("kind", [T.BinaryType(), T.ArrayType(T.LongType()), T.MapType(T.StringType(), T.LongType())])
+def test_what_has_no_distribution_is_not_profiled(kind: T.DataType) -> None:
+    """Without it, the first build would end in an error of Arrow, of bytes only where they are no text."""
+    with pytest.raises(
+        ContractError, match=r"quality.profile: expected columns of numbers, .* got raw \(.*Take it out"
+    ):
+        declared(columns={**SALES, "raw": (kind, pa.Field(nullable=True))}, quality=Quality(profile=("amount", "raw")))
+
+
+def test_a_type_that_pandera_does_not_know_is_refused_with_its_column() -> None:
+    """Without it, the message would show a type and leave the reader to find whose it is."""
+    kind = T.StructType([T.StructField("a", T.LongType())])
+    with pytest.raises(ContractError, match=r"^Sales.place: no column can be of the type StructType.* an array of"):
+        declared(columns={**SALES, "place": (kind, pa.Field(nullable=True))})
