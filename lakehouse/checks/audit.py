@@ -17,6 +17,7 @@ from lakehouse.checks.metrics import WARNS_ONLY, DayMetrics, Outcome, Value
 from lakehouse.checks.statistics import exceeds, lateness, percentile
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.contracts.figures import EXACT
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.records.depth import DEPTH_CHECK
 
@@ -244,7 +245,7 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
     """Exact, in decimals. What quarantined rows lack is said but blocks nothing: their share has a bound of its own."""
     own = {name: m.profile.total(name) for name in table.reconciles}
     apart = [
-        f"{name} is {own[name]}, but {source}.{column} is {sums[name]}: {own[name] - sums[name]} apart"
+        f"{name} is {own[name]}, but {source}.{column} is {sums[name]}: {EXACT.subtract(own[name], sums[name])} apart"
         for name, (source, column) in table.reconciles.items()
         if name in sums and own[name] != sums[name]
     ]

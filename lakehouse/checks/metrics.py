@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakehouse.checks.profile import MOST_CATEGORIES, OTHER, Profile, profiles
 from lakehouse.contracts import Count, Sum, Table
+from lakehouse.contracts.figures import added
 from lakehouse.delta.staged import COPIES, FAILED_RULES, QUARANTINED, REPEATED, VALID, StagedFile
 from lakehouse.store import parquet
 
@@ -153,7 +154,7 @@ def figures_of(table: Table, m: DayMetrics) -> dict[str, Decimal]:
                 sums = sorted(m.profile.groups.get((column, by), {}).items(), key=lambda pair: -abs(pair[1]))
                 found |= {f"{name}/{value}": total for value, total in sorted(sums[:MOST_CATEGORIES])}
                 if rest := sums[MOST_CATEGORIES:]:
-                    found[f"{name}/{OTHER}"] = sum((total for _, total in rest), Decimal(0))
+                    found[f"{name}/{OTHER}"] = added(total for _, total in rest)
     return found
 
 

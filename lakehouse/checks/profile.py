@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse import store
+from lakehouse.contracts.figures import EXACT, added
 from lakehouse.store import parquet
 
 MOST_CATEGORIES = 40
@@ -71,7 +72,7 @@ class Numbers:
         """Merge."""
         self.plain = self.plain.merged(self.count, other.plain, other.count)
         self.log = self.log.merged(self.count, other.log, other.count)
-        self.count, self.total = self.count + other.count, self.total + other.total
+        self.count, self.total = self.count + other.count, added((self.total, other.total))
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     def as_json(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class Profile:
         for pair, sums in other.groups.items():
             mine = self.groups.setdefault(pair, {})
             for value, total in sums.items():
-                mine[value] = mine.get(value, Decimal(0)) + total
+                mine[value] = added((mine.get(value, Decimal(0)), total))
 
     def total(self, column: str) -> Decimal:
         """Exact sum of a numeric column; 0 without values."""
@@ -176,7 +177,7 @@ def _add_column(found: Profile, name: str, values: pa.Array) -> None:
 
 def _sums(batch: pa.RecordBatch, column: str, by: str) -> dict[str, Decimal]:
     """Exact sums of a column by the value of another; rows without such a value count under none."""
-    rows = pa.table({"value": batch.column(by), "number": batch.column(column)}).group_by("value")
+    rows = pa.table({"value": batch.column(by), "number": _summable(batch.column(column))}).group_by("value")
     return {
         each["value"]: Decimal(str(each["number_sum"]))
         for each in rows.aggregate([("number", "sum")]).to_pylist()
@@ -188,14 +189,25 @@ def _numbers(values: pa.Array) -> Numbers:
     count = len(values) - values.null_count
     if not count:
         return Numbers()
-    floats = values.cast(pa.float64())
+    floats = values.cast(pa.float64(), safe=False)  # beyond 2**53 a whole number has the nearest one
     # Signed log(1 + |x|): defined for refunds and zeros, and amounts are about normal in it.
     logs = pc.multiply(pc.sign(floats), pc.log1p(pc.abs(floats)))
     bounds = pc.min_max(values).as_py()  # of the values themselves: Arrow's cast of decimals is off by a bit
-    total = Decimal(str(pc.sum(values).as_py()))
+    total = Decimal(str(pc.sum(_summable(values)).as_py()))
     return Numbers(
         count, total, float(bounds["min"]), float(bounds["max"]), _moments(floats, count), _moments(logs, count)
     )
+
+
+def _summable(values: pa.Array) -> pa.Array:
+    """The values, in a type of more digits where their sum may have too many: Arrow's would begin anew below zero."""
+    if not (pa.types.is_decimal(values.type) or pa.types.is_integer(values.type)):
+        return values
+    bounds = pc.min_max(values).as_py()
+    scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+    most = max(abs(Decimal(each or 0)) for each in bounds.values()).scaleb(scale, EXACT) * len(values)
+    fits = most < (10**38 if pa.types.is_decimal(values.type) else 2**63)
+    return values if fits else values.cast(pa.decimal256(76, scale))
 
 
 def _moments(values: pa.Array, count: int) -> Moments:

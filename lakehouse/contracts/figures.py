@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import reduce
+
+# Python rounds what it computes of decimals to 28 digits, and a column may have 38: no sum has as many as here.
+EXACT = Context(prec=200)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,11 @@ class Count:
 
 
 Figure = Sum | Count
+
+
+def added(numbers: Iterable[Decimal]) -> Decimal:
+    """Their sum with all of its digits."""
+    return reduce(EXACT.add, numbers, Decimal(0))
 
 
 def columns_of(figures: Mapping[str, Figure]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from lakehouse.build.intake.closings import input_rows
 from lakehouse.build.open_days import landed_by_now, newest_partition
 from lakehouse.build.unique import beaten, with_neighbours
 from lakehouse.contracts import Table
+from lakehouse.contracts.figures import EXACT, added
 from lakehouse.days import is_between
 from lakehouse.read.lake import Lake, joined
 from lakehouse.records.day_record import DayRecord
@@ -39,12 +40,12 @@ class Balance:
     @property
     def outgoing(self) -> Decimal:
         """What came of it."""
-        return self.published + self.quarantined + self.duplicates
+        return added((self.published, self.quarantined, self.duplicates))
 
     @property
     def difference(self) -> Decimal:
         """What came out more than went in; 0 where the day adds up."""
-        return self.outgoing - self.incoming
+        return EXACT.subtract(self.outgoing, self.incoming)
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,11 @@ class Link:
     def total(self) -> Balance:
         """All days together."""
         each = list(self.days.values())
-        zero = Decimal(0)
         return Balance(
-            sum((b.incoming for b in each), zero),
-            sum((b.published for b in each), zero),
-            sum((b.quarantined for b in each), zero),
-            sum((b.duplicates for b in each), zero),
+            added(b.incoming for b in each),
+            added(b.published for b in each),
+            added(b.quarantined for b in each),
+            added(b.duplicates for b in each),
         )
 
     @property

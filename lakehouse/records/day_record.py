@@ -9,10 +9,13 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from lakehouse.contracts.figures import EXACT
 from lakehouse.lazy import T
 from lakehouse.records.ops import TABLE_ID
 
 STREAM_RUN = "stream-"  # a stream's commits have a run id that begins so
+EXACT_SUMS = "exact_sums"  # column of the sums with more digits than theirs, which holds them rounded or not at all
+_DIGITS, _SCALE = 38, 6
 _COUNTS = ("rows", "quarantined", "duplicates", "rows_in", "files", "bytes")
 _NESTED = ("categories", "clocks")
 _MAPS = ("nulls", "failures", "unknown_fields", "event_days")
@@ -26,7 +29,7 @@ def schema() -> T.StructType:
     profile = T.StructType(
         [
             T.StructField("count", long),
-            T.StructField("sum", T.DecimalType(38, 6)),
+            T.StructField("sum", T.DecimalType(_DIGITS, _SCALE)),
             T.StructField("mean", T.DoubleType()),
             T.StructField("stddev", T.DoubleType()),
             T.StructField("log_mean", T.DoubleType()),
@@ -68,13 +71,18 @@ def schema() -> T.StructType:
             T.StructField("inputs", numbers, metadata={"comment": "Version read of each input"}),
             T.StructField(
                 "figures",
-                T.MapType(text, T.DecimalType(38, 6)),
+                T.MapType(text, T.DecimalType(_DIGITS, _SCALE)),
                 metadata={"comment": "Of the business, as the contract names them"},
             ),
             T.StructField("checks", T.MapType(text, failed_check), metadata={"comment": "Those that failed"}),
             T.StructField("tried", long, metadata={"comment": "Fingerprint of what was judged and not published"}),
             T.StructField(
                 TABLE_ID, text, metadata={"comment": "Id of the Delta table: another, where it was built anew"}
+            ),
+            T.StructField(
+                EXACT_SUMS,
+                T.MapType(text, text),
+                metadata={"comment": "Sums of profile and figures that have more digits than their columns"},
             ),
         ]
     )
@@ -121,8 +129,8 @@ class DayRecord:
 def plain(number: object) -> Decimal:
     """An exact number as people write it, whatever scale it was kept with: with two digits where these are enough."""
     exact = Decimal(str(number))
-    money = exact.quantize(Decimal("0.01"))
-    return money if money == exact else exact.normalize()
+    money = exact.quantize(Decimal("0.01"), context=EXACT) if exact.is_finite() else exact
+    return money if money == exact else exact.normalize(EXACT)
 
 
 def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
@@ -133,7 +141,9 @@ def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
         table_id: of the log that has the commit.
     """
     figures = record.figures
-    profile = figures.get("profile", {})
+    named, profile = figures.get("figures", {}), figures.get("profile", {})
+    sums = {f"figures/{name}": number for name, number in named.items()}
+    sums |= {f"profile/{name}": each["sum"] for name, each in profile.items()}
     return {
         "day": record.day,
         "version": record.version,
@@ -146,9 +156,10 @@ def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
         "rows_in": figures.get("rows_in"),
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
-        "figures": [(name, Decimal(str(number))) for name, number in figures.get("figures", {}).items()],
         # Sums are text in the log: a float would lose pence of large ones.
-        "profile": [(name, {**each, "sum": Decimal(str(each["sum"]))}) for name, each in profile.items()],
+        "figures": [(name, _held(number)) for name, number in named.items()],
+        "profile": [(name, {**each, "sum": _held(each["sum"])}) for name, each in profile.items()],
+        EXACT_SUMS: [(name, str(n)) for name, n in sums.items() if _held(n) != Decimal(str(n))],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
         "checks": list(figures.get("checks", {}).items()),
         "tried": figures.get("tried"),
@@ -159,11 +170,24 @@ def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
 def record_of(table: str, row: Mapping[str, Any]) -> DayRecord:
     """The record that a row of the history is of, with those of its figures that were read."""
     figures = {name: made(value) for name, made in _READ.items() if (value := row.get(name))}
+    for name, text in row.get(EXACT_SUMS) or ():
+        kind, _, own = name.partition("/")
+        if kind == "figures" and own in figures.get(kind, {}):
+            figures[kind][own] = text
+        elif own in figures.get(kind, {}):
+            figures[kind][own] = {**figures[kind][own], "sum": text}
     figures |= {name: row[name] for name in ("seconds", "tried") if row.get(name) is not None}
     return DayRecord(
         table, row["day"], row["version"], row["published_at"], row["run_id"], row["code_version"],
         row["operation"], dict(row.get("inputs") or ()), figures,
     )  # fmt: skip
+
+
+def _held(number: object) -> Decimal | None:
+    """A sum as its column holds it, to six digits behind the point; None where it is too large for that."""
+    exact = Decimal(str(number))
+    held = exact.quantize(Decimal("0.000001"), context=EXACT) if exact.is_finite() else None
+    return None if held is None or held.adjusted() >= _DIGITS - _SCALE else held
 
 
 def _mapped(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:

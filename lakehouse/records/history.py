@@ -20,7 +20,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import table_path
-from lakehouse.records.day_record import DayRecord, record_of, row_of, schema
+from lakehouse.records.day_record import EXACT_SUMS, DayRecord, record_of, row_of, schema
 from lakehouse.records.ops import (
     MOST_FILES,
     MOST_TRIES,
@@ -60,7 +60,7 @@ def all_records(
     root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] | None = None
 ) -> list[DayRecord]:
     """As `records`, with those of builds that published nothing (`CHECKS_ONLY`), which `judged_by` asks for."""
-    projected, newer = _all(root, table, days, None if figures is None else (*_FACTS, *figures))
+    projected, newer = _all(root, table, days, _columns(figures))
     return sorted([*(record_of(table, row) for row in projected), *newer], key=lambda each: (each.version, each.day))
 
 
@@ -105,7 +105,7 @@ def latest_records(
         figures: what is needed of the figures; None: all.
         up_to: the version; None: the newest.
     """
-    projected, newer = _newest(root, table, days, None if figures is None else (*_FACTS, *figures), up_to)
+    projected, newer = _newest(root, table, days, _columns(figures), up_to)
     known = [record_of(table, row) for row in projected if row["operation"] != CHECKS_ONLY]
     known += [each for each in newer if each.operation != CHECKS_ONLY]
     return {each.day: each for each in sorted(known, key=lambda each: each.version)}
@@ -135,6 +135,13 @@ def older_code(root: Path, table: str, current: str, days: Collection[date] | No
         if code != current:
             found.setdefault(code, []).append(day)
     return found
+
+
+def _columns(figures: Sequence[str] | None) -> Sequence[str] | None:
+    """What is read of the rows of records, for these of their figures."""
+    if figures is None:
+        return None
+    return (*_FACTS, *figures, *((EXACT_SUMS,) if {"profile", "figures"} & set(figures) else ()))
 
 
 def _newest(

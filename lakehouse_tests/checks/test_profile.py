@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +54,32 @@ def test_sums_are_exact(tmp_path: Path) -> None:
     assert numbers(tmp_path, [cent] * 1000 + [Decimal("1000000.00")]).total == Decimal("1000010.00")
     assert numbers(tmp_path, [None, cent, None]).count == 1
     assert numbers(tmp_path, [None]).total == 0
+
+
+HUGE = Decimal("99999999999999999999.123456789012345678")
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [
+        (pa.array([HUGE] * 3 + [None], pa.decimal128(38, 18)), Decimal("299999999999999999997.370370367037037034")),
+        (
+            pa.array([HUGE.copy_negate()] * 3, pa.decimal128(38, 18)),
+            Decimal("-299999999999999999997.370370367037037034"),
+        ),
+        (pa.array([2**62] * 3, pa.int64()), Decimal(3 * 2**62)),
+        (pa.array([-(2**63), -1], pa.int64()), Decimal(-(2**63) - 1)),
+        (pa.array([100, 100], pa.int8()), Decimal(200)),
+    ],
+)
+def test_sums_beyond_the_digits_of_their_column_are_exact(values: pa.Array, total: Decimal, tmp_path: Path) -> None:
+    """Without it, the sum of three large amounts would be negative, and a count of 2**53 would fail its day."""
+    paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for path in paths:
+        pq.write_table(pa.table({"amount": values, "shop": ["a"] * len(values)}), path)
+    found = merged(profiles(paths, ["amount"], [("amount", "shop")]))
+    with localcontext(Context(prec=60)):
+        assert found.total("amount") == found.groups[("amount", "shop")]["a"] == 2 * total
 
 
 def test_not_a_number_spoils_nothing(tmp_path: Path) -> None:

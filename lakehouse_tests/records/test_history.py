@@ -64,14 +64,14 @@ def totals(wrong: str = "0") -> Table:
     return table("gold.totals", model(**columns), summed, {"sales": Input("silver.sales")}, reconciles=agrees)
 
 
-def commit(lake: Lake, day: date, rows: int, kind: str = "publish") -> Target:
+def commit(lake: Lake, day: date, rows: int, kind: str = "publish", told: dict[str, Any] | None = None) -> Target:
     """Publish a day with its figures, or restore or refuse it, without an engine and without projecting."""
     made = lake.table("silver.sales")
     target = Target(lake.path(made.id), made.schema, made.partition_by)
     files = stage_rows(target, [{"id": str(n), "day": day, "amount": Decimal(1)} for n in range(rows)])
     facts = {"lakehouse.run_id": "r", "lakehouse.code_version": "v1", "lakehouse.inputs": {"bronze.raw": 3}}
     facts |= {} if kind == "publish" else {"lakehouse.operation": kind}
-    figures = {day.isoformat(): {"rows": rows, "nulls": {"id": 1}}}
+    figures = {day.isoformat(): {"rows": rows, "nulls": {"id": 1}, **(told or {})}}
     facts[UNPUBLISHED_CHECKS if kind == CHECKS_ONLY else "lakehouse.metrics"] = figures
     replace_days(target, ensure_table(target), files, [day], Commit({}, facts))
     return target
@@ -132,6 +132,22 @@ def test_two_processes_that_project_at_once_double_nothing(lake: LakeFactory, mo
     monkeypatch.setattr(module, "add_rows", slow)
     assert project_history(root, open_snapshot(target.path), "silver.sales") == 1
     assert sorted(each[1:] for each in projected(shop)) == [(DAYS[0], 1, 5), (DAYS[1], 2, 6)]
+
+
+@pytest.mark.parametrize("projecting", [False, True])
+@pytest.mark.parametrize(
+    "total", ["0.30000000000000004", "12345678901234567890.123456789012345678", "9" * 40 + ".5", "1E-18", "-0.01"]
+)
+def test_sums_of_any_digits_are_kept(lake: LakeFactory, total: str, projecting: bool) -> None:
+    """Without it, a day of fractions, or of decimals of 18 digits behind the point, would end in an error of Arrow."""
+    shop = lake(sales())
+    kept = {"profile": {"amount": {"count": 5, "sum": total}}, "figures": {"revenue": total, "n": "5"}}
+    target = commit(shop, DAYS[0], 5, told=kept)
+    if projecting:
+        assert project_history(shop.settings.root, open_snapshot(target.path), "silver.sales") == 1
+    (found,) = latest_records(shop.settings.root, "silver.sales", figures=("rows", "figures", "profile")).values()
+    assert found.total("amount") == Decimal(total)
+    assert found.business == {"revenue": Decimal(total), "n": Decimal(5)}
 
 
 def test_many_projections_are_merged(lake: LakeFactory) -> None:
