@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Count, Figure, Sum
-from lakehouse.contracts.fitting import batch_mistakes, cut_mistakes, feature_mistakes, figure_mistakes
+from lakehouse.contracts.fitting import batch_mistakes, column_mistakes, cut_mistakes, feature_mistakes, figure_mistakes
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, is_days, unless
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_DIGITS = 38  # of a decimal, for Delta and Spark
-# What Spark takes in a name for a part of a nested column, or for the end of the name, and what tears a line apart.
-_NO_NAME = r"[.`\x00-\x1f]"
 # Columns that staging adds.
 RESERVED = ("route", "_failed_rules", "_copies", "_first", "_content", "_beaten")
 NO_QUALITY, NO_QUARANTINE, NO_FRESHNESS = Quality(), Quarantine(), Freshness()
@@ -235,6 +232,7 @@ def _wrong(made: Table) -> Iterator[Mistake]:
     if unknown:  # the rest looks at these columns
         return
     yield from _unfit_columns(made)
+    yield from column_mistakes(made)
     yield from _unfit_values(made)
     yield from _unfit_inputs(made)
     yield from key_mistakes(made)
@@ -287,18 +285,6 @@ def _unfit_columns(made: Table) -> Iterator[Mistake]:
             not isinstance(kind, T.DecimalType) or kind.precision <= MOST_DIGITS, each.name,
             f"a decimal of at most {MOST_DIGITS} digits", kind.simpleString(), "Write T.DecimalType(18, 2).", each.name,
         )  # fmt: skip
-    strange = [name for name in made.columns if not name.strip() or re.search(_NO_NAME, name)]
-    yield from unless(
-        not strange, "model", "column names without a point, a backtick or a line break",
-        ", ".join(map(repr, strange)),
-        f'Rename them in {model} and in the transform: F.col("`a.b`").alias("a_b").', *strange[:1],
-    )  # fmt: skip
-    whole = [name for name in made.quality.profile if _has_no_categories(made.schema[name].dataType)]
-    yield from unless(
-        not whole, "quality.profile", "columns of numbers, texts, dates or booleans",
-        ", ".join(f"{name} ({made.schema[name].dataType.simpleString()})" for name in whole),
-        "Take it out.", *whole[:1],
-    )  # fmt: skip
     for word, columns, why in (
         ("partition_by", made.partition_by, "whose values are in file names"),
         ("quality.profile", made.quality.profile, "whose values are kept with each commit"),
@@ -313,10 +299,6 @@ def _unfit_columns(made: Table) -> Iterator[Mistake]:
             isinstance(kind, T.NumericType), word, "a numeric column, which has a sum",
             f"{own} ({kind.simpleString()})", "Name another column.", own,
         )  # fmt: skip
-
-
-def _has_no_categories(kind: T.DataType) -> bool:
-    return isinstance(kind, T.BinaryType | T.ArrayType | T.MapType | T.StructType)
 
 
 def _shared(made: Table) -> tuple[str, ...]:

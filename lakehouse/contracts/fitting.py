@@ -7,7 +7,7 @@ rest: whether figures, slices and what is taken from a database fit the table's 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lakehouse.contracts.extract import TAKEN
 from lakehouse.contracts.features import feature_tables
@@ -18,10 +18,46 @@ from lakehouse.contracts.topic import MESSAGE
 from lakehouse.lazy import T
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+# What Spark takes in a name for a part of a nested column, or for the end of the name, and what tears a line apart.
+_NO_NAME = r"[.`\x00-\x1f]"
 # Keys that each partition's metadata has of its own.
 OF_THE_ASSET = frozenset(
     {"rows_in", "quarantined", "duplicates", "status", "checks", "commit_version", "preview", "report"}
 )
+
+
+def column_mistakes(made: Table) -> Iterator[Mistake]:
+    """What is wrong with the names of a table's columns, and with the types of those that its policy names."""
+    strange = [name for name in made.columns if not name.strip() or re.search(_NO_NAME, name)]
+    yield from unless(
+        not strange, "model", "column names without a point, a backtick or a line break",
+        ", ".join(map(repr, strange)),
+        f'Rename them in {made.model.__name__} and in the transform: F.col("`a.b`").alias("a_b").', *strange[:1],
+    )  # fmt: skip
+    whole = [name for name in made.quality.profile if _has_no_categories(made.schema[name].dataType)]
+    yield from unless(
+        not whole, "quality.profile", "columns of numbers, texts, dates or booleans",
+        ", ".join(f"{name} ({made.schema[name].dataType.simpleString()})" for name in whole),
+        "Take it out.", *whole[:1],
+    )  # fmt: skip
+    searched = {"privacy.person": (made.privacy.person, True), "privacy.tokens": (made.privacy.tokens, False)}
+    for word, (named, ids) in searched.items():
+        unsearched = [name for name in named if not _is_searched(made.schema[name].dataType, ids)]
+        yield from unless(
+            not unsearched, word, "texts" + (" or whole numbers" if ids else "") + ", which `lakehouse forget` finds",
+            ", ".join(f"{name} ({made.schema[name].dataType.simpleString()})" for name in unsearched),
+            "Make the column a text.", *unsearched[:1],
+        )  # fmt: skip
+
+
+def _is_searched(kind: T.DataType, ids: bool) -> bool:
+    """Whether an erasure finds a person by a column of the kind."""
+    inner = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    return isinstance(inner, T.StringType) or (ids and isinstance(kind, T.IntegralType))
+
+
+def _has_no_categories(kind: T.DataType) -> bool:
+    return isinstance(kind, T.BinaryType | T.ArrayType | T.MapType | T.StructType)
 
 
 def batch_mistakes(made: Table) -> list[Mistake]:

@@ -131,7 +131,7 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     """The rows without the person, which rows are kept, and how many of them were edited."""
     # Row by row in Python, though slow: only files that name the person come this far.
     mask, edited = [True] * rows.num_rows, 0
-    cells = {field.name: rows[field.name].to_pylist() for field in rows.schema if _textual(field.type)}
+    cells = {each.name: rows[each.name].to_pylist() for each in rows.schema if _may_name(each, person)}
     own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
     # A table without a contract and without an id column is about the lakehouse: its rows are edited, and none goes.
     layered = table is not None or bool(own)
@@ -139,7 +139,8 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     for index in range(rows.num_rows):
         row = {name: values[index] for name, values in cells.items() if values[index] is not None}
         hits = [name for name, value in row.items() if person.in_value(value, name)]
-        if hits and layered and _theirs(person, hits, [row.get(name) for name in own]):
+        is_number = any(isinstance(row[name], int) for name in hits)  # which no word can stand for
+        if is_number or (hits and layered and _theirs(person, hits, [row.get(name) for name in own])):
             mask[index] = False
         elif hits:
             edited += 1
@@ -165,6 +166,11 @@ def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool
     # A technical column such as the raw line may quote somebody else; a column of the contract is about its row.
     plain = [name for name in hits if not name.startswith("_")]
     return any(map(person.is_user, ids)) or bool(plain) or not any(ids)
+
+
+def _may_name(field: pa.Field, person: Person) -> bool:
+    """Whether a column may name somebody: by a text, or as a number that is an id."""
+    return _textual(field.type) or (field.name in person.ids and bool(pa.types.is_integer(field.type)))
 
 
 def _textual(kind: pa.DataType) -> bool:
@@ -327,7 +333,7 @@ def other_columns(tables: Mapping[str, Table]) -> frozenset[str]:
 
 
 def table_at(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | None:
-    """The contract a Delta table was built by, or whose quarantine it is; None for `ops.…` and others.
+    """The contract a Delta table was built by, or whose quarantine or candidate it is; None for `ops.…` and others.
 
     Args:
         root: of the lakehouse.
@@ -337,4 +343,4 @@ def table_at(root: Path, path: Path, tables: Mapping[str, Table]) -> Table | Non
     inside = path.relative_to(root / "tables").parts
     if len(inside) != 2 or inside[0] not in LAYERS:  # noqa: PLR2004 - layer and name
         return None
-    return tables.get(f"{inside[0]}.{inside[1].removesuffix('_quarantine')}")
+    return tables.get(f"{inside[0]}.{inside[1].removesuffix('_quarantine').removesuffix('__candidate')}")

@@ -93,13 +93,18 @@ def unpacked(path: Path) -> bytes:
 def _in_parquet(path: Path, person: Person) -> bool:
     try:
         with parquet.opened(path) as file:
-            table = file.read([f.name for f in file.schema_arrow if pa.types.is_nested(f.type) or _is_text(f.type)])
+            kinds = {f.name: f.type for f in file.schema_arrow}
+            numbers = [name for name, kind in kinds.items() if name in person.ids and pa.types.is_integer(kind)]
+            texts = [name for name, kind in kinds.items() if pa.types.is_nested(kind) or _is_text(kind)]
+            table = file.read([*texts, *numbers])
     # A half file has no footer to read columns by, but it has the bytes.
     except pa.ArrowInvalid:  # cut short by a crash
         return person.in_bytes(store.read(path))
+    if any(person.is_user(each) for name in numbers for each in pc.unique(table[name]).to_pylist()):
+        return True
     return any(
         person.in_value(text, name)
-        for column in table.column_names
+        for column in texts
         for name, text in _texts(column, table[column].combine_chunks(), person)
         if not (path.parent.name == _LOG and name == _SCHEMA)  # see `_of_rows`
     )

@@ -8,7 +8,7 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Quality
+from lakehouse.contracts import Privacy, Quality
 from lakehouse.errors import ContractError
 from lakehouse_tests.contracts.test_table import SALES, declared
 
@@ -45,3 +45,13 @@ def test_a_type_that_pandera_does_not_know_is_refused_with_its_column() -> None:
     kind = T.StructType([T.StructField("a", T.LongType())])
     with pytest.raises(ContractError, match=r"^Sales.place: no column can be of the type StructType.* an array of"):
         declared(columns={**SALES, "place": (kind, pa.Field(nullable=True))})
+
+
+@pytest.mark.parametrize("kind", [T.DecimalType(18, 0), T.DoubleType(), T.BinaryType(), T.DateType()])
+def test_people_are_known_by_what_an_erasure_finds(kind: T.DataType) -> None:
+    """Without it, `lakehouse forget` would look past the column, and say that nothing names the person."""
+    columns = {**SALES, "card": (kind, pa.Field(nullable=True))}
+    with pytest.raises(ContractError, match=r"privacy.person: expected texts or whole numbers, .* got card \("):
+        declared(columns=columns, privacy=Privacy(person=("card",)))
+    with pytest.raises(ContractError, match=r"privacy.tokens: expected texts, which .* got card \("):
+        declared(columns=columns, privacy=Privacy(tokens=("card",)))

@@ -24,7 +24,7 @@ from lakehouse.privacy.erase import delta_tables, erase_rows, other_columns, pur
 from lakehouse.privacy.forget import Built, Days, Forgotten, Runs, forget, subject
 from lakehouse.privacy.scan import clean_rest, scan
 from lakehouse.privacy.traces import TraceError, files_under, names_person, without_person
-from lakehouse.read.lake import Lake
+from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import BEGUN, DONE, Erasure, erasures, forgotten, note
 from lakehouse.sources.people import FORGOTTEN, Person
@@ -92,6 +92,25 @@ def test_rows_go_and_everything_else_stays_as_it_is(sales: Lake, person: Person)
     version = now.version
     assert erase_rows(sales.settings.root, path, SALES, person, "e1") == 0
     assert sales.snapshot(SALES.id).version == version
+
+
+@pytest.mark.parametrize("known", ["", "silver.sales", "silver.sales__candidate"])
+@pytest.mark.parametrize("kind", [T.LongType(), T.IntegerType()])
+def test_an_id_that_is_a_number_is_found_and_erased(lake: LakeFactory, kind: T.DataType, known: str) -> None:
+    """Without it, rows whose landed files are gone, and old files of all others, would keep the person unsaid."""
+    columns = {**COLUMNS, "user_id": (kind, pa.Field(nullable=True))}
+    numbered = table("silver.sales", model("Sales", **columns), lambda x: x, SALES.inputs, person=("user_id",))
+    made = lake(numbered)
+    put(made, numbered, MONDAY, [{**row(None), "user_id": user} for user in (17841, 9, 178410, None)])
+    path, who = made.path(numbered.id), subject(made.settings, made.tables, "17841", []).person
+    root = made.settings.root
+    of = table_at(root, table_path(root, known), made.tables) if known else None  # of a table that has no file any more
+    assert (of is numbered) == bool(known)
+    assert rows_by_day(path, of, who) == {MONDAY: 1}
+    assert erase_rows(root, path, of, who, "e1") == 1
+    assert {each["user_id"] for each in rows_of(path)} == {9, 178410, None}
+    assert purge(path, who, time.time() + 60)[0] == 1
+    assert not any(names_person(file, who) for file in files_under(path))
 
 
 def test_a_person_whom_a_build_brings_back_is_not_forgotten(sales: Lake) -> None:
