@@ -246,6 +246,8 @@ def _as_text(wanted: T.DataType) -> str:
     """How a value of a type looks as text that says no more and no less than the value; empty: it is not read."""
     if isinstance(wanted, T.DecimalType):  # what has more places would be rounded to another entity
         return rf"^[+-]?\d+(\.\d{{0,{wanted.scale}}}0*)?$"
+    if isinstance(wanted, T.BooleanType):
+        return "(?i)^(true|false)$"
     return DAY if isinstance(wanted, T.DateType) else ""
 
 

@@ -97,7 +97,10 @@ def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
     found = pa.array([True] * keys.num_rows)
     for name, value in wanted.items():
         column = keys[name].combine_chunks()
-        same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+        try:
+            same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+        except (pa.ArrowInvalid, OverflowError):  # a number with more digits than any value of the column
+            same = pa.array([False] * keys.num_rows)
         # Null beside a value is not equal to it; left null, it would hide what the other columns say.
         found = pc.and_(found, pc.fill_null(same, False))
     return found

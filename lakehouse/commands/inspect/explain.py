@@ -175,7 +175,10 @@ def _value(column: str, text: str, kind: T.DataType) -> Any:
         "decimal": (Decimal, "12.50"),
         "long": (int, "12"),
         "integer": (int, "12"),
+        "short": (int, "12"),
+        "byte": (int, "12"),
         "double": (float, "12.5"),
+        "boolean": (_truth, "true"),
     }
     if name not in known:
         raise UsageError(f"{column} is {name}: rows cannot be chosen by it. Choose by another column.")
@@ -184,8 +187,12 @@ def _value(column: str, text: str, kind: T.DataType) -> Any:
     parse, example = known[name]
     try:
         return parse(text)
-    except (ValueError, InvalidOperation):
+    except (ValueError, KeyError, InvalidOperation):
         raise UsageError(f"{column} is {name}; got {text!r}. Write it like {example}.") from None
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
 
 
 def _moment(text: str) -> datetime:
