@@ -20,6 +20,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.runs.reports import Report
 from lakehouse.settings import Settings
+from lakehouse.texts import program
 from lakehouse.users import operator
 from lakehouse.versions.moments import parse_moment
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, Cli, run
@@ -221,5 +222,5 @@ def test_a_comparison_says_what_can_be_done_next(
     found: Any = SimpleNamespace(same=False)
     candidate._say_next(tables()["silver.transactions"], found, overtaken)
     said = capsys.readouterr().err
-    assert f"Next: lakehouse {next_one} silver.transactions" in said
+    assert f"Next: {program()} {next_one} silver.transactions" in said
     assert (str(LAST) in said) == bool(overtaken)

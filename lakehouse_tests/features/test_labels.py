@@ -26,7 +26,9 @@ AT = "2026-03-01T00:00:00Z"
 
 def test_keys_of_any_type_are_read_from_text(spark: SparkSession) -> None:
     """Without it, entities told by a date or a price could have no labels in a CSV, all of whose columns are text."""
-    frame = spark.createDataFrame([("-7", "2026-01-31", "1.5", "FALSE", AT), ("8", "2026-01-31", "2.50000", "true", AT)], COLUMNS)
+    frame = spark.createDataFrame(
+        [("-7", "2026-01-31", "1.5", "FALSE", AT), ("8", "2026-01-31", "2.50000", "true", AT)], COLUMNS
+    )
     found = judged(frame, KEY, "event_time", source="labels.csv")
     rows = sorted(tuple(row)[:4] for row in found.frame.collect())
     assert rows == [(-7, date(2026, 1, 31), Decimal("1.500"), False), (8, date(2026, 1, 31), Decimal("2.500"), True)]
@@ -38,5 +40,10 @@ def test_text_that_says_less_or_more_than_a_key_is_counted(spark: SparkSession) 
     frame = spark.createDataFrame([(*each, "yes", AT) for each in bad], COLUMNS)
     with pytest.raises(UsageError) as refused:
         judged(frame, KEY, "event_time", source="labels.csv")
-    for reason in ("1 whose driver is no bigint", "2 whose since is no date", "2 whose price is no decimal(10,3)", "4 whose paid is no boolean"):
+    for reason in (
+        "1 whose driver is no bigint",
+        "2 whose since is no date",
+        "2 whose price is no decimal(10,3)",
+        "4 whose paid is no boolean",
+    ):
         assert reason in str(refused.value)

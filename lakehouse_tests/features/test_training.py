@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
 from lakehouse.delta.layout import table_path
 from lakehouse.errors import HistoryGoneError, UnknownTableError, UsageError
-from lakehouse.features.labels import _key
 from lakehouse.features.training import training_set
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
@@ -206,15 +204,6 @@ def test_what_cannot_be_joined_is_refused(corrected: tuple[Lake, Table]) -> None
     ):
         with pytest.raises(UsageError, match=message):
             training_set(made, other, ["gold.seen"])
-
-
-def test_keys_in_text_are_of_the_tables_type(corrected: tuple[Lake, Table]) -> None:
-    """Without it, a table whose key has a boolean or a further date has no training set from a CSV file."""
-    frame = corrected[0].spark.sql("SELECT 'FALSE' AS paid, '2026-03-01' AS since")
-    wanted = [T.StructField("paid", T.BooleanType()), T.StructField("since", T.DateType())]
-    found = frame.select(*[_key(each, T.StringType(), "Labels").alias(each.name) for each in wanted]).first()
-    assert found is not None
-    assert tuple(found) == (False, date(2026, 3, 1))
 
 
 def test_what_is_asked_for_has_to_be_there(lake: LakeFactory) -> None:
