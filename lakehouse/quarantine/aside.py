@@ -23,7 +23,10 @@ HIDDEN = ("_raw", "_rescued")  # may hold what the columns of a row hide
 
 def shown_row(row: Mapping[str, Any], pii: Collection[str]) -> dict[str, Any]:
     """A row as people may see it: without personal data and raw text; of other fields only their names."""
-    shown = {name: value for name, value in row.items() if name not in pii and name not in HIDDEN}
+    # Of a line that is broken, any value may stand under any column: what is one's own, under one that is shown.
+    broken = bool(pii) and row.get("_error") is not None
+    hidden = {*pii, *HIDDEN, *(name for name in row if broken and not name.startswith("_"))}
+    shown = {name: value for name, value in row.items() if name not in hidden}
     return shown | ({RESCUED: told_fields(row[RESCUED])} if row.get(RESCUED) is not None else {})
 
 
@@ -69,14 +72,14 @@ def shown_rows(
         chosen = [(position, known[day, row]) for position, row in enumerate(ids) if (day, row) in known]
         for position, each in chosen[: limit - len(rows)]:
             (row,) = cells.rows(read.select(columns).slice(position, 1))
-            rows.append(_shown(row, each))
+            rows.append(_shown(row, each, contract.pii))
     return rows
 
 
-def _shown(row: Mapping[str, Any], each: QuarantinedRow) -> dict[str, Any]:
+def _shown(row: Mapping[str, Any], each: QuarantinedRow, pii: Collection[str]) -> dict[str, Any]:
     return {
         **dict.fromkeys(row),  # in their order; a column that is shown in other words is null otherwise
-        **shown_row(row, ()),
+        **shown_row(row, pii),
         FAILED_RULES: ", ".join(row[FAILED_RULES] or ()),
         "_code_version": each.code_version,
         "_first_failed": each.first,

@@ -26,3 +26,10 @@ def test_of_rescued_fields_names_alone_are_told(rescued: object, told: str | Non
     row = {"id": "1", "user_id": "17841", "_rescued": text, "_raw": "Ann", "_source_row": 3}
     expected = {"id": "1", "_source_row": 3, **({"_rescued": told} if told else {})}
     assert shown_row(row, ("user_id",)) == expected
+
+
+def test_of_a_broken_line_no_column_is_told() -> None:
+    """Without it, a line with a field too few would show what is personal under the column beside its own."""
+    row = {"id": "1", "place": "17841", "user_id": None, "_error": "not a CSV line of 3 fields", "_source_row": 3}
+    assert shown_row(row, ("user_id",)) == {"_error": row["_error"], "_source_row": 3}
+    assert shown_row(row, ()) == row, "where nothing is personal, nothing is hidden"
