@@ -96,8 +96,8 @@ class _Recorder:
         return self
 
     def get(self, key: str, _: Any = None) -> Any:
-        """A setting: the client asks for that of its own debugging; on another a plan may depend."""
-        if not key.startswith("spark.python.sql.dataFrameDebugging"):
+        """A setting: the client asks how it sends Python functions, and debugs itself; on another a plan may depend."""
+        if not key.startswith(("spark.python.sql.dataFrameDebugging", "spark.sql.execution.pythonUDF.")):
             raise NotDerivedError(f"the setting {key}")
         return "false"
 

@@ -96,6 +96,18 @@ def test_columns_are_found_through_every_kind_of_step() -> None:
     }  # fmt: skip
 
 
+def test_a_function_in_python_is_of_its_arguments() -> None:
+    """Without it, a table with one would have to declare its lineage, and be told of a setting that it never named."""
+
+    def transform(a: DataFrame) -> DataFrame:
+        shout = F.udf(str.upper, "string")
+        return a.select(
+            "id", shout("kind").alias("loud"), F.udf(lambda x, y: x * y, "long")("price", "pieces").alias("n")
+        )
+
+    assert lineage(transform) == {"id": "id", "loud": "kind", "n": "pieces price", "rows": "", "split": ""}
+
+
 def test_sums_of_sums_forget_the_groups_between() -> None:
     """Else every column of a table that is aggregated twice would be said to depend on all that the first groups by."""
 

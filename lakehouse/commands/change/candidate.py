@@ -167,7 +167,7 @@ def _say_compared(contract: Table, found: Comparison) -> None:
     for column, each in found.metrics.items():
         for figure in ("sum", "nulls"):
             values = (each.get(f"live_{figure}"), each.get(f"candidate_{figure}"))
-            if values[0] != values[1]:
+            if str(values[0]) != str(values[1]):  # NaN is NaN
                 rows.append((f"{figure} of {column}", *map(str, values)))
     out.print(table(("", "live", "candidate"), rows, right=("live", "candidate")))
     if found.columns:
