@@ -22,12 +22,13 @@ RUNTIME_CONFIG = {
     # Delta statistics and both readers agree on microsecond timestamps; the default INT96 has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # Files are named one by one, and the driver looks at each in microseconds. From so many on, a job with a task for each
+    # file would do that, at ten milliseconds a file.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     # Small tables: a snapshot of 50 partitions costs more than the query (2.8–4.5 s against 0.9 s for a small write).
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.skipping": "true",
     # Files of a few kilobytes: with the default cost of 4 MB each, every 32 of them would be a task.
-    # Landing files are named one by one; a job that lists them in parallel costs more than it saves.
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "2000",
     "spark.sql.files.openCostInBytes": str(256 * 1024),
     # Landed text decides nothing by exceptions: casts that may fail are try_cast.
     "spark.sql.ansi.enabled": "true",

@@ -14,6 +14,7 @@ from lakehouse.settings import Settings
 from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.reader import probe, read_lines
+from lakehouse_tests.fixtures.jobs import counted_jobs
 
 
 def test_on_a_cluster_no_large_file_needs_the_python_of_a_worker(
@@ -41,3 +42,17 @@ def test_a_line_may_have_a_hundred_fields(spark: SparkSession, tmp_path: Path) -
     (row,) = read_lines(spark, probe(landing_files(tmp_path, landing), landing), landing, tmp_path, "r", "v").collect()
     assert {row[field] for field in fields} == {"x"}
     assert json.loads(row["_rescued"]) == {"more": "m"}
+
+
+def test_many_files_are_looked_at_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, a task for each file would look at it, again and again: ten times as long as to read them all."""
+    folder = tmp_path / "landing" / "many" / "2026-03-01"
+    folder.mkdir(parents=True)
+    for number in range(2_100):
+        (folder / f"{number}.csv").write_text("a\n1\n")
+    landing = Landing("many", "csv", ("a",))
+    probes = probe(landing_files(tmp_path, landing), landing)
+    with counted_jobs(spark) as jobs:
+        frame = read_lines(spark, probes, landing, tmp_path, "r", "v")
+        assert frame.agg({"a": "count"}).first() == (2_100,)
+    assert jobs == [1]
