@@ -22,8 +22,8 @@ RUNTIME_CONFIG = {
     # Delta statistics and both readers agree on microsecond timestamps; the default INT96 has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    # Files are named one by one, and the driver looks at each in microseconds. From so many on, a job with a task for each
-    # file would do that, at ten milliseconds a file.
+    # Files are named one by one, and the driver looks at each in microseconds. From so many files on, a job would do it
+    # with a task for each, which takes ten milliseconds.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     # Small tables: a snapshot of 50 partitions costs more than the query (2.8–4.5 s against 0.9 s for a small write).
     "spark.databricks.delta.snapshotPartitions": "1",
