@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
+from lakehouse.contracts.figures import EXACT
 from lakehouse.errors import UsageError
 
 Text = Callable[[Any], str]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _EXACT_UP_TO = 2**53  # what a float holds of whole numbers; a larger one may be another than was meant
-_EXACT = Context(prec=76)  # twice the longest decimal of Spark
 
 
 def text_of(kind: str) -> Text | None:
@@ -88,7 +88,7 @@ def _fixed(scale: int) -> Text:
 
     def text(value: Any) -> str:
         number = Decimal(str(value))
-        made = number.quantize(unit, context=_EXACT)
+        made = number.quantize(unit, context=EXACT)
         if made != number:
             raise ValueError
         return f"{made or abs(made):f}"  # there is one zero
