@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -36,6 +38,7 @@ from lakehouse.settings import get_settings
 
 GROUP = "quarantine"
 SAMPLE_ROWS = 5
+STOP_SECONDS = 60  # most that a command takes to end its builds
 MOST_SHOWN = 8  # columns of a sample
 COUNTED = ("rows", "discarded")
 
@@ -174,17 +177,37 @@ def _replayed(table: Table, day: date | None, config: Replay) -> dict[str, Any]:
     command = [sys.executable, "-m", "lakehouse.cli", "quarantine", "replay", table.id, "--json"]
     # The ledger asks the system who the user is, and the system asks LOGNAME first.
     environment = os.environ | {"LAKEHOUSE_ROOT": str(get_settings().root), "LOGNAME": config.who}
-    done = subprocess.run([*command, *asked], capture_output=True, text=True, env=environment, check=False)
+    code, said, errors = _run([*command, *asked], environment)
+    again = "Nothing is lost or doubled: launch the same job again, it goes on with it."
+    if code < 0:
+        how = f"Its process was killed by {signal.Signals(-code).name}"
+        raise Failure(f"The replay of {table.id} did not come to its end. {how}. {again}", allow_retries=False)
     try:
-        found: dict[str, Any] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(said)
     except json.JSONDecodeError:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        last = errors.strip().splitlines()[-1:] or ["it said nothing"]
         raise Failure(f"The replay of {table.id} broke: {last[0]}", allow_retries=False) from None
-    if done.returncode > 1:
-        raise Failure(
-            f"The replay of {table.id} did not come to its end; the same job goes on with it.", allow_retries=False
-        )
+    if code > 1:
+        raise Failure(f"The replay of {table.id} did not come to its end. {again}", allow_retries=False)
     return found
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """A command's exit code and what it says; it is interrupted as this process is."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            said, errors = process.communicate()
+        except BaseException:
+            # Killed, it could not end its builds: they would look as if they went on, then as if a fault had ended
+            # them. Interrupted, it ends them as somebody's decision.
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=STOP_SECONDS)
+            process.kill()
+            raise
+        return process.returncode, said, errors
 
 
 def _asked(config: Chosen) -> tuple[Table, Sequence[date | None]]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import signal
+import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dagster import AssetKey, DagsterInstance
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from lakehouse.build.result import DayResult
 from lakehouse.catalog import tables
@@ -192,19 +198,64 @@ def test_a_form_that_is_wrong_says_what(aside: Table, instance: DagsterInstance,
 def test_a_replay_is_the_command(aside: Table, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job runs the command by who filled in the form, and what it says is shown on the asset."""
     called: list[Any] = []
-    real = subprocess.run
+    real = module._run
 
-    def run(command: list[str], **kwargs: Any) -> Any:
-        called.append((command[3:], kwargs["env"]["LOGNAME"]))
-        return real(command, **kwargs)
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> Any:
+        called.append((command[3:], environment["LOGNAME"]))
+        return real(command, environment)
 
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(module, "_run", run)
     done = decide(quarantine_replay, "replay_rows", instance, rule="event_time_present", days=[str(DAYS[0])])
     assert done.success  # no row broke that rule, so nothing is built: what is built, test_quarantine_decisions shows
     expected = ["quarantine", "replay", TABLE, "--json", "--rule", "event_time_present", "--day", str(DAYS[0])]
     assert called == [(expected, "ana")]
     found = told(instance)
     assert (found["who"], found["runs"], found["rows"]) == ("ana", "none: nothing has changed", 3)
+
+
+COMMAND = """
+import pathlib, sys, time
+try:
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    pathlib.Path(sys.argv[1]).write_text("has ended its builds")
+"""
+
+
+def test_a_replay_that_is_terminated_ends_its_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is interrupted and comes to its end: killed, it would leave runs open that nobody executes."""
+    begun = tmp_path / "begun"
+
+    def interrupted(*_: object) -> None:
+        raise DagsterExecutionInterruptedError
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(module, "STOP_SECONDS", 20)
+    before = signal.signal(signal.SIGUSR1, interrupted)
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(DagsterExecutionInterruptedError):
+            module._run([sys.executable, "-c", COMMAND, str(begun)], os.environ)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert begun.read_text() == "has ended its builds"
+
+
+def test_a_replay_that_was_killed_says_so(
+    aside: Table, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what to do: it had said that it said nothing."""
+    monkeypatch.setattr(module, "_run", lambda *_: (-signal.SIGKILL, "", ""))
+    done = decide(quarantine_replay, "replay_rows", instance)
+    (failed,) = [event for event in done.all_events if event.is_step_failure]
+    assert "was killed by SIGKILL. Nothing is lost or doubled: launch the same job again" in str(
+        failed.step_failure_data
+    )
 
 
 def test_each_rule_has_a_result_of_its_own() -> None:
