@@ -18,6 +18,7 @@ from dagster import DagsterEvent, DagsterEventType, DagsterInstance, DagsterRun,
 from typer.testing import CliRunner
 
 from lakehouse.commands.command import Command
+from lakehouse.commands.operate import dev as dev_command
 from lakehouse.orchestration import instance as module
 from lakehouse.orchestration.ended import ended_days, unfinished_days
 from lakehouse.orchestration.instance import (
@@ -30,7 +31,10 @@ from lakehouse.orchestration.instance import (
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.run_tags import because, why_now
 from lakehouse.runs.executing import Asked, create_run, execute
+from lakehouse.servers.place import is_locked, locked
+from lakehouse.servers.ports import free_port
 from lakehouse.settings import Settings
+from lakehouse_tests.commands.conftest import Cli
 
 pytestmark = pytest.mark.slow
 
@@ -272,3 +276,25 @@ def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
     found = instance.get_run_by_id(run.run_id)
     assert found is not None
     return found
+
+
+def test_a_second_dev_on_a_root_is_refused(
+    cli: Cli, root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two daemons would look after the same runs; the first holds its lock for as long as it lives, as Dagster too."""
+    began: list[str] = []
+    monkeypatch.setattr(dev_command, "_begin_engine", lambda _: None)
+    monkeypatch.setattr("lakehouse.report.serve.start", lambda *_: None)
+    monkeypatch.setattr(dev_command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(dev_command.os, "execve", lambda program, *_: began.append(program))
+    with opened_instance(settings):
+        held = locked(settings.dagster_home)
+    monkeypatch.chdir(root)  # it changes its folder, which is taken back
+    assert held is not None
+    said = cli("dev", "--port", str(free_port()))
+    assert (said.code, began) == (2, [])
+    assert f"`lakehouse dev` is on for {root} already" in said.err
+    os.close(held)
+    assert cli("dev", "--port", str(free_port())).code == 0
+    assert began
+    assert is_locked(settings.dagster_home)

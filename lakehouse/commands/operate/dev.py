@@ -18,6 +18,7 @@ from lakehouse import orchestration
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import say
 from lakehouse.errors import LakehouseError, UsageError
+from lakehouse.servers.place import locked
 from lakehouse.servers.ports import HERE, free_port, is_free
 from lakehouse.settings import Settings, get_settings
 
@@ -46,6 +47,7 @@ def dev(
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
+    _be_alone(home)
     from lakehouse.report.serve import start
 
     beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
@@ -69,6 +71,17 @@ def dev(
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
+
+
+def _be_alone(home: Path) -> None:
+    """Hold a lock for as long as this process lives, also as Dagster: two daemons would look after the same runs."""
+    descriptor = locked(home)
+    if descriptor is None:
+        raise UsageError(
+            f"`lakehouse dev` is on for {home.parent} already, and one looks after all of its runs. "
+            "Use its pages, or end it first: Ctrl-C where it was started."
+        )
+    os.set_inheritable(descriptor, True)  # by the program that takes over; what that starts does not inherit it
 
 
 def _begin_engine(settings: Settings) -> None:
