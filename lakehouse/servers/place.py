@@ -142,9 +142,9 @@ def make_private(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def locked(path: Path, *, wait: bool = False) -> int | None:
-    """A descriptor of the file, or folder, that alone holds its lock; None where another has it."""
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_CREAT | os.O_RDWR, 0o600)
+def locked(path: Path, *, wait: bool = False, mode: int = 0o600) -> int | None:
+    """A descriptor of the file that alone holds its lock; None where another has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, mode)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -159,7 +159,7 @@ def locked(path: Path, *, wait: bool = False) -> int | None:
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock of a file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:

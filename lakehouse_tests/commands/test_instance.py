@@ -288,7 +288,7 @@ def test_a_second_dev_on_a_root_is_refused(
     monkeypatch.setattr(dev_command.signal, "signal", lambda *_: None)
     monkeypatch.setattr(dev_command.os, "execve", lambda program, *_: began.append(program))
     with opened_instance(settings):
-        held = locked(settings.dagster_home)
+        held = locked(settings.dagster_home / dev_command.LOCK)
     monkeypatch.chdir(root)  # it changes its folder, which is taken back
     assert held is not None
     said = cli("dev", "--port", str(free_port()))
@@ -297,4 +297,4 @@ def test_a_second_dev_on_a_root_is_refused(
     os.close(held)
     assert cli("dev", "--port", str(free_port())).code == 0
     assert began
-    assert is_locked(settings.dagster_home)
+    assert is_locked(settings.dagster_home / dev_command.LOCK)

@@ -24,6 +24,7 @@ from lakehouse.settings import Settings, get_settings
 
 _SUPERSEDED = "ignore:Function `dev_command` is superseded"
 LAST_PORT = 65535
+LOCK = "dev.lock"  # in Dagster's folder
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,7 +48,7 @@ def dev(
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
-    _be_alone(home)
+    alone = _be_alone(home)
     from lakehouse.report.serve import start
 
     beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
@@ -70,18 +71,19 @@ def dev(
     os.chdir(home)  # Dagster warns of a dagster.yaml that it finds where it is started and does not need
     sys.stdout.flush()
     sys.stderr.flush()
+    os.set_inheritable(alone, True)  # by the program that takes over; what that starts does not inherit it
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
 
 
-def _be_alone(home: Path) -> None:
-    """Hold a lock for as long as this process lives, also as Dagster: two daemons would look after the same runs."""
-    descriptor = locked(home)
+def _be_alone(home: Path) -> int:
+    """The descriptor of a lock that this process holds while it lives: two daemons would look after the same runs."""
+    descriptor = locked(home / LOCK, mode=0o666)  # for whoever shares the root; the umask keeps others out
     if descriptor is None:
         raise UsageError(
             f"`lakehouse dev` is on for {home.parent} already, and one looks after all of its runs. "
             "Use its pages, or end it first: Ctrl-C where it was started."
         )
-    os.set_inheritable(descriptor, True)  # by the program that takes over; what that starts does not inherit it
+    return descriptor
 
 
 def _begin_engine(settings: Settings) -> None:
