@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self, TextIO
 
-from dagster import DagsterInstance, DagsterRun
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.errors import DagsterLaunchFailedError
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._grpc.types import ExecuteRunArgs
@@ -28,6 +28,7 @@ from lakehouse.orchestration.ended import BY_SOMEBODY
 from lakehouse.orchestration.instance import OWNER_TAG, is_gone, owner_tag, process_of
 
 LOOK_EVERY = 0.05  # seconds
+_BEFORE = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 ANSWER_SECONDS = 120.0  # a busy machine loads the libraries for a while
 
 
@@ -90,6 +91,10 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
         if run is None or run.is_finished:
             return False
         self._instance.report_run_canceling(run, BY_SOMEBODY)
+        if run.status in _BEFORE and not run.tags.get(OWNER_TAG, "").endswith(f"/{run_id}"):
+            # Its process takes seconds to come, for the first run; it then ends before its first step.
+            self._instance.report_run_canceled(run)
+            return True
         process = process_of(run)
         if process is None or is_gone(run):
             self._instance.report_engine_event("No process of this machine executes the run.", run, cls=type(self))

@@ -18,7 +18,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob
 from dagster._core.errors import DagsterLaunchFailedError
 from dagster._core.launcher import WorkerStatus
 
-from lakehouse.orchestration.instance import opened_instance, process_of
+from lakehouse.orchestration.instance import is_gone, opened_instance, process_of
 from lakehouse.orchestration.launcher import Launcher
 from lakehouse.orchestration.starter import LIBRARIES
 from lakehouse.settings import Settings
@@ -188,6 +188,26 @@ def test_terminate_interrupts_the_run_alone(lab: Lab) -> None:
     assert not lab.run(other).is_finished
     assert lab.launcher.terminate(other)
     assert lab.over(other) is DagsterRunStatus.CANCELED
+
+
+def test_a_run_that_is_terminated_before_it_has_a_process_never_begins(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, Dagster says that the first run of a `dev` cannot be terminated, and it runs to its end."""
+    real, asked = lab.launcher._started, list[bool]()
+
+    def started(python: str, order: str) -> int:
+        (run,) = lab.instance.get_runs(limit=1)
+        asked.append(lab.launcher.terminate(run.run_id))
+        return real(python, order)
+
+    monkeypatch.setattr(lab.launcher, "_started", started)
+    run = lab.launch("waits")
+    assert asked == [True]
+    assert lab.over(run) is DagsterRunStatus.CANCELED
+    wait(lambda: is_gone(lab.run(run)))
+    assert not (lab.folder / f"{run}.json").exists(), "its process saw that it was over, and did nothing"
+    assert lab.run(run).status is DagsterRunStatus.CANCELED
 
 
 def test_all_libraries_of_a_run_are_loaded_before(tmp_path: Path) -> None:
