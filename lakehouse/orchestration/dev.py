@@ -6,6 +6,7 @@ Where the process that serves the code has ended, it would stay on and run nothi
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import sys
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dagster._cli import main
 
 from lakehouse.errors import DaemonError
+from lakehouse.orchestration.state import DEV
 from lakehouse.servers.graphql import ask
 from lakehouse.servers.ports import HERE
 
@@ -65,6 +67,7 @@ def _watch(url: str) -> None:
 
 
 if __name__ == "__main__":
+    os.environ[DEV] = str(os.getpid())
     words = InWords()
     logging.getLogger("dagster").addFilter(words)
     port = sys.argv[sys.argv.index("-p") + 1] if "-p" in sys.argv else ""

@@ -6,11 +6,13 @@ which find the folder by themselves, so that plain `dagster dev` shows what `lak
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
 import secrets
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -38,7 +40,9 @@ T = TypeVar("T")
 
 EVENT_BATCH_SIZE = "200"
 BACKFILLS_EVERY = 5  # seconds
+DEV = "_LAKEHOUSE_DEV"  # in the environment of what `lakehouse dev` starts: its process
 _LOCK = ".opening.lock"
+_DEATH_SIGNAL = 1  # prctl(2): the signal that a process gets when its parent dies
 
 
 def prepare_dagster_home(settings: Settings) -> Path:
@@ -118,6 +122,15 @@ def _look_at_backfills_often() -> None:
     """
     if daemon := sys.modules.get("dagster._daemon.controller"):
         vars(daemon)["DEFAULT_DAEMON_INTERVAL_SECONDS"] = BACKFILLS_EVERY
+
+
+def end_with_dev() -> None:
+    """Have this process end with the `lakehouse dev` that started it, also where that is killed and can tell nobody.
+
+    Its daemon would go on beside that of the next one, and its web interface would keep the port.
+    """
+    if sys.platform == "linux" and os.environ.get(DEV) == str(os.getppid()):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGINT)
 
 
 class _KeptOpen:
@@ -215,6 +228,7 @@ class EventLog(_KeptOpen, _Unconfigured, BatchedSqliteEventLogStorage):
     def from_config_value(cls, inst_data: ConfigurableClassData, _config_value: Mapping[str, Any]) -> EventLog:
         """Open it."""
         _look_at_backfills_often()
+        end_with_dev()
         return _opened(lambda home: cls(home, inst_data=inst_data))
 
 

@@ -1,10 +1,14 @@
-"""How `lakehouse dev` ends where one of Dagster's two processes is gone."""
+"""How `lakehouse dev` ends where one of Dagster's two processes is gone, and these where it is."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import runpy
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from dagster._cli.dev import dev_command_impl
@@ -49,3 +53,37 @@ def test_the_end_of_one_process_is_told_in_a_sentence(
     assert told in said
     assert "something else" in said
     assert words not in said
+
+
+CHILD = """
+import sys, time
+from lakehouse.orchestration.state import end_with_dev
+end_with_dev()
+print("ready", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    open(sys.argv[1], "w").close()
+"""
+PARENT = """
+import os, subprocess, sys, time
+os.environ["_LAKEHOUSE_DEV"] = str(os.getpid())
+subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells a process of its parent's death")
+def test_what_it_started_ends_with_it_though_it_is_killed(tmp_path: Path) -> None:
+    """Without it, its daemon goes on beside that of the next `lakehouse dev`, and its web interface keeps the port."""
+    ended = tmp_path / "ended"
+    command = [sys.executable, "-c", PARENT, CHILD, str(ended)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while not ended.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
