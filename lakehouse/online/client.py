@@ -20,7 +20,6 @@ from pydantic_core import from_json
 
 from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.online.address import connect, connect_async, failed
-from lakehouse.online.keys import entity_id, written
 from lakehouse.online.sets import HEAD, FeatureSet, moment_of
 
 PRESENT, MISSING, STALE = "present", "missing", "stale"
@@ -188,15 +187,14 @@ class _Client:
 
     @staticmethod
     def _keys(plan: Sequence[_Part], entities: Iterable[Mapping[str, Any]]) -> list[str]:
-        columns, entity = plan[0].features.key_texts, plan[0].features.entity
+        features = plan[0].features  # all are about one entity, by the same columns
         ends, found = [part.features.suffix for part in plan], []
         for each in entities:
             try:
-                texts = [written(name, kind, text, each[name]) for name, kind, text in columns]
+                start = features.key_start([each[name] for name in features.key])
             except KeyError as error:
-                names = ", ".join(plan[0].features.key)
+                names = ", ".join(features.key)
                 raise UsageError(f"An entity has no {error.args[0]!r}; it is meant by {names}.") from None
-            start = f"{entity}:{entity_id(texts)}"
             found += [start + end for end in ends]
         return found
 

@@ -158,8 +158,12 @@ class FeatureSet:
         Raises:
             UsageError: a value is null, or none of its column's type.
         """
+        return self.key_start(parts) + self.suffix
+
+    def key_start(self, parts: Iterable[Any]) -> str:
+        """What the keys of an entity begin with, in all tables about it; as `redis_key`."""
         texts = [written(*column, each) for column, each in zip(self.key_texts, parts, strict=True)]
-        return f"{self.entity}:{entity_id(texts)}{self.suffix}"
+        return f"{self.entity}:{entity_id(texts)}"
 
     def parts_of(self, redis_key: str) -> tuple[str, ...]:
         """The values of the key columns, as texts."""
