@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -177,7 +177,9 @@ def _add_column(found: Profile, name: str, values: pa.Array) -> None:
 
 def _sums(batch: pa.RecordBatch, column: str, by: str) -> dict[str, Decimal]:
     """Exact sums of a column by the value of another; rows without such a value count under none."""
-    rows = pa.table({"value": batch.column(by), "number": _summable(batch.column(column))}).group_by("value")
+    numbers = batch.column(column)
+    summable = _summable(numbers, pc.min_max(numbers).as_py())
+    rows = pa.table({"value": batch.column(by), "number": summable}).group_by("value")
     return {
         each["value"]: Decimal(str(each["number_sum"]))
         for each in rows.aggregate([("number", "sum")]).to_pylist()
@@ -193,21 +195,20 @@ def _numbers(values: pa.Array) -> Numbers:
     # Signed log(1 + |x|): defined for refunds and zeros, and amounts are about normal in it.
     logs = pc.multiply(pc.sign(floats), pc.log1p(pc.abs(floats)))
     bounds = pc.min_max(values).as_py()  # of the values themselves: Arrow's cast of decimals is off by a bit
-    total = Decimal(str(pc.sum(_summable(values)).as_py()))
+    total = Decimal(str(pc.sum(_summable(values, bounds)).as_py()))
     return Numbers(
         count, total, float(bounds["min"]), float(bounds["max"]), _moments(floats, count), _moments(logs, count)
     )
 
 
-def _summable(values: pa.Array) -> pa.Array:
+def _summable(values: pa.Array, bounds: Mapping[str, Any]) -> pa.Array:
     """The values, in a type of more digits where their sum may have too many: Arrow's would begin anew below zero."""
-    if not (pa.types.is_decimal(values.type) or pa.types.is_integer(values.type)):
+    is_decimal = pa.types.is_decimal(values.type)
+    if not (is_decimal or pa.types.is_integer(values.type)):
         return values
-    bounds = pc.min_max(values).as_py()
-    scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+    scale = values.type.scale if is_decimal else 0
     most = max(abs(Decimal(each or 0)) for each in bounds.values()).scaleb(scale, EXACT) * len(values)
-    fits = most < (10**38 if pa.types.is_decimal(values.type) else 2**63)
-    return values if fits else values.cast(pa.decimal256(76, scale))
+    return values if most < (10**38 if is_decimal else 2**63) else values.cast(pa.decimal256(76, scale))
 
 
 def _moments(values: pa.Array, count: int) -> Moments:

@@ -144,6 +144,7 @@ def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
     named, profile = figures.get("figures", {}), figures.get("profile", {})
     sums = {f"figures/{name}": number for name, number in named.items()}
     sums |= {f"profile/{name}": each["sum"] for name, each in profile.items()}
+    held = {name: _held(number) for name, number in sums.items()}
     return {
         "day": record.day,
         "version": record.version,
@@ -157,9 +158,9 @@ def row_of(record: DayRecord, table_id: str | None) -> dict[str, Any]:
         **{name: list(figures.get(name, {}).items()) for name in _MAPS},
         "inputs": list(record.inputs.items()),
         # Sums are text in the log: a float would lose pence of large ones.
-        "figures": [(name, _held(number)) for name, number in named.items()],
-        "profile": [(name, {**each, "sum": _held(each["sum"])}) for name, each in profile.items()],
-        EXACT_SUMS: [(name, str(n)) for name, n in sums.items() if _held(n) != Decimal(str(n))],
+        "figures": [(name, held[f"figures/{name}"]) for name in named],
+        "profile": [(name, {**each, "sum": held[f"profile/{name}"]}) for name, each in profile.items()],
+        EXACT_SUMS: [(name, str(n)) for name, n in sums.items() if held[name] != Decimal(str(n))],
         **{name: [(key, list(each.items())) for key, each in figures.get(name, {}).items()] for name in _NESTED},
         "checks": list(figures.get("checks", {}).items()),
         "tried": figures.get("tried"),
