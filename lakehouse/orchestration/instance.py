@@ -21,6 +21,7 @@ from dagster import (
     RunsFilter,
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from lakehouse import store
 from lakehouse.days import days_between
@@ -39,14 +40,6 @@ ONLINE = "online"
 STARTED_AGAIN = {"dagster/max_retries": "2", "dagster/retry_on_asset_or_op_failure": "false"}
 """Tags of runs that Dagster starts again where they crashed, but not where a step of theirs failed."""
 _ROOM = 4 << 20  # bytes: with less, SQLite may not make the files that it keeps beside each database
-
-_UNFINISHED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 
 
 @contextmanager
@@ -97,7 +90,7 @@ def checks_of(graph: BaseAssetGraph[Any], tables: Collection[str]) -> frozenset[
 
 def unfinished_runs(instance: DagsterInstance) -> list[DagsterRun]:
     """Runs that wait or are on."""
-    return list(instance.get_runs(filters=RunsFilter(statuses=_UNFINISHED)))
+    return list(instance.get_runs(filters=RunsFilter(statuses=NOT_FINISHED_STATUSES)))
 
 
 def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
@@ -208,10 +201,20 @@ def is_gone(run: DagsterRun) -> bool:
     return bool(owner) and not _is_alive(owner)
 
 
+def has_process(run: DagsterRun) -> bool:
+    """Whether a process, of whatever machine, has said that it executes a run."""
+    return bool(_claim(run)[1])
+
+
 def _owner(run: DagsterRun) -> str:
+    host, process = _claim(run)
+    return process if host == socket.gethostname() else ""  # of another machine nobody here can tell
+
+
+def _claim(run: DagsterRun) -> tuple[str, str]:
+    """Host and process that execute a run; a run that was started again has inherited a tag of somebody else."""
     host, process, owned = ([*run.tags.get(OWNER_TAG, "").split("/"), "", ""])[:3]
-    # Of another machine nobody here can tell; a run that was started again has inherited a tag of somebody else.
-    return process if host == socket.gethostname() and owned == run.run_id else ""
+    return (host, process) if owned == run.run_id else ("", "")
 
 
 def _identity(process: int) -> str:

@@ -25,11 +25,11 @@ from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_
 
 from lakehouse.orchestration import starter
 from lakehouse.orchestration.ended import BY_SOMEBODY
-from lakehouse.orchestration.instance import OWNER_TAG, is_gone, owner_tag, process_of
+from lakehouse.orchestration.instance import OWNER_TAG, has_process, is_gone, owner_tag, process_of
 
 LOOK_EVERY = 0.05  # seconds
-_BEFORE = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 ANSWER_SECONDS = 120.0  # a busy machine loads the libraries for a while
+_BEFORE = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 
 
 class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
@@ -91,7 +91,7 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
         if run is None or run.is_finished:
             return False
         self._instance.report_run_canceling(run, BY_SOMEBODY)
-        if run.status in _BEFORE and not run.tags.get(OWNER_TAG, "").endswith(f"/{run_id}"):
+        if run.status in _BEFORE and not has_process(run):
             # Its process takes seconds to come, for the first run; it then ends before its first step.
             self._instance.report_run_canceled(run)
             return True
