@@ -34,30 +34,29 @@ def column_mistakes(made: Table) -> Iterator[Mistake]:
         ", ".join(map(repr, strange)),
         f'Rename them in {made.model.__name__} and in the transform: F.col("`a.b`").alias("a_b").', *strange[:1],
     )  # fmt: skip
-    whole = [name for name in made.quality.profile if _has_no_categories(made.schema[name].dataType)]
-    yield from unless(
-        not whole, "quality.profile", "columns of numbers, texts, dates or booleans",
-        ", ".join(f"{name} ({made.schema[name].dataType.simpleString()})" for name in whole),
-        "Take it out.", *whole[:1],
-    )  # fmt: skip
-    searched = {"privacy.person": (made.privacy.person, True), "privacy.tokens": (made.privacy.tokens, False)}
-    for word, (named, ids) in searched.items():
-        unsearched = [name for name in named if not _is_searched(made.schema[name].dataType, ids)]
-        yield from unless(
-            not unsearched, word, "texts" + (" or whole numbers" if ids else "") + ", which `lakehouse forget` finds",
-            ", ".join(f"{name} ({made.schema[name].dataType.simpleString()})" for name in unsearched),
-            "Make the column a text.", *unsearched[:1],
-        )  # fmt: skip
+    kinds = {each.name: each.dataType for each in made.schema.fields}
+    found = "which `lakehouse forget` finds"
+    for word, columns, fits, wanted, remedy in (
+        ("quality.profile", made.quality.profile, _has_spread, "columns of numbers, texts, dates or booleans",
+         "Take it out."),
+        ("privacy.person", made.privacy.person, _is_id, f"texts or whole numbers, {found}", "Make the column a text."),
+        ("privacy.tokens", made.privacy.tokens, _is_text, f"texts, {found}", "Make the column a text."),
+    ):  # fmt: skip
+        unfit = [name for name in columns if not fits(kinds[name])]
+        told = ", ".join(f"{name} ({kinds[name].simpleString()})" for name in unfit)
+        yield from unless(not unfit, word, wanted, told, remedy, *unfit[:1])
 
 
-def _is_searched(kind: T.DataType, ids: bool) -> bool:
-    """Whether an erasure finds a person by a column of the kind."""
-    inner = kind.elementType if isinstance(kind, T.ArrayType) else kind
-    return isinstance(inner, T.StringType) or (ids and isinstance(kind, T.IntegralType))
+def _is_text(kind: T.DataType) -> bool:
+    return isinstance(kind.elementType if isinstance(kind, T.ArrayType) else kind, T.StringType)
 
 
-def _has_no_categories(kind: T.DataType) -> bool:
-    return isinstance(kind, T.BinaryType | T.ArrayType | T.MapType | T.StructType)
+def _is_id(kind: T.DataType) -> bool:
+    return _is_text(kind) or isinstance(kind, T.IntegralType)
+
+
+def _has_spread(kind: T.DataType) -> bool:
+    return not isinstance(kind, T.BinaryType | T.ArrayType | T.MapType | T.StructType)
 
 
 def batch_mistakes(made: Table) -> list[Mistake]:

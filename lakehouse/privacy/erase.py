@@ -27,7 +27,7 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, fingerprint, fresh_snap
 from lakehouse.delta.staged import CONTENT, QUARANTINED, VALID, StagedFile, new_path, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
-from lakehouse.privacy.traces import files_under, names_person
+from lakehouse.privacy.traces import files_under, is_number_of, names_person
 from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
 from lakehouse.records.history import latest_records
@@ -170,7 +170,7 @@ def _theirs(person: Person, hits: Collection[str], ids: Collection[Any]) -> bool
 
 def _may_name(field: pa.Field, person: Person) -> bool:
     """Whether a column may name somebody: by a text, or as a number that is an id."""
-    return _textual(field.type) or (field.name in person.ids and bool(pa.types.is_integer(field.type)))
+    return _textual(field.type) or is_number_of(field, person)
 
 
 def _textual(kind: pa.DataType) -> bool:

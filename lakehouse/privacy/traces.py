@@ -90,12 +90,16 @@ def unpacked(path: Path) -> bytes:
     return b"".join(parts)
 
 
+def is_number_of(field: pa.Field, person: Person) -> bool:
+    """Whether a column holds ids of people as numbers."""
+    return field.name in person.ids and bool(pa.types.is_integer(field.type))
+
+
 def _in_parquet(path: Path, person: Person) -> bool:
     try:
         with parquet.opened(path) as file:
-            kinds = {f.name: f.type for f in file.schema_arrow}
-            numbers = [name for name, kind in kinds.items() if name in person.ids and pa.types.is_integer(kind)]
-            texts = [name for name, kind in kinds.items() if pa.types.is_nested(kind) or _is_text(kind)]
+            numbers = [f.name for f in file.schema_arrow if is_number_of(f, person)]
+            texts = [f.name for f in file.schema_arrow if pa.types.is_nested(f.type) or _is_text(f.type)]
             table = file.read([*texts, *numbers])
     # A half file has no footer to read columns by, but it has the bytes.
     except pa.ArrowInvalid:  # cut short by a crash
