@@ -17,7 +17,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import ContractError
-from lakehouse.lazy import F
+from lakehouse.lazy import F, T
 from lakehouse.pairs import in_pairs
 
 if TYPE_CHECKING:
@@ -194,10 +194,11 @@ def _schema(model: type[pa.DataFrameModel]) -> Any:
     """The model's pandera schema.
 
     Raises:
-        ContractError: for a column of a type that pandera does not know, such as a structure.
+        ContractError: for a column of a type that pandera does not know, such as a structure, or takes for another.
     """
     from pandera.engines.pyspark_engine import Engine
 
+    _refuse_misread(model)
     try:
         return model.to_schema()
     except TypeError as error:
@@ -211,6 +212,22 @@ def _schema(model: type[pa.DataFrameModel]) -> Any:
                     "their own, or an array of structures: T.ArrayType(T.StructType([…]))."
                 ) from error
         raise
+
+
+def _refuse_misread(model: type[pa.DataFrameModel]) -> None:
+    """Refuse what pandera silently takes for another type than is written."""
+    for name, (told, _) in model.__fields__.items():
+        written = told.raw_annotation
+        if written is bytes:
+            misread = "bytes, which pandera takes for a whole number of one byte. Write T.BinaryType()"
+        elif written is T.TimestampNTZType or isinstance(written, T.TimestampNTZType):
+            misread = (
+                "TimestampNTZType, which pandera takes for TimestampType. Write T.TimestampType(): a moment in UTC, "
+                "or T.StringType() for a time without a zone"
+            )
+        else:
+            continue
+        raise ContractError(f"{model.__name__}.{name}: no column can be of the type {misread}.")
 
 
 def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:

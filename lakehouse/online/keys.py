@@ -115,13 +115,6 @@ def _moment(value: Any) -> str:
     return str(found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC))
 
 
-def _local_moment(value: Any) -> str:
-    found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(found, datetime) or found.tzinfo:
-        raise TypeError
-    return str(found)
-
-
 def _truth(value: Any) -> str:
     told = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
     if told not in (True, False):
@@ -133,7 +126,6 @@ _TEXTS: dict[str, Text] = {
     "string": _string,
     "date": _date,
     "timestamp": _moment,
-    "timestamp_ntz": _local_moment,
     "boolean": _truth,
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _whole),
 }

@@ -209,4 +209,4 @@ def feature_sets(tables: Mapping[str, Table]) -> dict[str, FeatureSet]:
 
 
 def _codec(kind: str) -> Codec | None:
-    return _CODECS.get(kind.partition("(")[0].removesuffix("_ntz"))
+    return _CODECS.get(kind.partition("(")[0])

@@ -47,6 +47,20 @@ def test_a_type_that_pandera_does_not_know_is_refused_with_its_column() -> None:
         declared(columns={**SALES, "place": (kind, pa.Field(nullable=True))})
 
 
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        (bytes, r"bytes, .* Write T.BinaryType\(\)"),
+        (T.TimestampNTZType, r"TimestampNTZType, .* Write T.TimestampType\(\)"),
+        (T.TimestampNTZType(), r"TimestampNTZType, .* Write T.TimestampType\(\)"),
+    ],
+)
+def test_a_type_that_pandera_takes_for_another_is_refused(kind: Any, instead: str) -> None:
+    """Without it, the column would be a tinyint, or a moment in UTC, and nobody would have said so."""
+    with pytest.raises(ContractError, match=rf"^Sales.raw: no column can be of the type {instead}"):
+        declared(columns={**SALES, "raw": (kind, pa.Field(nullable=True))})
+
+
 @pytest.mark.parametrize("kind", [T.DecimalType(18, 0), T.DoubleType(), T.BinaryType(), T.DateType()])
 def test_people_are_known_by_what_an_erasure_finds(kind: T.DataType) -> None:
     """Without it, `lakehouse forget` would look past the column, and say that nothing names the person."""

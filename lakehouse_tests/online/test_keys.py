@@ -35,7 +35,6 @@ SAME: dict[str, list[Any]] = {
     "date": [date(2026, 3, 1), "2026-03-01", pd.Timestamp("2026-03-01"), datetime(2026, 3, 1)],  # noqa: DTZ001
     "boolean": [True, "true", "True", np.bool_(True)],
     "timestamp": [NOON, "2026-03-01T12:00:00Z", NOON.astimezone(timezone(timedelta(hours=5))), "2026-03-01 12:00:00"],
-    "timestamp_ntz": [NOON.replace(tzinfo=None), "2026-03-01T12:00:00"],
 }
 NONE_OF_IT: dict[str, list[Any]] = {
     "string": [17841.0, b"17841"],
@@ -44,7 +43,6 @@ NONE_OF_IT: dict[str, list[Any]] = {
     "date": ["2026-02-30", NOON, 20260301, "yesterday", pd.Timestamp("2026-03-01", tz="Asia/Tokyo")],
     "boolean": ["yes", 2, "", [True]],
     "timestamp": ["noon", date(2026, 3, 1), 0],
-    "timestamp_ntz": [NOON],
 }
 
 
