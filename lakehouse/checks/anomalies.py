@@ -152,16 +152,26 @@ def volume(
     values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
     passed = not blocked and z <= bounds.warn_z
     if so_far is not None and ratio < 1:  # what lacks may come yet, so it never blocks
-        text, blocked, passed = f"{text}; the day is not over", False, True
-        by_now = [n for n in so_far(usual_days).values() if n]
-        if len(by_now) >= bounds.min_history:
-            usual, ratio, z = _compared(m.rows, by_now)
-            passed = ratio >= 1 or (ratio >= bounds.min_ratio and z <= bounds.warn_z)
-            text += f"; by this time of day it usually has {usual:g} (robust z {z:.1f})"
-            values["usual_rows_by_now"] = usual
+        passed, by_now, figures = _enough_by_now(bounds, m.rows, [n for n in so_far(usual_days).values() if n])
+        text, blocked, values = f"{text}; the day is not over{by_now}", False, values | figures
     if not passed and m.day in known:
         return Outcome("volume", m.day, True, f"{text}; a known event: {known[m.day]}", values=values)
     return Outcome("volume", m.day, passed, text, blocking=blocked, values=values)
+
+
+def _enough_by_now(bounds: Volume, rows: int, by_now: Sequence[int]) -> tuple[bool, str, dict[str, Value]]:
+    """Whether a day that is not over has enough rows for this time of day, as text and in figures.
+
+    Args:
+        bounds: the contract's.
+        rows: of the day.
+        by_now: what earlier days had by this time, of those that had any.
+    """
+    if len(by_now) < bounds.min_history:
+        return True, "", {}
+    usual, ratio, z = _compared(rows, by_now)
+    passed = ratio >= 1 or (ratio >= bounds.min_ratio and z <= bounds.warn_z)
+    return passed, f"; by this time of day it usually has {usual:g} (robust z {z:.1f})", {"usual_rows_by_now": usual}
 
 
 def _compared(rows: int, counts: Sequence[int]) -> tuple[float, float, float]:

@@ -139,13 +139,15 @@ def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table
     for index in range(rows.num_rows):
         row = {name: values[index] for name, values in cells.items() if values[index] is not None}
         hits = [name for name, value in row.items() if person.in_value(value, name)]
+        if not hits:
+            continue
         is_number = any(isinstance(row[name], int) for name in hits)  # which no word can stand for
-        if is_number or (hits and layered and _theirs(person, hits, [row.get(name) for name in own])):
+        if is_number or (layered and _theirs(person, hits, [row.get(name) for name in own])):
             mask[index] = False
-        elif hits:
-            edited += 1
-            for name in hits:
-                new.setdefault(name, list(cells[name]))[index] = person.out_of_value(cells[name][index], name)
+            continue
+        edited += 1
+        for name in hits:
+            new.setdefault(name, list(cells[name]))[index] = person.out_of_value(row[name], name)
     rows = _with_columns(rows, new)
     return (rows if all(mask) else rows.filter(pa.array(mask))), mask, edited
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -50,21 +50,7 @@ def intake(
 
     Exit code 1: a check failed, such as transactions that take longer than the table's lag, or kept a day back.
     """
-    chosen, settings = _chosen(names), get_settings()
-    found: list[tuple[Table, BuildResult, dict[str, BuildResult]]] = []
-    failed: list[tuple[Table, LakehouseError]] = []
-    with engine_output_aside(settings):
-        lake = lake_with_engine(settings)
-        run_id = f"intake-{uuid.uuid4().hex[:12]}"
-        for each in chosen:
-            try:
-                result = build(lake, each, [], run_id=run_id, force=whole)
-                found.append((each, result, {}))
-                # One by one: what was taken and built is told, whatever the next one meets.
-                for made in each_built(lake, each, run_id) if downstream else ():
-                    found[-1][-1][made.table.id] = made
-            except LakehouseError as error:
-                failed.append((each, error))
+    found, failed = _taken(_chosen(names), whole=whole, downstream=downstream)
     if as_json:
         print_json([_json(*each) for each in found])
     else:
@@ -78,6 +64,27 @@ def intake(
         not outcome.passed for _, result, _ in found for outcome in result.outcomes
     ):
         raise typer.Exit(CHECKS_FAILED)
+
+
+def _taken(
+    tables: Sequence[Table], *, whole: bool, downstream: bool
+) -> tuple[list[tuple[Table, BuildResult, dict[str, BuildResult]]], list[tuple[Table, LakehouseError]]]:
+    """What was taken of each table, with what was then built of others, and why the rest could not be."""
+    settings, run_id = get_settings(), f"intake-{uuid.uuid4().hex[:12]}"
+    found: list[tuple[Table, BuildResult, dict[str, BuildResult]]] = []
+    failed: list[tuple[Table, LakehouseError]] = []
+    with engine_output_aside(settings):
+        lake = lake_with_engine(settings)
+        for each in tables:
+            try:
+                result = build(lake, each, [], run_id=run_id, force=whole)
+                found.append((each, result, {}))
+                # One by one: what was taken and built is told, whatever the next one meets.
+                for made in each_built(lake, each, run_id) if downstream else ():
+                    found[-1][-1][made.table.id] = made
+            except LakehouseError as error:
+                failed.append((each, error))
+    return found, failed
 
 
 def _chosen(names: list[str] | None) -> list[Table]:
