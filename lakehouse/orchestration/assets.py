@@ -225,8 +225,9 @@ def judged(
     waiting = {**held, **waiting_days(now, table, published.union(days))} if table.upstream else {}
     failed = [*verdicts(now, table), *table_verdicts(now, table, depth=result.quarantine)]
     mine = {day: why for day, why in waiting.items() if day in days}
-    of_days = [*day_evaluations(table, result), *not_fresh(table, mine, published)]
-    return [*of_days, *evaluations(table, failed, result, waiting, published)], mine
+    shown = now.snapshot(table.id).by_day(table.day_column)
+    of_days = [*day_evaluations(table, result), *not_fresh(table, mine, shown)]
+    return [*of_days, *evaluations(table, failed, result, waiting, shown)], mine
 
 
 def _evaluated(

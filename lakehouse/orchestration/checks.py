@@ -87,13 +87,13 @@ def day_evaluations(table: Table, result: BuildResult) -> list[AssetCheckEvaluat
     ]
 
 
-def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[date]) -> list[AssetCheckEvaluation]:
+def not_fresh(table: Table, waiting: Mapping[date, str], shown: Collection[date]) -> list[AssetCheckEvaluation]:
     """One evaluation for each day that waits for what it reads, with what that is.
 
     Args:
         table: the table.
         waiting: by day, what it waits for.
-        published: days that readers see rows of.
+        shown: days that readers see rows of.
     """
     return [
         AssetCheckEvaluation(
@@ -101,7 +101,7 @@ def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[d
             check_name=INPUTS_FRESH,
             passed=False,
             severity=AssetCheckSeverity.WARN,
-            description=waits(day, why, published),
+            description=waits(day, why, shown),
             metadata={"day": day.isoformat()},
             partition=day.isoformat(),
             blocking=False,
@@ -110,15 +110,15 @@ def not_fresh(table: Table, waiting: Mapping[date, str], published: Collection[d
     ]
 
 
-def waits(day: date, why: str, published: Collection[date]) -> str:
+def waits(day: date, why: str, shown: Collection[date]) -> str:
     """What readers see of a day that waits for its inputs, and why.
 
     Args:
         day: the day.
         why: what it waits for.
-        published: days that readers see rows of.
+        shown: days that readers see rows of; one that was built before anything that it reads has none.
     """
-    return f"{'holds the last good data' if day in published else 'was never published'}: {why}"
+    return f"{'holds the last good data' if day in shown else 'has no rows yet'}: {why}"
 
 
 def evaluations(
@@ -126,7 +126,7 @@ def evaluations(
     failed: Sequence[Verdict],
     result: BuildResult | None = None,
     waiting: Mapping[date, str] | None = None,
-    published: Collection[date] = (),
+    shown: Collection[date] = (),
 ) -> list[AssetCheckEvaluation]:
     """What each check of the table says of all its days.
 
@@ -135,15 +135,15 @@ def evaluations(
         failed: the checks that fail, of days and of the whole table.
         result: what was built just now, for its figures; None: nothing.
         waiting: the days whose inputs are not fresh, and why; None: not judged.
-        published: days that readers see something of.
+        shown: days that readers see rows of.
     """
     failing = by_check(failed)
     found = [_over_all(table, name, failing.get(name, ()), result) for name in check_names(table)]
-    return found + ([_inputs(table, waiting, published)] if table.upstream and waiting is not None else [])
+    return found + ([_inputs(table, waiting, shown)] if table.upstream and waiting is not None else [])
 
 
-def _inputs(table: Table, waiting: Mapping[date, str], published: Collection[date]) -> AssetCheckEvaluation:
-    told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, published)) for day, why in waiting.items()]
+def _inputs(table: Table, waiting: Mapping[date, str], shown: Collection[date]) -> AssetCheckEvaluation:
+    told = [Verdict(INPUTS_FRESH, day, False, waits(day, why, shown)) for day, why in waiting.items()]
     return _over_all(table, INPUTS_FRESH, by_check(told).get(INPUTS_FRESH, ()), None)
 
 
@@ -181,7 +181,7 @@ def align_inputs(instance: DagsterInstance, lake: Lake) -> None:
         missed = published.union(attempts(instance, table.id)) if waiting[table.id] else published
         told = {day for day in missed if is_between(day, first, last)}  # a stream is at work on the day that is on
         mine = {day: why for day, why in waiting[table.id].items() if day in told}
-        _tell(instance, [_inputs(table, mine, published)])
+        _tell(instance, [_inputs(table, mine, lake.snapshot(table.id).by_day(table.day_column))])
 
 
 def _tell(instance: DagsterInstance, found: Sequence[AssetCheckEvaluation]) -> list[str]:

@@ -129,7 +129,7 @@ def evaluations(instance: DagsterInstance, run_id: str) -> dict[str | None, Asse
     return {each.partition: each for each in found if each.check_name == INPUTS_FRESH}
 
 
-def test_a_day_that_holds_the_last_good_data_says_so(
+def test_a_day_that_waits_says_so(
     runs: Foretold, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without it, yesterday's numbers on today's page would look like today's."""
@@ -150,7 +150,7 @@ def test_a_day_that_holds_the_last_good_data_says_so(
     found = run(*days)
     assert {day: each.passed for day, each in found.items()} == {None: False, "2011-03-02": False}
     assert found["2011-03-02"].severity.value == "WARN"
-    assert "last good data: silver.transactions 2011-03-02" in (found["2011-03-02"].description or "")
+    assert "has no rows yet: silver.transactions 2011-03-02" in (found["2011-03-02"].description or "")
     materialized = instance.get_latest_materialization_event(found["2011-03-02"].asset_key)
     assert materialized is not None
     assert materialized.asset_materialization is not None
