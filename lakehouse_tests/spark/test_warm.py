@@ -24,6 +24,7 @@ from lakehouse.spark import options, warm
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.spark.warm import place_of, places
+from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.conftest import ALONE, ENGINES
 from lakehouse_tests.spark.user import SUM
 
@@ -50,14 +51,13 @@ class Engines:
         self.started.append(user)
         return user
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`lakehouse engine …`."""
-        command = [sys.executable, "-m", "lakehouse.cli", "engine", *arguments]
-        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+    def command(self, *arguments: str) -> Result:
+        """`lakehouse engine …`, in this process: to start one takes longer than the command, which is asked for often."""
+        return run(self.root, "engine", *arguments)
 
     def status(self) -> Any:
         """What `lakehouse engine status` says."""
-        return json.loads(self.command("status", "--json").stdout)
+        return self.command("status", "--json").json
 
     def on(self) -> list[EnginePlace]:
         """The engines that are there."""
@@ -152,7 +152,7 @@ def check_work(engines: Engines, *users: subprocess.Popen[str]) -> None:
     pids = sorted(user.pid for user in users)
     assert sorted(state["work"], key=lambda work: work["pid"]) == [{"pid": pid, **told} for pid in pids]
     assert sorted((each["pid"], each["tasks"]) for each in state["running"]) == [(pid, 40_000) for pid in pids]
-    said = engines.command("status").stderr
+    said = engines.command("status").err
     assert f"Process {pids[0]} (lakehouse_tests.spark.user): silver.orders, 2026-03-01." in said
     assert "Running for " in said
 
@@ -186,8 +186,8 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert place.folder.stat().st_mode & 0o777 == 0o700
     check_pages(state["ui"], address.pid)
     refused = engines.command("stop")
-    assert refused.returncode == 2
-    assert str(first.pid) in refused.stderr
+    assert refused.code == 2
+    assert str(first.pid) in refused.err
 
     left_alone = f"{SUM} False True "  # the second session of a process is another one, too
     assert sums(engines)[0].startswith(left_alone), "beside two long jobs"
@@ -218,9 +218,9 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert another != keeper, "the next one starts another"
     assert found.startswith(left_alone)
     stopped = engines.command("stop", "--force")  # the last user may be about to end
-    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.code == 0, stopped.err
     assert not engines.on()
-    assert engines.command("status", "--json").stdout.strip() == "[]"
+    assert engines.status() == []
 
 
 @pytest.mark.spark
