@@ -27,7 +27,8 @@ from lakehouse.sources import kafka as source
 from lakehouse.sources.kafka import Brokers
 from lakehouse.sources.spans import Span
 from lakehouse.spark.transient import is_transient
-from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.commands.conftest import Result, run
+from lakehouse_tests.conftest import ENGINES, LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.secured import MECHANISMS, USER, Secured, secured
@@ -112,19 +113,23 @@ def test_messages_come_through_every_door(doors: Secured, lake: LakeFactory) -> 
 
 @pytest.mark.slow
 def test_events_are_sent_through_a_door_too(
-    doors: Secured, make_command: Callable[..., subprocess.CompletedProcess[str]]
+    doors: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Without it, a topic with a login could be read and never be tried with events."""
     topic = doors.kafka.topic()
-    setting = {"LAKEHOUSE_VISITS_URL": doors.url("SASL_SSL")}
-    command = ("kafka", "produce", "--broker", SOURCE, "--count", "5", "--topic", topic)
-    told = make_command(*command, **setting)
-    assert told.returncode == 0, told.stderr
+
+    def produced(**setting: str) -> Result:
+        for name, value in setting.items():
+            monkeypatch.setenv(name, value)
+        return run(tmp_path / "root", "kafka", "produce", "--broker", SOURCE, "--count", "5", "--topic", topic)
+
+    assert "LAKEHOUSE_VISITS_URL is not set" in " ".join(produced().err.split())
+    told = produced(LAKEHOUSE_VISITS_URL=doors.url("SASL_SSL"))
+    assert told.code == 0, told.err
     assert len(doors.kafka.stored(topic)) == 5
-    wrong = make_command(*command, LAKEHOUSE_VISITS_URL=doors.url("SASL_SSL", password=f"{CANARY}-wrong"))
-    assert "Correct user, password or mechanism in LAKEHOUSE_VISITS_URL." in " ".join(wrong.stderr.split())
-    assert "LAKEHOUSE_VISITS_URL is not set" in " ".join(make_command(*command).stderr.split())
-    assert CANARY not in f"{told}{wrong}"
+    wrong = produced(LAKEHOUSE_VISITS_URL=doors.url("SASL_SSL", password=f"{CANARY}-wrong"))
+    assert "Correct user, password or mechanism in LAKEHOUSE_VISITS_URL." in " ".join(wrong.err.split())
+    assert CANARY not in f"{told}{wrong}{capfd.readouterr()}", "the client's library writes past Python"
 
 
 def refused(url: str, topic: str) -> SourceError:
@@ -260,6 +265,7 @@ def test_a_password_is_nowhere(
     doors: Secured,
     tmp_path: Path,
     make_command: Callable[..., subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without it, who reads logs, Dagster's pages, Spark's pages or their files could read the topics as well."""
     doors.kafka.topic(name="web-events")
@@ -272,15 +278,16 @@ def test_a_password_is_nowhere(
     }
     environment = {
         "LAKEHOUSE_SPARK_CONFIG": json.dumps(spark),
-        "LAKEHOUSE_ENGINE_DIR": str(tmp_path / "engine"),
+        ENGINES: str(tmp_path / "engine"),
         "LAKEHOUSE_EVENT_STREAM_URL": doors.url("SASL_SSL"),
         "LAKEHOUSE_SPARK_UI": "true",
         "LAKEHOUSE_TABLES": "lakehouse",
     }
+    monkeypatch.setenv(ENGINES, environment[ENGINES])
     try:
         told = make_command("stream", "run", "--until-caught-up", "--json", **environment)
         assert told.returncode == 0, told.stderr
-        [engine] = json.loads(make_command("engine", "status", "--json", **environment).stdout)
+        [engine] = run(tmp_path / "root", "engine", "status", "--json").json
         assert read_plainly(environment | {"LAKEHOUSE_ROOT": str(tmp_path / "root")}) == 1
         pages = pages_of(engine["ui"])
         assert any("noop" in page and "(redacted)" in page for url, page in pages.items() if "/connect/" in url)
@@ -294,7 +301,7 @@ def test_a_password_is_nowhere(
         assert "Trying again" not in refused.stderr
         assert CANARY not in f"{told}{refused}"
     finally:
-        make_command("engine", "stop", **environment)
+        run(tmp_path / "root", "engine", "stop")
     assert sum(1 for _ in files_under(tmp_path)) > 20
     assert holding(tmp_path, CANARY) == []
 
