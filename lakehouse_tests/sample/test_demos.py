@@ -86,8 +86,8 @@ def test_the_demonstration_of_the_stream(call: Called, tmp_path: Path, monkeypat
     monkeypatch.setenv("LAKEHOUSE_EVENT_STREAM_URL", url)
     status = run(tmp_path / "lake", "stream", "status", "--json").json
     assert {each["partition"]: each["waiting"] for each in status} == {0: 0, 1: 0, 2: 0}
-    asked = call("stream", "accept", "bronze.event_stream", "--reason", "none", LAKEHOUSE_EVENT_STREAM_URL=url)
-    assert "nothing is missing" in asked.stderr + asked.stdout
+    asked = run(tmp_path / "lake", "stream", "accept", "bronze.event_stream", "--reason", "none")
+    assert "nothing is missing" in asked.err + asked.out
     again = call("stream", "run", "--until-caught-up", "--json", LAKEHOUSE_EVENT_STREAM_URL=url)
     assert [json.loads(line)["taken"]["bronze.event_stream"]["messages"] for line in again.stdout.splitlines()] == [0]
 
