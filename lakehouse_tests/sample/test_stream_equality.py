@@ -37,6 +37,7 @@ from lakehouse_tests.fixtures.making import rows_of
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PARTITIONS, MOST, KILLS = 3, 150, 3
 DAYS = [datetime.now(UTC).date() - timedelta(days=n) for n in (4, 3, 2)]
+MOST_LATE = timedelta(days=9)  # beyond the windows of the first day; each day more is built
 ROWS = int(os.environ.get("LAKEHOUSE_TEST_STREAM_ROWS", "120"))
 # Not `future`: a landed event has arrived at the end of its file's day, a streamed one when its broker stored it.
 FAULTS = Faults(
@@ -95,7 +96,8 @@ def test_files_and_stream_give_the_same(  # fixtures
 ) -> None:
     """Without it, a lake that is fed by a stream could differ from one that is backfilled from files."""
     chance, landed = random.Random(seed), tmp_path / "files"
-    land_events(landed, DAYS[0], len(DAYS), rows=ROWS, seed=seed, faults=FAULTS, files_per_day=2)
+    earliest = DAYS[0] - MOST_LATE
+    land_events(landed, DAYS[0], len(DAYS), rows=ROWS, seed=seed, faults=FAULTS, files_per_day=2, earliest=earliest)
     by_files = lake(*shop_tables, root=landed)
     for table in shop_tables:
         late = [day for day in stale_days(by_files, table) if day <= DAYS[-1]]  # of before, where late events belong to
