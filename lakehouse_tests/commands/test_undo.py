@@ -214,6 +214,32 @@ def test_the_history_names_who_took_late_rows_in(cli: Cli, monkeypatch: pytest.M
     assert (entry["operation"], entry["by"], entry["reason"]) == ("accept late rows", operator(), "agreed with finance")
 
 
+def test_a_late_apply_that_was_killed_between_its_tables_is_ended_by_the_next(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, it would say that nothing waits, and sums would stay without the rows that were taken in."""
+    table, built = "silver.transactions", dict[str, Any]()
+    monkeypatch.setattr(late, "late_rows", lambda *_: {MONDAY: (1, TUESDAY)})
+    monkeypatch.setattr("lakehouse.runs.running.run_stale", lambda *_, **more: built.update(more["only"]) or Report())
+    assert cli("late", "apply", table, "--reason", "agreed").code == 0
+    assert built == {table: {MONDAY}}
+
+    built.clear()
+    monkeypatch.setattr(late, "late_rows", lambda *_: {})  # the table was built, and nothing that reads it
+    monkeypatch.setattr(late, "known_days", lambda *_: {MONDAY, TUESDAY})
+    monkeypatch.setattr(late, "stale_days", lambda _, each, days: days if each.id == REVENUE else [])
+    assert cli("late", "apply", table, "--reason", "agreed", "--dry-run").code == 0
+    assert not built
+    said = cli("late", "apply", table, "--reason", "agreed")
+    assert (said.code, built[table], built[REVENUE]) == (0, {MONDAY}, {MONDAY}), said.err
+    assert f"{MONDAY}, taken in before" in said.err
+
+    built.clear()
+    monkeypatch.setattr(late, "stale_days", lambda *_: [])
+    assert f"No row of {table} waits" in cli("late", "apply", table, "--reason", "agreed").err
+    assert not built, "all of it is built"
+
+
 @pytest.mark.parametrize(("overtaken", "next_one"), [([], "candidate swap"), ([FIRST, LAST], "candidate build")])
 def test_a_comparison_says_what_can_be_done_next(
     overtaken: list[date], next_one: str, capsys: pytest.CaptureFixture[str]
