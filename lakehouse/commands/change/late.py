@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.build.late import accept, accepted_through, late_rows
-from lakehouse.build.made_from import touched_days
-from lakehouse.build.stale import known_days, stale_days
+from lakehouse.build.stale import all_stale_days, known_days
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.checks.statistics import lateness, percentile
 from lakehouse.commands.command import Command, LookingCommand, examples
@@ -19,12 +18,11 @@ from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_js
 from lakehouse.commands.progress import Terminal
 from lakehouse.commands.summary import print_summary
 from lakehouse.contracts import Table
-from lakehouse.contracts.graph import all_downstream
 from lakehouse.days import is_between
 from lakehouse.errors import UsageError
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
-from lakehouse.runs.selection import in_order, last_partition, select_tables
+from lakehouse.runs.selection import in_order, select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import counted, days_text
 from lakehouse.users import operator
@@ -104,9 +102,10 @@ def apply(
     lake = lake_without_engine(settings)
     late = {day: each for day, each in late_rows(lake, contract).items() if is_between(day, first, last)}
     rows = counted(sum(n for n, _ in late.values()), "late row")
+    names = select_tables([f"{contract.id}+"])
     # A command that was killed may have taken rows in and not have built all that reads them: the next one does.
-    left = {} if late else _taken_in(lake, contract, first, last)
-    if dry_run or not (late or left):
+    days = set(late) or _taken_before(lake, contract, names, first, last)
+    if dry_run or not days:
         say(f"{rows} of {contract.id} would be taken in." if late else f"No row of {contract.id} waits for being late.")
         if as_json:
             print_json([{"day": day, "rows": n, "last_arrival": arrival} for day, (n, arrival) in late.items()])
@@ -116,12 +115,11 @@ def apply(
         accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
         say(f"{rows} of {contract.id} are taken in.")
     else:
-        days = days_text(sorted(left[contract.id]))
-        say(f"No row of {contract.id} waits for being late; of {days}, taken in before, what is stale is built.")
+        told = days_text(sorted(days))
+        say(f"No row of {contract.id} waits for being late; what reads those of {told}, taken in before, is built.")
     from lakehouse.runs.running import run_stale
 
-    names = select_tables([f"{contract.id}+"])
-    report = run_stale(settings, names, only=left or {contract.id: set(late)}, listener=Terminal(settings))
+    report = run_stale(settings, names, only={contract.id: days}, listener=Terminal(settings))
     if as_json:
         print_json(report.as_json())
     else:
@@ -129,19 +127,13 @@ def apply(
     raise typer.Exit(report.exit_code)
 
 
-def _taken_in(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, set[date]]:
-    """By table, the days whose late rows were taken in and those that read them; none where none is stale."""
-    days = {day for day in known_days(lake, contract) if is_between(day, first, last)}
-    reached = {contract.id: set(accepted_through(contract, lake.snapshot(contract.quarantine_id), days))}
-    stale = {contract.id: set(stale_days(lake, contract, reached[contract.id]))}
-    begin, end = lake.settings.first_day, last_partition()
-    for name in all_downstream(lake.tables, contract.id) if reached[contract.id] else ():
-        reader = lake.table(name)
-        read = ((each, day) for each in reader.upstream.values() for day in reached.get(each.table, ()))
-        touched = {reading for each, day in read for reading in touched_days(reader, each, day)}
-        reached[name] = {day for day in touched & known_days(lake, reader) if begin <= day <= end}
-        stale[name] = set(stale_days(lake, reader, reached[name]))
-    return reached if any(stale.values()) else {}
+def _taken_before(
+    lake: Lake, contract: Table, names: Sequence[str], first: date | None, last: date | None
+) -> set[date]:
+    """The days whose late rows an earlier command took in; none where all the named tables are up to date."""
+    known = {day for day in known_days(lake, contract) if is_between(day, first, last)}
+    taken = set(accepted_through(contract, lake.snapshot(contract.quarantine_id), known))
+    return taken if taken and any(all_stale_days(lake, lake.table(each)) for each in names) else set()
 
 
 def _lateness(lake: Lake, contract: Table, first: date | None, last: date | None) -> dict[str, Any]:
