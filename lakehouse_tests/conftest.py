@@ -51,10 +51,11 @@ USUAL = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
 
-# Hardly any code of an engine runs long enough here for the optimizing compiler to save what it costs; and without it, Java
-# has so little room for compiled code that it throws some away all the time. Its memory is whole from the start: each time
-# that it grew by a tenth, Java would look through all of it, nine times in the first minute.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:InitialRAMPercentage=100"
+# Memory is whole from the start: each time that it grew by a tenth, Java would look through all of it, nine times in the
+# first minute. What is compiled stays: with less room for it, Java throws some away all the time.
+JAVA = "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:InitialRAMPercentage=100"
+# Hardly any code of an engine that is soon killed runs long enough for the optimizing compiler to save what it costs.
+SHORT = f"{JAVA} -XX:TieredStopAtLevel=1"
 
 # All processes of a run share one warm engine, as users' commands and runs do: each would start, load and compile the same.
 SHARED = {
@@ -69,7 +70,7 @@ ALONE = {
     "LAKEHOUSE_SPARK_MEMORY": "1500m",
     "LAKEHOUSE_ENGINE_MINUTES": "0",
     "LAKEHOUSE_SPARK_UI": "false",
-    "SPARK_SUBMIT_OPTS": f"{JAVA} -Xmn300m",
+    "SPARK_SUBMIT_OPTS": f"{SHORT} -Xmn300m",
 }
 
 # Dagster, pandera and Spark leave a million objects that stay: to look through them for garbage again and again is a tenth

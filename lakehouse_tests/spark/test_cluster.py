@@ -26,7 +26,7 @@ from lakehouse.spark import cluster
 from lakehouse.spark.cluster import Cluster, Size, cluster_of, introduced, place_of
 from lakehouse.spark.config import spark_config
 from lakehouse.spark.options import archive_path
-from lakehouse_tests.conftest import ENGINES, JAVA
+from lakehouse_tests.conftest import ENGINES, SHORT
 from lakehouse_tests.faults.crashing import DAYS, expected, land, tables
 from lakehouse_tests.faults.test_crashes import assert_state, assert_swept
 from lakehouse_tests.faults.test_stream_crashes import assert_exact
@@ -58,7 +58,7 @@ class Shared:
         ours |= {"LAKEHOUSE_SPARK_MEMORY": "", ENGINES: str(self.root / "engine")}  # memory: what its workers have
         ours["LAKEHOUSE_REDIS_URL"] = "redis://127.0.0.1:1"  # nobody is there: workers are asked whether they could
         # Executors do not see the variable by which the tests' other engines are told.
-        return os.environ | ours | {"JAVA_TOOL_OPTIONS": JAVA}
+        return os.environ | ours | {"JAVA_TOOL_OPTIONS": SHORT}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`lakehouse …`."""

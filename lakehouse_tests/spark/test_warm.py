@@ -68,6 +68,7 @@ class Engines:
 def usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are below the root, as users have them, and not where all tests share one."""
     monkeypatch.delenv(ENGINES)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", ALONE["SPARK_SUBMIT_OPTS"])
 
 
 @pytest.fixture
