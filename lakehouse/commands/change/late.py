@@ -113,7 +113,7 @@ def apply(
     if late:
         facts = {"lakehouse.reason": reason, "lakehouse.by": operator()}
         accept(lake, contract, {day: arrival for day, (_, arrival) in late.items()}, facts)
-        say(f"{rows} of {contract.id} are taken in.")
+        say(f"{contract.id} takes in {rows}.")
     else:
         told = days_text(sorted(days))
         say(f"No row of {contract.id} waits for being late; what reads those of {told}, taken in before, is built.")
