@@ -54,19 +54,20 @@ def upsert_frame(
     touched = asked.select(*keys).where(reduce(and_, named, F.lit(True))).distinct()
     # The days of the run are read too: a row that lives there may have events on days outside.
     living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
-    theirs = F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)]))
+    of_run = F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)]))
     marked = touched.withColumn("_hit", F.lit(True))
     # From the table's side: a key that is touched, and one that lived in the days of the run and may be gone now.
     marks = joined(living, F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     if (old := _days_without_key(table, stores, living)) - run:
         whole = sorted(run | old | _days(living))
         return table.transform(**{parameter: lake.read(source, whole, inputs)}), whole
-    extra = sorted(_days(marks.where(F.col("_hit") | theirs)) - run)
+    extra = sorted(_days(marks.where(F.col("_hit") | of_run)) - run)
     if not extra:
         return table.transform(**{parameter: asked}), sorted(run)
 
-    # Whose keys are computed anew, from all of their days; the rest of those days is carried over as it is.
-    all_touched = touched.unionByName(living.where(theirs).select(*keys))
+    # Whose keys are computed anew, from all of their days; the rest of those days is carried over as it is. What was
+    # hit beside these has keys that are touched.
+    all_touched = touched.unionByName(living.where(of_run).select(*keys))
     elsewhere = joined(lake.read(source, extra, inputs), all_touched, keys, "left_semi")
     recomputed = table.transform(**{parameter: asked.unionByName(elsewhere)})
     carried = _carried(lake, table, stores, extra, all_touched)

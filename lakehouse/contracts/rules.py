@@ -216,18 +216,15 @@ def _schema(model: type[pa.DataFrameModel]) -> Any:
 
 def _refuse_misread(model: type[pa.DataFrameModel]) -> None:
     """Refuse what pandera silently takes for another type than is written."""
+    misread: dict[type, str] = {
+        bytes: "bytes, which pandera takes for a whole number of one byte. Write T.BinaryType().",
+        T.TimestampNTZType: "TimestampNTZType, which pandera takes for TimestampType. Write T.TimestampType(): a "
+        "moment in UTC, or T.StringType() for a time without a zone.",
+    }
     for name, (told, _) in model.__fields__.items():
         written = told.raw_annotation
-        if written is bytes:
-            misread = "bytes, which pandera takes for a whole number of one byte. Write T.BinaryType()"
-        elif written is T.TimestampNTZType or isinstance(written, T.TimestampNTZType):
-            misread = (
-                "TimestampNTZType, which pandera takes for TimestampType. Write T.TimestampType(): a moment in UTC, "
-                "or T.StringType() for a time without a zone"
-            )
-        else:
-            continue
-        raise ContractError(f"{model.__name__}.{name}: no column can be of the type {misread}.")
+        if why := misread.get(written if isinstance(written, type) else type(written)):
+            raise ContractError(f"{model.__name__}.{name}: no column can be of the type {why}")
 
 
 def _refuse_what_has_no_rule(model: type[pa.DataFrameModel], schema: Any) -> None:

@@ -28,7 +28,8 @@ from lakehouse.sources.kafka import Brokers
 from lakehouse.sources.spans import Span
 from lakehouse.spark.transient import is_transient
 from lakehouse_tests.commands.conftest import Result, run
-from lakehouse_tests.conftest import ALONE, ENGINES, LakeFactory
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.engines import own_engines
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.secured import MECHANISMS, USER, Secured, secured
@@ -278,14 +279,11 @@ def test_a_password_is_nowhere(
     }
     environment = {
         "LAKEHOUSE_SPARK_CONFIG": json.dumps(spark),
-        ENGINES: str(tmp_path / "engine"),
-        "SPARK_SUBMIT_OPTS": ALONE["SPARK_SUBMIT_OPTS"],
         "LAKEHOUSE_EVENT_STREAM_URL": doors.url("SASL_SSL"),
         "LAKEHOUSE_SPARK_UI": "true",
         "LAKEHOUSE_TABLES": "lakehouse",
     }
-    for name in (ENGINES, "SPARK_SUBMIT_OPTS"):
-        monkeypatch.setenv(name, environment[name])
+    own_engines(monkeypatch, str(tmp_path / "engine"))
     try:
         told = make_command("stream", "run", "--until-caught-up", "--json", **environment)
         assert told.returncode == 0, told.stderr

@@ -23,7 +23,7 @@ from lakehouse.runs.attempts import retrying, with_engine
 from lakehouse.settings import Settings
 from lakehouse.spark.transient import is_transient
 from lakehouse_tests.build.intake.test_from_topic import visit
-from lakehouse_tests.conftest import ALONE, ENGINES
+from lakehouse_tests.fixtures.engines import own_engines
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.spark.test_warm import Engines, group_of, until
@@ -153,8 +153,7 @@ class Stream:
 @pytest.fixture
 def streaming(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     """A stream that runs; its engines end with the test."""
-    monkeypatch.delenv(ENGINES)
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", ALONE["SPARK_SUBMIT_OPTS"])
+    own_engines(monkeypatch)
     made = Stream(Engines(tmp_path / "root"), kafka)
     yield made
     made.process.kill()

@@ -26,6 +26,7 @@ from lakehouse.spark.engine_place import EnginePlace
 from lakehouse.spark.warm import place_of, places
 from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.conftest import ALONE, ENGINES
+from lakehouse_tests.fixtures.engines import own_engines
 from lakehouse_tests.spark.user import SUM
 
 MOST_SECONDS = 240.0  # until something is given up that always comes
@@ -67,8 +68,7 @@ class Engines:
 @pytest.fixture(autouse=True)
 def usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are below the root, as users have them, and not where all tests share one."""
-    monkeypatch.delenv(ENGINES)
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", ALONE["SPARK_SUBMIT_OPTS"])
+    own_engines(monkeypatch)
 
 
 @pytest.fixture
