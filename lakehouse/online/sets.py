@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -204,8 +205,12 @@ def parsed_key(redis_key: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def feature_sets(tables: Mapping[str, Table]) -> dict[str, FeatureSet]:
-    """All there are, by table."""
-    return {each.id: FeatureSet.of(each) for each in feature_tables(tables.values())}
+    """All that can be served, by table; one that cannot is told where it is loaded (`FeatureSet.of`)."""
+    found = {}
+    for each in feature_tables(tables.values()):
+        with suppress(OnlineError):
+            found[each.id] = FeatureSet.of(each)
+    return found
 
 
 def _codec(kind: str) -> Codec | None:

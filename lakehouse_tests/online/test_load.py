@@ -7,18 +7,23 @@ import random
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from functools import partial
 
+import pandera.pyspark as pa
 import pytest
+from pyspark.sql import types as T
 
-from lakehouse.commands.operate.online import load_them, rebuild_them, told
+from lakehouse.commands.operate.online import load_them, rebuild_them, told, verify_them
+from lakehouse.contracts import Features, Input
 from lakehouse.errors import OnlineDownError, OnlineError
 from lakehouse.online.load import Loaded, lake_now, load, rebuild, source_of
 from lakehouse.online.parity import verify
-from lakehouse.online.sets import FeatureSet, milliseconds, unpack
+from lakehouse.online.sets import FeatureSet, feature_sets, milliseconds, unpack
 from lakehouse.online.store import OnlineStore, Put
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publish
+from lakehouse_tests.fixtures.making import model, table
+from lakehouse_tests.fixtures.profiles import DAYS, TABLE, TTL, noon, profiles, publish
 from lakehouse_tests.fixtures.redis import RedisServer
 
 MON, TUE, WED, THU, FRI, SAT, *_ = DAYS
@@ -129,6 +134,32 @@ def test_what_a_load_came_to_is_said_to_whoever_waits_for_it(
         command([TABLE], as_of=TUE)
         assert f"{TABLE}, Delta version {made.snapshot(TABLE).version}: 1 row written" in said[-2]
         assert "1 day made by other code than the present were left out" in said[-1]
+
+
+def test_a_table_that_cannot_be_served_keeps_no_other_from_its_load(
+    lake: LakeFactory, store: OnlineStore, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a column of one table's features, or a table that is not built yet, would keep all others offline."""
+    columns = {"place": T.StringType, "day": T.DateType, "shape": partial(T.ArrayType, T.DoubleType())}
+    places, empty = (
+        table(
+            f"gold.{name}", model(name.title(), **{each: (kind(), pa.Field()) for each, kind in have.items()}),
+            lambda orders: orders, {"orders": Input("silver.orders")}, key=("place", "day"),
+            features=Features(entity="place", key=("place",), ttl=TTL),
+        )
+        for name, have in (("places", columns), ("empty", {**columns, "shape": T.LongType}))
+    )  # fmt: skip
+    made = lake(places, empty, profiles())
+    publish(made, MON, {"a": 1})
+    here = {"get_settings": lambda: made.settings, "lake_with_engine": lambda _: made, "tables": lambda: made.tables}
+    here |= {"redis_url": lambda _: redis_server.url, "lake_without_engine": lambda _: made}
+    for name, each in here.items():
+        monkeypatch.setattr(f"lakehouse.commands.operate.online.{name}", each)
+    for command in (load_them, rebuild_them, verify_them):
+        with pytest.raises(OnlineError, match=r"(?s)gold.places: column shape .* not served.*gold.empty has no rows"):
+            command(None, as_of=MON)
+        assert online(store, made) == {"a": (MON, 1)}
+    assert list(feature_sets(made.tables)) == ["gold.empty", TABLE]
 
 
 def test_a_backfill_of_old_days_takes_no_newer_rows_place(

@@ -104,7 +104,7 @@ def apply(
     rows = counted(sum(n for n, _ in late.values()), "late row")
     names = select_tables([f"{contract.id}+"])
     # A command that was killed may have taken rows in and not have built all that reads them: the next one does.
-    days = set(late) or _taken_before(lake, contract, names, first, last)
+    days = set(late) if late or dry_run else _taken_before(lake, contract, names, first, last)
     if dry_run or not days:
         say(f"{rows} of {contract.id} would be taken in." if late else f"No row of {contract.id} waits for being late.")
         if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date, datetime
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from lakehouse.commands.console import table as shown_table
 from lakehouse.contracts import Table
 from lakehouse.contracts.features import feature_tables
 from lakehouse.days import days_between
-from lakehouse.errors import CHECKS_FAILED, UsageError
+from lakehouse.errors import CHECKS_FAILED, OnlineDownError, OnlineError, OnlineRefusedError, UsageError
 from lakehouse.online.address import redis_url, shown
 from lakehouse.online.client import OnlineClient
 from lakehouse.online.load import Loaded, lake_now, load, rebuild
@@ -63,7 +64,8 @@ def load_them(names: Names = None, *, as_of: AsOf = None, first: FromDay = None,
     only = None if first is None or last is None else days_between(first, last)
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
-    for table in _chosen(names):
+
+    def one(table: Table) -> None:
         notes: list[str] = []
         with engine_output_aside(settings):  # what is said in there goes into the engine's log
             done = load(lake, url, table, now, whole=as_of is None, only=only, told=notes.append)
@@ -71,16 +73,21 @@ def load_them(names: Names = None, *, as_of: AsOf = None, first: FromDay = None,
             say(note)
         told(done)
 
+    _tell(_each(names, one))
+
 
 def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
     """Forget what Redis has of tables and load them from nothing; meanwhile their rows are missing."""
     settings = get_settings()
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
-    for table in _chosen(names):
+
+    def one(table: Table) -> None:
         with engine_output_aside(settings):
             done = rebuild(lake, url, table, now, whole=as_of is None)
         told(done)
+
+    _tell(_each(names, one))
 
 
 def show(
@@ -129,13 +136,15 @@ def verify_them(
     """Compare what is served with Delta, as known then and now, without an engine; ends with 1 where it differs."""
     settings = get_settings()
     now, lake = _now(settings, as_of), lake_without_engine(settings)
+    found: list[Certificate] = []
     with opened(redis_url(settings)) as store:
-        found = [verify(lake, store, each, now, None if whole else sample) for each in _chosen(names)]
+        refused = _each(names, lambda each: found.append(verify(lake, store, each, now, None if whole else sample)))
     if as_json:
         print_json([{**asdict(each), "passed": each.passed} for each in found])
     else:
         for each in found:
             certify(each)
+    _tell(refused)
     if not all(each.passed for each in found):
         raise typer.Exit(CHECKS_FAILED)
 
@@ -187,6 +196,24 @@ def certify(found: Certificate) -> None:
 
 def _now(settings: Settings, as_of: date | None) -> datetime:
     return lake_now(as_of or settings.last_day)
+
+
+def _each(names: list[str] | None, act: Callable[[Table], object]) -> list[str]:
+    """Act on each table; why some of them could not be acted on: they have no rows yet, say, or are not served."""
+    refused = []
+    for table in _chosen(names):
+        try:
+            act(table)
+        except (OnlineDownError, OnlineRefusedError):
+            raise  # as all others would
+        except OnlineError as error:
+            refused.append(str(error))
+    return refused
+
+
+def _tell(refused: list[str]) -> None:
+    if refused:
+        raise OnlineError("\n".join(refused))
 
 
 def _chosen(names: list[str] | None) -> list[Table]:
