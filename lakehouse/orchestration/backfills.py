@@ -8,6 +8,7 @@ outlives any process.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -48,6 +49,12 @@ _STATES = {
     BulkActionStatus.COMPLETED_FAILED: "failed",
 }
 
+_GONE = {  # Dagster's words for what a deploy may do to what a backfill is about
+    "existed at storage-time, but no longer does": "is no table any more",
+    "have been removed since this backfill was stored": "has days that are none of the lake any more",
+}
+_ASSET, _PART = re.compile(r"AssetKey\(\[([^\]]*)\]\)"), re.compile(r"'([^']*)'")
+
 Days = dict[str, set[date]]
 """Days by table."""
 
@@ -86,15 +93,23 @@ def runs_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:
 
 def cancelled_backfill_of(instance: DagsterInstance, run_id: str) -> str | None:
     """The backfill of a run, where somebody cancelled the backfill as a whole and not only runs of it."""
+    return _backfill_of(instance, run_id, BulkActionStatus.CANCELING, BulkActionStatus.CANCELED)
+
+
+def broken_backfill_of(instance: DagsterInstance, run_id: str) -> str | None:
+    """The backfill of a run, where the daemon has given it up: it then ends all of its runs, as if somebody did."""
+    return _backfill_of(instance, run_id, BulkActionStatus.FAILING, BulkActionStatus.FAILED)
+
+
+def _backfill_of(instance: DagsterInstance, run_id: str, *statuses: BulkActionStatus) -> str | None:
     run = instance.get_run_by_id(run_id)
     backfill_id = run.tags.get(DAGSTER_BACKFILL_TAG) if run else None
     found = instance.get_backfill(backfill_id) if backfill_id else None
-    cancelled = found is not None and found.status in (BulkActionStatus.CANCELING, BulkActionStatus.CANCELED)
-    return backfill_id if cancelled else None
+    return backfill_id if found is not None and found.status in statuses else None
 
 
 def left_of(instance: DagsterInstance, backfill_id: str) -> list[DagsterRun]:
-    """The runs of a cancelled backfill that did not end by themselves."""
+    """The runs of a backfill that somebody cancelled, or that broke, which did not end by themselves."""
     ended = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE)
     return [run for run in runs_of(instance, backfill_id) if run.status not in ended]
 
@@ -117,6 +132,36 @@ def target_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> Days:
         names = [table_of(key) for key in backfill.asset_selection or ()] or list(tables())
         found = {name: set(days) for name in names}
     return {name: found[name] for name in tables() if name in found}
+
+
+def rest_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> tuple[Days, Days]:
+    """What an asset backfill was to materialize and has not: what there is of it, and what is gone with a deploy.
+
+    Gone are tables that were taken out or have another name now, and days that the lake has no more. Dagster gives the
+    whole backfill up because of them, and would each one that is started again from it.
+    """
+    there: Days = {}
+    gone: Days = {}
+    data = data_of(backfill, graph)
+    for key, subset in ({} if data is None else data.target_subset.partitions_subsets_by_asset_key).items():
+        assert data is not None
+        built = data.materialized_subset.partitions_subsets_by_asset_key.get(key)
+        partitions = graph.get(key).partitions_def if graph.has(key) else None
+        days = frozenset(partitions.get_partition_keys()) if partitions is not None else frozenset[str]()
+        for day in set(subset.get_partition_keys()) - set(built.get_partition_keys() if built else ()):
+            (there if day in days else gone).setdefault(table_of(key), set()).add(date.fromisoformat(day))
+    return {name: there[name] for name in tables() if name in there}, dict(sorted(gone.items()))
+
+
+def why_broken(backfill: PartitionBackfill) -> str:
+    """What made the daemon give a backfill up; empty where it did not."""
+    if backfill.status not in (BulkActionStatus.FAILING, BulkActionStatus.FAILED):
+        return ""
+    message = backfill.error.message if backfill.error else ""
+    for words, means in _GONE.items():
+        if words in message and (found := _ASSET.search(message)):
+            return f"{'.'.join(_PART.findall(found[1]))} {means}"
+    return backfill.error.cls_name or "without a reason" if backfill.error else "without a reason"
 
 
 def data_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> AssetBackfillData | None:

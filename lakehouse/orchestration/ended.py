@@ -1,4 +1,4 @@
-"""Runs that were ended before they had built their days: by somebody, which stands, or by a stop of their process."""
+"""Runs that ended before they had built their days: by somebody, which stands, or by nobody, as with their process."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dagster import (
 from lakehouse import catalog
 from lakehouse.build.open_days import newest_partition
 from lakehouse.days import is_between
+from lakehouse.orchestration.backfills import broken_backfill_of
 from lakehouse.orchestration.instance import attempts
 from lakehouse.settings import get_settings
 
@@ -32,7 +33,8 @@ class Ended:
 
     Attributes:
         by_somebody: a person ended the run: that stands until the input changes, or somebody launches them.
-        interrupted: the process was told to stop, as when the daemon is stopped; they are due as before.
+        interrupted: the process was told to stop, as when the daemon is stopped, or the backfill broke that it was of;
+            they are due as before.
     """
 
     by_somebody: Mapping[str, Collection[date]] = field(default_factory=dict)
@@ -112,8 +114,13 @@ def _with(found: Mapping[str, Mapping[date, End | None]], wanted: End) -> dict[s
 
 
 def ended_by_somebody(instance: DagsterInstance, run_id: str) -> bool:
-    """Whether a cancelled run was cancelled by a request, which Dagster notes first, and not by a signal."""
-    return bool(instance.all_logs(run_id, of_type=DagsterEventType.RUN_CANCELING))
+    """Whether a cancelled run was cancelled by a request, which Dagster notes first, and not by a signal.
+
+    A backfill that breaks requests it of its runs as a person does, and notes no more than that.
+    """
+    if not instance.all_logs(run_id, of_type=DagsterEventType.RUN_CANCELING):
+        return False
+    return broken_backfill_of(instance, run_id) is None
 
 
 @contextmanager

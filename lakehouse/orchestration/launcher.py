@@ -24,6 +24,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
 from lakehouse.orchestration import starter
+from lakehouse.orchestration.backfills import broken_backfill_of
 from lakehouse.orchestration.ended import BY_SOMEBODY
 from lakehouse.orchestration.instance import OWNER_TAG, has_process, is_gone, owner_tag, process_of
 
@@ -90,7 +91,10 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
-        self._instance.report_run_canceling(run, BY_SOMEBODY)
+        broken = broken_backfill_of(self._instance, run_id)
+        self._instance.report_run_canceling(
+            run, f"Backfill {broken} broke, and ends its runs." if broken else BY_SOMEBODY
+        )
         if run.status in _BEFORE and not has_process(run):
             # Its process takes seconds to come, for the first run; it then ends before its first step.
             self._instance.report_run_canceled(run)

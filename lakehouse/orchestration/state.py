@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 EVENT_BATCH_SIZE = "200"
 BACKFILLS_EVERY = 5  # seconds
+WAITS_FOR_CODE = "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR"  # a variable of Dagster's daemon
 DEV = "_LAKEHOUSE_DEV"  # in the environment of what `lakehouse dev` starts: its process
 _LOCK = ".opening.lock"
 _DEATH_SIGNAL = 1  # prctl(2): the signal that a process gets when its parent dies
@@ -114,14 +115,17 @@ class _Unconfigured:
         return {}
 
 
-def _look_at_backfills_often() -> None:
-    """Have Dagster's daemon look at backfills every few seconds, where this process is the daemon.
+def _look_after_backfills() -> None:
+    """Have Dagster's daemon look at backfills every few seconds, where this process is the daemon, and be patient.
 
     Dagster (1.13) looks every half a minute and has no setting for it: a backfill would begin that late, and so would
     each further wave of its runs. The loop reads the constant when it begins, which is after the storages are opened.
+
+    Left to itself it also gives a backfill up, with all of its runs, where it looks while the code does not load.
     """
     if daemon := sys.modules.get("dagster._daemon.controller"):
         vars(daemon)["DEFAULT_DAEMON_INTERVAL_SECONDS"] = BACKFILLS_EVERY
+        os.environ.setdefault(WAITS_FOR_CODE, "1")
 
 
 def end_with_dev() -> None:
@@ -227,7 +231,7 @@ class EventLog(_KeptOpen, _Unconfigured, BatchedSqliteEventLogStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, _config_value: Mapping[str, Any]) -> EventLog:
         """Open it."""
-        _look_at_backfills_often()
+        _look_after_backfills()
         end_with_dev()
         return _opened(lambda home: cls(home, inst_data=inst_data))
 

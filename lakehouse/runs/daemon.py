@@ -7,9 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import date
 from typing import Any
 
+# Dagster (1.13) has no public name for its own backfills.
+from dagster._core.execution.backfill import PartitionBackfill
+
 from lakehouse.days import contiguous
 from lakehouse.errors import DaemonError
-from lakehouse.orchestration.backfills import state_of
+from lakehouse.orchestration.backfills import PAUSED_TAG, state_of
 from lakehouse.orchestration.instance import STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.run_tags import why_now
 from lakehouse.orchestration.slices import tags_for
@@ -55,6 +58,26 @@ class DaemonClient:
             title: as people read it in the interface.
         """
         tags = {**STARTED_AGAIN, **tags_for(asked.slices), **why_now()}
+        config = {"resources": {"lakehouse": {"config": {"force": True}}}} if asked.force else None
+        return self._launched(wanted, tags, config, title)
+
+    def rest(self, backfill: PartitionBackfill, wanted: Mapping[str, Collection[date]]) -> str:
+        """Start a backfill of some days of another one that is over, which builds as that one did; returns its id.
+
+        Args:
+            backfill: the other one.
+            wanted: days by table.
+        """
+        tags = {key: value for key, value in backfill.tags.items() if key != PAUSED_TAG}
+        return self._launched(wanted, tags, backfill.run_config, backfill.title or "")
+
+    def _launched(
+        self,
+        wanted: Mapping[str, Collection[date]],
+        tags: Mapping[str, str],
+        config: Mapping[str, Any] | None,
+        title: str,
+    ) -> str:
         what: dict[str, Any] = {
             "partitionsByAssets": [
                 {
@@ -67,8 +90,8 @@ class DaemonClient:
             "title": title,
             "tags": [{"key": key, "value": value} for key, value in tags.items()],
         }
-        if asked.force:
-            what["runConfigData"] = {"resources": {"lakehouse": {"config": {"force": True}}}}
+        if config:
+            what["runConfigData"] = config
         return self._started(_LAUNCH, what, "launchPartitionBackfill")
 
     def again(self, backfill_id: str) -> str:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._daemon.types import DaemonHeartbeat
 from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from lakehouse.build.result import BuildResult
+from lakehouse.catalog import tables
+from lakehouse.commands.build import backfills as commands
 from lakehouse.commands.progress import Terminal
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
 from lakehouse.errors import INTERRUPTED, OK
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration import instance as instance_module
+from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.backfills import (
     PAUSED_TAG,
     cancel,
@@ -37,7 +43,7 @@ from lakehouse.records.depth import Depth
 from lakehouse.runs import daemon
 from lakehouse.runs.executing import asset_graph, create_run, execute
 from lakehouse.runs.watch import Watch
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.commands.conftest import run
 from lakehouse_tests.fixtures.making import Clock
 from lakehouse_tests.orchestration.running import BAD, GOOD, Fates, Foretold, result
@@ -286,3 +292,30 @@ def test_a_backfill_that_no_daemon_looks_after_is_said_to_wait(
             instance.add_daemon_heartbeat(DaemonHeartbeat(said, "BACKFILL", "d", []))
         listed = run(settings.root, "backfills", "list")
         assert (backfill in listed.out, off in listed.err) == (True, silent)
+
+
+def test_what_a_deploy_took_away_is_left_out_of_a_retry(
+    instance: DagsterInstance, settings: Settings, backfill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, each retry of a backfill that a deploy broke would break at once for the same reason."""
+    sent: list[Mapping[str, Any]] = []
+
+    def answer(url: str, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        if not variables:
+            return {"instance": {"info": None, "daemonHealth": {"daemonStatus": {"healthy": True}}}}
+        sent.append(variables["what"])
+        return {"launchPartitionBackfill": {"backfillId": "bcdefghi"}}
+
+    monkeypatch.setattr(daemon, "ask", answer)
+    monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", str(DAYS[2]))
+    get_settings.cache_clear()
+    graph = AssetGraph.from_assets([build_asset(tables()["bronze.events"])])
+    monkeypatch.setattr(commands, "asset_graph", lambda: graph)
+    broken = _kept(instance, backfill)._replace(status=BulkActionStatus.FAILED)
+    instance.update_backfill(broken._replace(run_config={"a": 1}, tags={"who": "somebody", PAUSED_TAG: "false"}))
+    said = run(settings.root, "backfills", "retry", backfill, "--no-wait")
+    assert said.code == OK, said.err
+    assert "no such table or day any more: bronze.events 2011-03-01 … 2011-03-02; silver.transactions" in said.err
+    days = {"ranges": [{"start": str(DAYS[2]), "end": str(DAYS[3])}]}
+    assert sent[0]["partitionsByAssets"] == [{"assetKey": {"path": ["bronze", "events"]}, "partitions": days}]
+    assert (sent[0]["runConfigData"], sent[0]["tags"]) == ({"a": 1}, [{"key": "who", "value": "somebody"}])

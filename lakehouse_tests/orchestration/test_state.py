@@ -8,9 +8,12 @@ import signal
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import DagsterInstance
+from dagster._core.errors import DagsterDefinitionChangedDeserializationError
+from dagster._core.execution import asset_backfill
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.storage.event_log.sqlite import consolidated_sqlite_event_log
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
@@ -21,7 +24,7 @@ from sqlalchemy import text
 
 import lakehouse
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.state import BACKFILLS_EVERY, ComputeLogs, EventLog
+from lakehouse.orchestration.state import BACKFILLS_EVERY, WAITS_FOR_CODE, ComputeLogs, EventLog
 from lakehouse.settings import Settings
 
 REPOSITORY = Path(lakehouse.__file__).parents[1]
@@ -128,3 +131,19 @@ def test_the_daemon_looks_at_backfills_every_few_seconds(settings: Settings, mon
         while not waited:
             next(loop)
     assert 0 < waited[0] <= BACKFILLS_EVERY
+
+
+def test_a_backfill_waits_while_the_code_does_not_load(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, one look at a half-made edit would end a backfill of weeks, a paused one too, with all of its runs."""
+    monkeypatch.setenv(WAITS_FOR_CODE, "")
+    monkeypatch.delenv(WAITS_FOR_CODE)
+    with opened_instance(settings) as instance:
+        assert instance.run_storage is not None
+
+    def gone(*_: object) -> None:
+        raise DagsterDefinitionChangedDeserializationError("Asset existed at storage-time, but no longer does")
+
+    monkeypatch.setattr(asset_backfill, "_check_asset_backfill_data_validity", gone)
+    monkeypatch.setattr(asset_backfill, "_get_unloadable_location_names", lambda *_: ["lakehouse.definitions"])
+    look: Any = asset_backfill._check_validity_of_asset_backfill_data_and_should_process_backfill
+    assert look(None, "abcdefgh", None, None, None, logging.getLogger()) is False

@@ -17,6 +17,7 @@ from dagster import (
 )
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.test_utils import create_run_for_test
+from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import BuildResult
 from lakehouse.catalog import tables
@@ -247,6 +248,20 @@ def test_a_backfill_that_somebody_cancelled_is_one_alert(seen: Seen) -> None:
         cancelled_one, failed, _ = seen.alerts()
     assert "Somebody cancelled backfill abcdefgh: 3 run(s) over 3 day(s) were left" in cancelled_one["text"]
     assert f"Run {runs[1].run_id[:8]} of lakehouse failed" in failed["text"]
+
+
+def test_a_backfill_that_broke_is_nobodys_decision(seen: Seen) -> None:
+    """Without it, a deploy that takes a table away would leave the days of all others to wait for a person."""
+    seen.landed()
+    run_id = cancelled(seen.instance, list(tables()))
+    seen.instance.add_run_tags(run_id, {DAGSTER_BACKFILL_TAG: "abcdefgh"})
+    gone = "Asset AssetKey(['gold', 'extra']) existed at storage-time, but no longer does. "
+    asked = PartitionBackfill("abcdefgh", BulkActionStatus.FAILED, False, {}, 1.3e9)
+    seen.instance.add_backfill(asked.with_error(SerializableErrorInfo(gone, [], "DagsterAssetBackfillDataLoadError")))
+    assert ended_days(seen.instance, [EVENTS]) == Ended({}, {EVENTS: {DAY}})
+    assert len(seen.landed().run_requests or ()) == 1
+    (told,) = seen.alerts()
+    assert "Backfill abcdefgh broke (gold.extra is no table any more): 1 run(s) over 1 day(s) were left" in told["text"]
 
 
 def test_a_signal_is_nobodys_decision(seen: Seen) -> None:

@@ -21,10 +21,12 @@ from lakehouse.orchestration.backfills import (
     holds_paused_runs,
     is_over,
     newest_backfills,
+    rest_of,
     runs_of,
     set_paused,
     state_of,
     target_of,
+    why_broken,
 )
 from lakehouse.orchestration.instance import instance_to_read, opened_instance
 from lakehouse.runs.daemon import DaemonClient
@@ -152,7 +154,14 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
             )
         if state_of(chosen) == "done":
             raise UsageError(f"Backfill {backfill_id} is done: there is nothing left to build.")
-    again = DaemonClient(settings, say).again(backfill_id)
+        rest, gone = rest_of(chosen, asset_graph())
+    client = DaemonClient(settings, say)
+    if gone:
+        named = "; ".join(f"{name} {days_text(days)}" for name, days in gone.items())
+        say(f"Left out, since there is no such table or day any more: {named}.")
+        if not rest:
+            raise UsageError(f"There is nothing left of backfill {backfill_id} to build.")
+    again = client.rest(chosen, rest) if gone else client.again(backfill_id)
     say(f"Backfill {again} builds what {backfill_id} has not.")
     started(settings, again, wait=not no_wait, as_json=as_json)
 
@@ -258,6 +267,8 @@ def _print(watch: Watch) -> None:
     for run in watch.report.runs:
         if run.error:
             say(f"Run {run.run_id[:8]} broke: {run.error}")
+    if why := why_broken(watch.backfill):
+        say(f"Dagster gave the backfill up, with its runs: {why}.")
     if brief["state"] in ("failed", "cancelled", "broken"):
         say(f"When the cause is fixed, build only what is missing: {program()} backfills retry {brief['backfill_id']}")
 

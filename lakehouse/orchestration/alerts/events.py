@@ -26,7 +26,7 @@ from lakehouse.days import is_younger
 from lakehouse.errors import BadPartitionsError
 from lakehouse.orchestration.alerts.message import ERROR, WARN
 from lakehouse.orchestration.alerts.problems import Failure, Key, Observed
-from lakehouse.orchestration.backfills import cancelled_backfill_of, left_of
+from lakehouse.orchestration.backfills import broken_backfill_of, cancelled_backfill_of, left_of, why_broken
 from lakehouse.orchestration.checks import SUMS_UP
 from lakehouse.orchestration.ended import ended_by_somebody
 from lakehouse.orchestration.instance import days_of_run, table_of, table_of_step
@@ -227,6 +227,9 @@ def _run_failed(instance: DagsterInstance, seen: Observed, event: DagsterEvent) 
 
 
 def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent, left: Callable[[str], str]) -> None:
+    if (broken := broken_backfill_of(instance, seen.run_id)) is not None:
+        seen.run_backfill, seen.run_failure = broken, left(broken)
+        return
     if not ended_by_somebody(instance, seen.run_id):
         return  # its process was told to stop; what it has not built is due as before
     seen.run_severity = WARN
@@ -244,13 +247,14 @@ def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent, l
 
 
 def _left(instance: DagsterInstance, backfill: str) -> str:
-    """What a cancelled backfill leaves, in words."""
-    runs = left_of(instance, backfill)
+    """What a backfill leaves that somebody cancelled, or that broke, in words."""
+    runs, found = left_of(instance, backfill), instance.get_backfill(backfill)
     days = {day for run in runs for day in days_of_run(run.tags)}
-    return (
-        f"Somebody cancelled backfill {backfill}: {len(runs)} run(s) over {len(days)} day(s) were left; "
-        f"what they had not built {_WAITS}"
-    )
+    left = f"{len(runs)} run(s) over {len(days)} day(s) were left"
+    if found is not None and (why := why_broken(found)):
+        again = f"lakehouse backfills retry {backfill}"
+        return f"Backfill {backfill} broke ({why}): {left}; what they had not built: {again}"
+    return f"Somebody cancelled backfill {backfill}: {left}; what they had not built {_WAITS}"
 
 
 def _freshness(seen: Observed, event: DagsterEvent) -> None:
