@@ -12,7 +12,7 @@ from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
 from lakehouse.build.plan import input_days, make_plan
 from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import changed_days
+from lakehouse.build.stale import changed_days, known_days
 from lakehouse.contracts import Table
 from lakehouse.contracts.graph import all_downstream
 from lakehouse.read.lake import Lake
@@ -75,8 +75,9 @@ def _too_early(
         read = {day: input_days(each, day) for day in closed}
         coming = left.get(each.table, ())
         if may_grow(source := lake.table(each.table), lake):
-            # Now, after it was seen which days are closed: what closed them is known of here, too.
-            coming = _due(lake, source, run_id, {*chain(*read.values())})
+            # Now, after it was seen which days are closed: what closed them is known of here, too. A day of which
+            # nothing is known has no rows, and no turn will ever build it.
+            coming = _due(lake, source, run_id, known_days(lake, source).intersection(chain(*read.values())))
         found |= {day for day in closed if not set(read[day]).isdisjoint(coming)}
     return found
 

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 import pytest
 
+from lakehouse.build.followers import Which
 from lakehouse.build.result import FAILED, PUBLISHED
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
@@ -16,7 +17,7 @@ from lakehouse_tests.build.intake.test_from_topic import Taking, visit
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.midnight import present_day
-from lakehouse_tests.fixtures.streaming import build_followers, visits
+from lakehouse_tests.fixtures.streaming import build_followers, recent, visits
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER = "silver.visits"
@@ -28,10 +29,10 @@ def earlier(number: int) -> str:
     return visit(number, at=f"{EARLIER}T00:00:00Z")
 
 
-def having(taking: Taking, silver: Table) -> None:
-    """Let the lake have another silver.visits."""
+def having(taking: Taking, table: Table) -> None:
+    """Let the lake have one more table, or another one of that name."""
     old = taking.lake
-    taking.lake = Lake(old.settings, {**old.tables, SILVER: silver}, lambda: old.spark)
+    taking.lake = Lake(old.settings, {**old.tables, table.id: table}, lambda: old.spark)
 
 
 def turn(taking: Taking, *messages: str, run: str = "run") -> Mapping[date, str]:
@@ -67,3 +68,15 @@ def test_history_that_only_other_code_would_make_is_left_alone(lake: LakeFactory
     assert stale_days(taking.lake, changed) == [EARLIER, present_day()], "they can still be told, and built"
     assert turn(taking, visit(3)) == {present_day(): PUBLISHED}
     assert stale_days(taking.lake, changed) == [EARLIER]
+
+
+def test_a_window_over_days_without_rows_is_built_beside_a_stream(lake: LakeFactory, kafka: Kafka) -> None:
+    """Without it, what looks back on a quiet day waits for rows of that day, which never come, once it is closed."""
+    taking = Taking(lake, kafka)
+    having(taking, recent())
+    kafka.send(taking.topic, [earlier(1), visit(2)])
+    taking.take()
+    for which in (Which.GROWING, Which.WHOLE):
+        built = build_followers(taking.lake, taking.bronze, "run", which)
+    assert sorted(built["gold.recent"].days) == [EARLIER + timedelta(days=n) for n in range(4)]
+    assert stale_days(taking.lake, taking.lake.table("gold.recent"), [EARLIER]) == []
