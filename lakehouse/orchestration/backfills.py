@@ -157,11 +157,11 @@ def why_broken(backfill: PartitionBackfill) -> str:
     """What made the daemon give a backfill up; empty where it did not."""
     if backfill.status not in (BulkActionStatus.FAILING, BulkActionStatus.FAILED):
         return ""
-    message = backfill.error.message if backfill.error else ""
+    error = backfill.error
     for words, means in _GONE.items():
-        if words in message and (found := _ASSET.search(message)):
+        if error and words in error.message and (found := _ASSET.search(error.message)):
             return f"{'.'.join(_PART.findall(found[1]))} {means}"
-    return backfill.error.cls_name or "without a reason" if backfill.error else "without a reason"
+    return (error and error.cls_name) or "without a reason"
 
 
 def data_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> AssetBackfillData | None:

@@ -7,7 +7,6 @@ import random
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from functools import partial
 
 import pandera.pyspark as pa
 import pytest
@@ -140,14 +139,18 @@ def test_a_table_that_cannot_be_served_keeps_no_other_from_its_load(
     lake: LakeFactory, store: OnlineStore, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it, a column of one table's features, or a table that is not built yet, would keep all others offline."""
-    columns = {"place": T.StringType, "day": T.DateType, "shape": partial(T.ArrayType, T.DoubleType())}
+    columns: dict[str, T.DataType] = {
+        "place": T.StringType(),
+        "day": T.DateType(),
+        "shape": T.ArrayType(T.DoubleType()),
+    }
     places, empty = (
         table(
-            f"gold.{name}", model(name.title(), **{each: (kind(), pa.Field()) for each, kind in have.items()}),
+            f"gold.{name}", model(name.title(), **{each: (kind, pa.Field()) for each, kind in have.items()}),
             lambda orders: orders, {"orders": Input("silver.orders")}, key=("place", "day"),
             features=Features(entity="place", key=("place",), ttl=TTL),
         )
-        for name, have in (("places", columns), ("empty", {**columns, "shape": T.LongType}))
+        for name, have in (("places", columns), ("empty", {**columns, "shape": T.LongType()}))
     )  # fmt: skip
     made = lake(places, empty, profiles())
     publish(made, MON, {"a": 1})
