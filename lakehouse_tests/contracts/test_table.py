@@ -12,6 +12,7 @@ from typing import Any
 
 import pandera.pyspark as pa
 import pytest
+from dagster._core.definitions.utils import is_valid_owner
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -233,6 +234,14 @@ def test_all_mistakes_are_told_together() -> None:
     with pytest.raises(ContractError) as caught:
         declared(owner="", grain="", compatibility="x")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["owner", "grain", "compatibility"]
+
+
+@pytest.mark.parametrize("owner", ["wards", "team:", "ann@example"])
+def test_an_owner_that_dagster_does_not_take_is_refused(owner: str) -> None:
+    """Without it, the file is taken for whole, and the next build ends in a traceback through Dagster's code."""
+    with pytest.raises(ContractError, match=f"owner: expected team:… or an e-mail address, got {owner}. Say who is"):
+        declared(owner=owner)
+    assert not is_valid_owner(owner)
 
 
 @pytest.mark.parametrize(
