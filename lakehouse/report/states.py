@@ -57,9 +57,11 @@ def days_by_table(lake: Lake, of_runs: Mapping[str, Outcomes]) -> dict[str, Days
     known = {name: known_days(lake, table) for name, table in lake.tables.items()}
     stale = {name: stale_days(lake, table, known[name]) for name, table in lake.tables.items()}
     waits, found = all_waiting_days(lake, stale), dict[str, Days]()
-    for name in lake.tables:
+    for name, table in lake.tables.items():
         ended = of_runs.get(name, Outcomes())
         failed = ended.unfinished - ended.by_somebody
+        # A run that was killed after its commit has told nobody that these days are published.
+        failed -= set(published_days(lake, table, sorted(failed))).difference(stale_days(lake, table, failed))
         found[name] = Days(known[name], stale[name], waits[name], failed, ended.by_somebody)
     return found
 

@@ -226,6 +226,16 @@ def test_a_day_that_somebody_ended_is_no_failure(shop: Lake) -> None:
     assert {day: cell.sign for day, cell in found.days.items()} == told
 
 
+def test_a_day_that_a_killed_run_published_is_no_failure(shop: Lake) -> None:
+    """Without it, days that nothing is left to do for are told as failed, and a replay of them finds them unchanged."""
+    publish(shop, "silver.raw", dict.fromkeys(DAYS[:2], 4))
+    publish(shop, "gold.sales", {DAYS[0]: 4})
+    with DagsterInstance.ephemeral() as instance:
+        instance.report_run_failed(create_run(instance, ["gold.sales"], DAYS[0], DAYS[1]), "it was killed")
+        found = seen(shop, instance)
+    assert {day: cell.sign for day, cell in found.days.items()} == {DAYS[0]: State.PUBLISHED, DAYS[1]: State.FAILED}
+
+
 def test_the_band_is_where_the_checks_have_nothing_to_say(shop: Lake) -> None:
     """Without it, the page could call a day usual that a check warned of."""
     counts = dict(zip(DAYS, (100 + 7 * (n % 5) for n in range(70)), strict=True))
