@@ -51,6 +51,8 @@ LARGEST_FILE = 1 << 30  # bytes uncompressed; on a cluster a file is one row on 
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # besides commas, what spreadsheets write
+
 LINE = ("_arrival_date", "_source_file", "_source_row")  # where a line is from
 LINE_SCHEMA = [
     T.StructField("_rescued", T.StringType()),
@@ -192,6 +194,9 @@ def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[
     missing = [name for name in landing.columns if name not in header and name not in optional]
     if missing:
         found = "nothing, the file is empty" if empty else _header_text(header, landing)
+        for sign, told in _SEPARATORS.items():
+            if len(header) == 1 and sign in header[0] and not {*landing.columns}.isdisjoint(header[0].split(sign)):
+                found += f", separated by {told}; have its fields separated by commas"
         return f"lacks the column(s) {', '.join(missing)}; its header holds {found}"
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)
