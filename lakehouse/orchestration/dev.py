@@ -16,10 +16,12 @@ from contextlib import suppress
 
 from dagster._cli import main
 
+from lakehouse import store
 from lakehouse.errors import DaemonError
 from lakehouse.orchestration.state import DEV
 from lakehouse.servers.graphql import ask
 from lakehouse.servers.ports import HERE
+from lakehouse.settings import get_settings
 
 _ENDED = re.compile(r"dagster-(webserver|daemon) process shut down unexpectedly with return code (-?\d+)")
 _NAMES = {"webserver": "web interface", "daemon": "daemon"}
@@ -59,11 +61,35 @@ def keep_code_served(url: str) -> None:
             ask(url, _RELOAD, {"name": name})
 
 
-def _watch(url: str) -> None:
+def load_new_days(url: str, known: bytes) -> bytes:
+    """Have Dagster load the code again where the lake's own settings have changed; gives those of now.
+
+    The partitions are the days that the lake had when the code was loaded: `lakehouse land` may have added some since.
+
+    Args:
+        url: of the web interface.
+        known: the settings that the code was loaded with.
+    """
+    present = own_settings()
+    if present != known:
+        logging.getLogger("dagster").warning("The lake's days have changed: the code is loaded again, to know them.")
+        for entry in ask(url, _CODE)["workspaceOrError"].get("locationEntries", ()):
+            ask(url, _RELOAD, {"name": entry["name"]})
+    return present
+
+
+def own_settings() -> bytes:
+    """What is in `lake.env`; nothing where it is not there."""
+    path = get_settings().own_file
+    return store.read(path) if store.exists(path) else b""
+
+
+def _watch(url: str, known: bytes) -> None:
     while True:
         time.sleep(LOOK)
         with suppress(DaemonError, OSError):  # it starts, or ends
             keep_code_served(url)
+            known = load_new_days(url, known)
 
 
 if __name__ == "__main__":
@@ -72,7 +98,7 @@ if __name__ == "__main__":
     logging.getLogger("dagster").addFilter(words)
     port = sys.argv[sys.argv.index("-p") + 1] if "-p" in sys.argv else ""
     if port.isdigit():
-        threading.Thread(target=_watch, args=(f"http://{HERE}:{port}",), daemon=True).start()
+        threading.Thread(target=_watch, args=(f"http://{HERE}:{port}", own_settings()), daemon=True).start()
     try:
         main()  # type: ignore[no-untyped-call]
     finally:

@@ -8,11 +8,16 @@ import runpy
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster._cli.dev import dev_command_impl
 from dagster._utils.log import configure_loggers
+
+from lakehouse.orchestration import dev
+from lakehouse.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,7 @@ def test_the_end_of_one_process_is_told_in_a_sentence(
         raise SystemExit(0)
 
     monkeypatch.setattr("dagster._cli.main", dagster)
+    monkeypatch.delitem(sys.modules, "lakehouse.orchestration.dev")  # it is run as a program
     logger = logging.getLogger("dagster")
     before = logger.level, list(logger.handlers), list(logger.filters), logger.propagate
     try:
@@ -55,12 +61,31 @@ def test_the_end_of_one_process_is_told_in_a_sentence(
     assert words not in said
 
 
+def test_days_that_were_added_are_loaded(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    """Without it, files that are landed beyond the last day of an old lake are never built, and nothing says so."""
+    asked: list[str] = []
+
+    def ask(_: str, query: str, variables: dict[str, str] | None = None) -> dict[str, Any]:
+        if variables:
+            asked.append(variables["name"])
+        return {"workspaceOrError": {"locationEntries": [{"name": "here", "locationOrLoadError": None}]}}
+
+    monkeypatch.setattr(dev, "ask", ask)
+    monkeypatch.setattr(dev, "get_settings", lambda: settings)
+    known = dev.load_new_days("http://here", dev.own_settings())
+    assert not asked
+    settings.keep(last_day=date(2026, 3, 7))
+    known = dev.load_new_days("http://here", known)
+    dev.load_new_days("http://here", known)
+    assert asked == ["here"], "once"
+
+
 CHILD = """
 import sys, time
 from lakehouse.orchestration.state import end_with_dev
 end_with_dev()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     open(sys.argv[1], "w").close()
