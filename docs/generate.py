@@ -230,6 +230,7 @@ def _table(table: Table) -> Iterator[str]:
         "Partitions": ", ".join(f"`{c}`" for c in table.partition_by),
         "Key": ", ".join(f"`{c}`" for c in table.key),
         "Fresh within": _span(table.freshness.within),
+        "Rows at least every": _span(table.freshness.every) if table.freshness.every > timedelta(days=1) else "",
         "Allowed lateness": _span(table.allowed_lateness) if table.allowed_lateness is not None else "",
         "Version of the columns": f"{table.schema_version}, {table.compatibility}",
     }

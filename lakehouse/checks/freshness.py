@@ -2,7 +2,7 @@
 
 A table that was built a minute ago can still lack yesterday. Here a day is due `freshness.within` after its end. It is
 met where its rows were published by then and are as many as its history lets expect. Building an old day again makes no
-other day fresh.
+other day fresh. A table that has rows every so many days alone (`freshness.every`) meets a day by one before it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BUDGET_DAYS = 30
 HISTORY, LEAST_HISTORY = 8, 3  # same weekdays that say what to expect, and the fewest that do
 COMPLETE, NOT_COMPLETE = "complete", "not complete"
 BEFORE_FIRST_DAY, MESSAGES_WAIT = "before its first day", "open, messages wait"
+BY_DAY_BEFORE = "met by rows of days before"
 COMPLETE_FROM = 0.5  # of the usual rows: half a day is missing below, and a slow day is not
 
 
@@ -45,8 +46,9 @@ class FreshnessState:
 
     Attributes:
         due: the newest day whose time is up.
-        met: whether that day is complete; or the table's first day is a later one, so that none of its days is due yet;
-            or it has no day, and none is expected.
+        every: days of which one has rows.
+        met: whether that day is complete, or one of those before it within `every`; or the table's first day is a later
+            one, so that none of its days is due yet; or it has no day, and none is expected.
         waits: whether messages of that day, or of one before it, wait for a later batch.
         newest: the newest complete day that is over, and of which no messages wait; None where there is none.
         behind: from the end of the newest complete day to the moment.
@@ -56,6 +58,7 @@ class FreshnessState:
 
     table: str
     within: timedelta
+    every: int
     due: date
     met: bool
     waits: bool
@@ -82,7 +85,10 @@ class FreshnessState:
         if not self.met:
             return MESSAGES_WAIT if self.waits else NOT_COMPLETE
         day = self._due_day
-        return COMPLETE if day is not None and day.complete_at is not None else BEFORE_FIRST_DAY
+        if day is not None and day.complete_at is not None:
+            return COMPLETE
+        near = self.newest is not None and self.newest > self.due - timedelta(days=self.every)
+        return BY_DAY_BEFORE if near and self.newest != self.due else BEFORE_FIRST_DAY
 
     def text(self) -> str:
         """In words."""
@@ -107,7 +113,7 @@ def judge(
     """The freshness of a table, from the figures that commits keep.
 
     Args:
-        table: with its `freshness.within`, `freshness.budget` and `quality.known_events`.
+        table: with its `freshness` and `quality.known_events`.
         kept: its records, oldest commit first.
         now: the moment, with a time zone.
         last_day: the last day of a lake whose data has ended, which is judged as of the moment that day was due.
@@ -118,13 +124,15 @@ def judge(
     """
     if last_day is not None:
         now = min(now, end_of(last_day) + table.freshness.within)
-    due = _due(now, table.freshness.within)
+    due, every = _due(now, table.freshness.within), table.freshness.every.days
     by_day: dict[date, list[DayRecord]] = {}
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
-    span = days_between(min(due - timedelta(days=back), now.date() - timedelta(days=back + 6)), now.date())
-    days = _days(table, by_day, span)
-    state = {each.day: each for each in days}
+    first = min(due - timedelta(days=back), now.date() - timedelta(days=back + 6))
+    state = {
+        each.day: each for each in _days(table, by_day, days_between(first - timedelta(days=every - 1), now.date()))
+    }
+    met = {day: _met_at(state, day, every) for day in days_between(first, now.date())}
     newest = _newest(by_day, state, min(now.date(), waits_from or date.max))
     # A lake, or a stream, that was begun an hour ago owes nobody the days before it; one that nobody begins owes none.
     owed_from = max(first_day or date.min, min(by_day, default=date.min if expected else date.max))
@@ -134,14 +142,15 @@ def judge(
     return FreshnessState(
         table=table.id,
         within=table.freshness.within,
+        every=every,
         due=due,
-        met=due < owed_from or (state[due].complete_at is not None and not waits),
+        met=due < owed_from or (met[due] is not None and not waits),
         waits=waits,
         newest=newest,
         behind=None if newest is None else now - end_of(newest),
-        days=days,
+        days=[state[day] for day in met],
         judged=sorted(judged),
-        missed=sorted(day for day in judged if not _in_time(state[day], table.freshness.within)),
+        missed=sorted(day for day in judged if not _in_time(day, met[day], table.freshness.within)),
         budget=table.freshness.budget,
     )
 
@@ -179,8 +188,16 @@ def _day(day: date, versions: Sequence[DayRecord], history: Sequence[int], known
     return DayFreshness(day, now, usual, first if versions and now >= enough else None)
 
 
-def _in_time(day: DayFreshness, within: timedelta) -> bool:
-    return day.complete_at is not None and day.complete_at <= end_of(day.day) + within
+def _met_at(state: Mapping[date, DayFreshness], day: date, every: int) -> datetime | None:
+    """When a day was complete, or one of those before it, of which it needs one with rows; None: it is not yet."""
+    if every == 1:
+        return state[day].complete_at
+    near = [state[day - timedelta(days=n)] for n in range(every)]
+    return min((each.complete_at for each in near if each.complete_at is not None and each.rows), default=None)
+
+
+def _in_time(day: date, met_at: datetime | None, within: timedelta) -> bool:
+    return met_at is not None and met_at <= end_of(day) + within
 
 
 def _due(now: datetime, within: timedelta) -> date:

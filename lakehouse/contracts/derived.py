@@ -17,6 +17,7 @@ from lakehouse.errors import ContractError, SettingsError
 
 Source = tuple[str, str]  # table (or `landing.<source>`) and column
 FILE = "lineage.json"
+NOT_GIVEN = "in the columns that it gives"  # ends what is said of a transform that lacks some: it has no …
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lakehouse.contracts.derived import Derived, Source
+from lakehouse.contracts.derived import NOT_GIVEN, Derived, Source
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
 
@@ -124,6 +124,9 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
     if derived is None:
         return []
     found: list[Mistake] = []
+    if derived.refused.endswith(NOT_GIVEN):
+        do = "Give them there; or take them out of the model, of keep_first_by, or what needs the arrival (clock, "
+        return [Mistake.plain("transform", f"the transform has {derived.refused}. {do}allowed_lateness).")]
     if derived.refused:
         bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]
         told = f"lineage: the transform has {derived.refused}, so the sources of {', '.join(bare)} are not derived."

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from lakehouse.contracts.mistakes import are_names, check, is_at_least, is_share, is_time, unless
+from lakehouse.contracts.mistakes import are_names, check, is_at_least, is_days, is_share, is_time, unless
 from lakehouse.contracts.slices import SliceBy
 
 
@@ -151,20 +151,29 @@ class Freshness:
     """When a day has to be there.
 
     Attributes:
-        within: time after the end of a day by which its rows have to be there; also the age at which the table's last
-            materialization breaks Dagster's freshness policy.
+        within: time after the end of a day by which its rows have to be there.
         budget: share of days that may miss that in a month.
+        every: whole days in which there is at least one with rows. Of a source that comes once a month, 31 days: a day
+            without rows is then in time by those of the 30 days before.
     """
 
     within: timedelta = timedelta(hours=36)
     budget: float = 0.05
+    every: timedelta = timedelta(days=1)
 
     def __post_init__(self) -> None:
         check(
             unless(is_time(self.within, timedelta.resolution), "freshness.within",
                    "a time above zero", str(self.within), "Write it as timedelta(hours=36)."),
             is_share("freshness.budget", self.budget),
+            unless(is_days(self.every, 1), "freshness.every", "whole days, 1 or more", str(self.every),
+                   "Write it as timedelta(days=31)."),
         )  # fmt: skip
+
+    @property
+    def age(self) -> timedelta:
+        """At which the table's last materialization breaks Dagster's freshness policy."""
+        return self.within + self.every - timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,6 +242,13 @@ class Table:
         return tuple(self.schema.names)
 
     @cached_property
+    def beside(self) -> tuple[str, ...]:
+        """Technical columns that the transform has to give beside these: by them rows come first, or are in time."""
+        in_time = self.clock is not None or (self.allowed_lateness is not None and self.landing is None)
+        wanted = [*self.keep_first_by, *(["_arrival_date"] if in_time else [])]
+        return tuple(dict.fromkeys(name for name in wanted if name not in self.columns))
+
+    @cached_property
     def required(self) -> frozenset[str]:
         """Columns that are never null in a published row."""
         return frozenset(n for n, c in self.model.to_schema().columns.items() if not c.nullable)

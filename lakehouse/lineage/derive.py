@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakehouse.contracts import Table
-from lakehouse.contracts.derived import Derived, Source
+from lakehouse.contracts.derived import NOT_GIVEN, Derived, Source
 from lakehouse.contracts.lineage import one_by_one
 from lakehouse.contracts.table import CLOSING
 from lakehouse.contracts.topic import MESSAGE
@@ -105,7 +105,7 @@ def derived(table: Table, inputs: Inputs) -> Derived:
     try:
         frame = recorded(table.transform, inputs)
         if lacks := _lacking(table, frame):
-            return Derived(table.code.project, refused=f"no {', '.join(lacks)} in the columns that it gives")
+            return Derived(table.code.project, refused=f"no {', '.join(lacks)} {NOT_GIVEN}")
         values = {name: frame.find(f"`{name}`") for name in table.columns}
     except NotDerivedError as error:
         return Derived(table.code.project, refused=str(error))
@@ -136,7 +136,7 @@ def lacking(table: Table, inputs: Inputs) -> list[str]:
 
 
 def _lacking(table: Table, frame: Frame) -> list[str]:
-    return [name for name in table.columns if not frame.named(name)]
+    return [name for name in (*table.columns, *table.beside) if not frame.named(name)]
 
 
 def _read(table: Table, found: Mapping[str, Any]) -> Derived:

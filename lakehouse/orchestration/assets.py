@@ -115,7 +115,7 @@ def _build_asset(table: Table) -> AssetsDefinition:
 
 def _freshness_policy(table: Table) -> FreshnessPolicy | None:
     """By when the table was last materialized; none where the lake's data has ended, and so nothing is due any more."""
-    return None if get_settings().last_day else FreshnessPolicy.time_window(fail_window=table.freshness.within)
+    return None if get_settings().last_day else FreshnessPolicy.time_window(fail_window=table.freshness.age)
 
 
 def pool_of(table: Table) -> str | None:

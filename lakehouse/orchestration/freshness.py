@@ -21,6 +21,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.build.freshness import freshness
 from lakehouse.catalog import lake_without_engine, tables
+from lakehouse.contracts import Table
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.settings import get_settings
 
@@ -33,7 +34,7 @@ def freshness_checks() -> AssetChecksDefinition:
         AssetCheckSpec(
             CHECK,
             asset=asset_key(table.id),
-            description=f"Each day is complete {table.freshness.within / timedelta(hours=1):g} h after its end; at "
+            description=f"{_owed(table)} complete {table.freshness.within / timedelta(hours=1):g} h after its end; at "
             f"most {table.freshness.budget:.0%} of a month's days were not in time",
         )
         for table in tables().values()
@@ -65,6 +66,11 @@ def freshness_checks() -> AssetChecksDefinition:
             )
 
     return judge
+
+
+def _owed(table: Table) -> str:
+    days = table.freshness.every.days
+    return "Each day is" if days == 1 else f"One of {days} days is"
 
 
 def freshness_job(checks: AssetChecksDefinition) -> UnresolvedAssetJobDefinition:

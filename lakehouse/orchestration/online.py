@@ -82,7 +82,7 @@ def online_sensors(assets: list[AssetsDefinition]) -> list[AutomationConditionSe
 
 def _asset(table: Table) -> AssetsDefinition:
     settings = get_settings()
-    within = table.freshness.within
+    within = table.freshness.age
 
     @asset(
         key=online_key(table),

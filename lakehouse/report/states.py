@@ -60,8 +60,8 @@ def days_by_table(lake: Lake, of_runs: Mapping[str, Outcomes]) -> dict[str, Days
     for name, table in lake.tables.items():
         ended = of_runs.get(name, Outcomes())
         failed = ended.unfinished - ended.by_somebody
-        # A run that was killed after its commit has told nobody that these days are published.
-        failed -= set(published_days(lake, table, sorted(failed))).difference(stale_days(lake, table, failed))
+        if failed:  # a run that was killed after its commit has told nobody that these days are published
+            failed -= set(published_days(lake, table, sorted(failed))).difference(stale_days(lake, table, failed))
         found[name] = Days(known[name], stale[name], waits[name], failed, ended.by_somebody)
     return found
 
@@ -159,8 +159,8 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
         version=snapshot.version,
         published_at=published_at,
         checked_at=checked_at,
-        fresh_within_hours=contract.freshness.within / timedelta(hours=1),
-        fresh=checked_at is not None and now - checked_at <= contract.freshness.within,
+        fresh_within_hours=contract.freshness.age / timedelta(hours=1),
+        fresh=checked_at is not None and now - checked_at <= contract.freshness.age,
         failing_checks={name: sentence(found) for name, found in failing.items()},
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(days.failed),

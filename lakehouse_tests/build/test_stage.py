@@ -101,6 +101,15 @@ def staged(
     return rows, measure(made, files, [MONDAY, TUESDAY])
 
 
+def test_rows_without_what_orders_them_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, which of two rows is kept would be left to chance, or Spark would say so with a plan."""
+    frame = frame_of(spark, AWKWARD).drop("_source_row")
+    with pytest.raises(
+        SchemaMismatchError, match=r"silver.sales does not give _source_row, by which its rows come first"
+    ):
+        write_routed(sales(), frame, tmp_path / "stage")
+
+
 def test_each_awkward_row_takes_its_one_route(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, a row could be lost, published in two forms, or quarantined for what another row did."""
     rows, figures = staged(sales(), frame_of(spark, AWKWARD), tmp_path / "stage")

@@ -107,6 +107,25 @@ def test_a_table_owes_no_day_before_its_first() -> None:
     assert not judged([]).met, "what was never built is not fresh"
 
 
+def test_what_comes_once_a_week_is_in_time_between() -> None:
+    """Without it, what lands once a week, or a month, would be an error on all other days."""
+    last = TODAY - timedelta(days=5)
+    weekly = [record(last - timedelta(days=7 * n), hours=3, version=90 - n) for n in range(12)]
+    empty = [record(YESTERDAY - timedelta(days=n), hours=1, rows=0, version=200 + n) for n in range(3)]
+    every: dict[str, Any] = {"fresh_every": timedelta(days=7)}
+    found = judged([*weekly, *empty], **every)
+    assert (found.met, found.missed, len(found.judged), found.newest) == (True, [], 30, YESTERDAY)
+    assert judged(weekly, **every).standing == "met by rows of days before"
+    assert judged(weekly, NOON + timedelta(days=2), **every).met
+    assert not judged(weekly, NOON + timedelta(days=3), **every).met
+    missing = judged([each for each in weekly if each.day != last], **every)
+    assert (missing.met, missing.missed) == (False, [last + timedelta(days=n) for n in range(5)])
+    late = record(last, hours=24 * 3, version=300)
+    assert judged([*weekly[1:], late], **every).missed == [last + timedelta(days=n) for n in range(3)]
+    assert not judged(weekly).met
+    assert sales(**every).freshness.age == timedelta(days=6, hours=12), "of Dagster's policy"
+
+
 def test_a_day_that_is_not_over_is_not_complete() -> None:
     """Without it, a table that a stream adds to would be complete up to today in the morning."""
     found = judged([*usual(), record(TODAY, hours=-13)])

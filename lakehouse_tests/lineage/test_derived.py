@@ -247,6 +247,18 @@ def test_a_column_that_the_transform_does_not_give_is_named() -> None:
     assert derived(lacking, inputs_of(table, known)).refused == "no net_revenue in the columns that it gives"
 
 
+def test_a_transform_without_the_column_that_orders_its_rows_is_no_matter_of_lineage() -> None:
+    """Without it, it was locked, and each build broke; of a column of the model, lineage was asked for in its place."""
+    known = declared()
+    table = known["silver.transactions"]
+    lacking = replace(table, transform=lambda **inputs: table.transform(**inputs).drop("_source_row", "_arrival_date"))
+    found = derived(lacking, inputs_of(table, known))
+    (mistake,) = lineage_mistakes(table, known, found)
+    assert "the transform has no _arrival_date, _source_row in the columns that it gives. Give them there" in str(
+        mistake
+    )
+
+
 def test_filters_decide_rows() -> None:
     """A column in no row and no value of the table may still make its rows come and go."""
     known = declared()

@@ -78,7 +78,7 @@ SAID = [
     "id", "quarantine_id", "inputs", "owner", "grain", "partition_by", "key", "keep_first_by", "unique_within", "conserves_rows", "upsert",
     "clock", "allowed_lateness", "quality", "quarantine", "freshness", "privacy", "layout", "figures", "reconciles", "lineage",
     "schema_version", "compatibility", "features", "reads", "day_column", "content_day_column", "pii", "upstream", "reads_other_days", "landing", "extract", "topic", "taken", "schema",
-    "columns", "required", "unique_days", "profiled", "description", "code", "derived", "derived_now", "policy_version", "code_version", "module",
+    "columns", "beside", "required", "unique_days", "profiled", "description", "code", "derived", "derived_now", "policy_version", "code_version", "module",
 ]  # fmt: skip
 
 

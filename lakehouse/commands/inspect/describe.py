@@ -111,6 +111,7 @@ def _policy(contract: Table) -> dict[str, Any]:
         "partitioned by": list(contract.partition_by),
         "inputs": [_input(source) for source in contract.inputs.values()],
         "fresh within hours": contract.freshness.within.total_seconds() / 3600,
+        "rows at least every days": contract.freshness.every.days,
         "most quarantined share of a day": contract.quarantine.max_share,
         "most nulls, share by column": dict(contract.quality.max_null_rate),
         "volume against history": f"{volume.min_ratio:g} to {volume.max_ratio:g} of the usual" if volume else None,
