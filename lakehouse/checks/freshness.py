@@ -46,9 +46,9 @@ class FreshnessState:
 
     Attributes:
         due: the newest day whose time is up.
-        every: days of which one has rows.
-        met: whether that day is complete, or one of those before it within `every`; or the table's first day is a later
-            one, so that none of its days is due yet; or it has no day, and none is expected.
+        met: whether that day is complete, or one of those before it within `freshness.every`; or the table's first day
+            is a later one, so that none of its days is due yet; or it has no day, and none is expected.
+        by_day_before: whether it is one of those before it that is complete, and not that day.
         waits: whether messages of that day, or of one before it, wait for a later batch.
         newest: the newest complete day that is over, and of which no messages wait; None where there is none.
         behind: from the end of the newest complete day to the moment.
@@ -58,9 +58,9 @@ class FreshnessState:
 
     table: str
     within: timedelta
-    every: int
     due: date
     met: bool
+    by_day_before: bool
     waits: bool
     newest: date | None
     behind: timedelta | None
@@ -87,8 +87,7 @@ class FreshnessState:
         day = self._due_day
         if day is not None and day.complete_at is not None:
             return COMPLETE
-        near = self.newest is not None and self.newest > self.due - timedelta(days=self.every)
-        return BY_DAY_BEFORE if near and self.newest != self.due else BEFORE_FIRST_DAY
+        return BY_DAY_BEFORE if self.by_day_before else BEFORE_FIRST_DAY
 
     def text(self) -> str:
         """In words."""
@@ -129,9 +128,8 @@ def judge(
     for each in kept:
         by_day.setdefault(each.day, []).append(each)
     first = min(due - timedelta(days=back), now.date() - timedelta(days=back + 6))
-    state = {
-        each.day: each for each in _days(table, by_day, days_between(first - timedelta(days=every - 1), now.date()))
-    }
+    seen = days_between(first - timedelta(days=every - 1), now.date())
+    state = {each.day: each for each in _days(table, by_day, seen)}
     met = {day: _met_at(state, day, every) for day in days_between(first, now.date())}
     newest = _newest(by_day, state, min(now.date(), waits_from or date.max))
     # A lake, or a stream, that was begun an hour ago owes nobody the days before it; one that nobody begins owes none.
@@ -142,9 +140,9 @@ def judge(
     return FreshnessState(
         table=table.id,
         within=table.freshness.within,
-        every=every,
         due=due,
         met=due < owed_from or (met[due] is not None and not waits),
+        by_day_before=met[due] is not None and state[due].complete_at is None,
         waits=waits,
         newest=newest,
         behind=None if newest is None else now - end_of(newest),

@@ -125,8 +125,8 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
         return []
     found: list[Mistake] = []
     if derived.refused.endswith(NOT_GIVEN):
-        do = "Give them there; or take them out of the model, of keep_first_by, or what needs the arrival (clock, "
-        return [Mistake.plain("transform", f"the transform has {derived.refused}. {do}allowed_lateness).")]
+        do = "Give them there; or take them, or what needs the arrival (clock, allowed_lateness), out of the table."
+        return [Mistake.plain("transform", f"the transform has {derived.refused}. {do}")]
     if derived.refused:
         bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]
         told = f"lineage: the transform has {derived.refused}, so the sources of {', '.join(bare)} are not derived."

@@ -105,6 +105,8 @@ def test_a_table_owes_no_day_before_its_first() -> None:
     assert (tomorrow.due, tomorrow.met) == (TODAY, True)
     assert not judged([record(TODAY, hours=-13)], NOON + timedelta(days=2)).met
     assert not judged([]).met, "what was never built is not fresh"
+    second = judged([record(YESTERDAY, hours=3)], NOON - timedelta(hours=1))
+    assert (second.newest, second.standing) == (YESTERDAY, "before its first day")
 
 
 def test_what_comes_once_a_week_is_in_time_between() -> None:
