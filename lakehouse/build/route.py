@@ -202,17 +202,17 @@ def _columns(table: Table, frame: DataFrame, made_as: str | None) -> Collection[
     if made_as and (found := known.get((table.key, made_as))):
         return found
     actual = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    if absent := [name for name in table.beside if name not in actual]:
+        raise SchemaMismatchError(
+            f"The transform of {table.id} does not give {', '.join(absent)}, by which its rows come first, or are in "
+            "time (keep_first_by, clock, allowed_lateness). Give what the input has, or take it out of the policy."
+        )
     wanted = {f.name: f.dataType.simpleString() for f in table.schema.fields}
     differing = [name for name, kind in wanted.items() if actual.get(name) != kind]
     wrong = [f"{name}: expected {wanted[name]}, got {actual.get(name, 'no such column')}" for name in differing]
     # A column that the contract does not know would be dropped in silence; those of the engine begin with an
     # underscore.
     surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
-    if absent := [name for name in table.beside if name not in actual]:
-        raise SchemaMismatchError(
-            f"The transform of {table.id} does not give {', '.join(absent)}, by which its rows come first, or are in "
-            "time (keep_first_by, clock, allowed_lateness). Give what the input has, or take it out of the policy."
-        )
     if wrong or surplus:
         more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
         also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.execution.asset_backfill import AssetBackfillData
 
@@ -122,11 +123,9 @@ def tables_of(run: DagsterRun) -> list[str]:
 
 def target_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> Days:
     """What a backfill is to materialize; tables upstream first."""
-    found: Days = {}
     data = data_of(backfill, graph)
     if data is not None:
-        for key, subset in data.target_subset.partitions_subsets_by_asset_key.items():
-            found[table_of(key)] = {date.fromisoformat(day) for day in subset.get_partition_keys()}
+        found = _days_in(data.target_subset)
     else:  # of a job, launched from the job's page
         days = {date.fromisoformat(day) for day in backfill.partition_names or ()}
         names = [table_of(key) for key in backfill.asset_selection or ()] or list(tables())
@@ -140,17 +139,29 @@ def rest_of(backfill: PartitionBackfill, graph: BaseAssetGraph[Any]) -> tuple[Da
     Gone are tables that were taken out or have another name now, and days that the lake has no more. Dagster gives the
     whole backfill up because of them, and would each one that is started again from it.
     """
+    data = data_of(backfill, graph)
+    if data is None:
+        return {}, {}
     there: Days = {}
     gone: Days = {}
-    data = data_of(backfill, graph)
-    for key, subset in ({} if data is None else data.target_subset.partitions_subsets_by_asset_key).items():
-        assert data is not None
-        built = data.materialized_subset.partitions_subsets_by_asset_key.get(key)
+    built = _days_in(data.materialized_subset)
+    for name, wanted in _days_in(data.target_subset).items():
+        key = AssetKey(name.split("."))
         partitions = graph.get(key).partitions_def if graph.has(key) else None
-        days = frozenset(partitions.get_partition_keys()) if partitions is not None else frozenset[str]()
-        for day in set(subset.get_partition_keys()) - set(built.get_partition_keys() if built else ()):
-            (there if day in days else gone).setdefault(table_of(key), set()).add(date.fromisoformat(day))
-    return {name: there[name] for name in tables() if name in there}, dict(sorted(gone.items()))
+        days = set(map(date.fromisoformat, partitions.get_partition_keys())) if partitions is not None else set()
+        left = wanted - built.get(name, set())
+        there[name], gone[name] = left & days, left - days
+    return (
+        {name: there[name] for name in tables() if there.get(name)},
+        {name: gone[name] for name in sorted(gone) if gone[name]},
+    )
+
+
+def _days_in(subset: AssetGraphSubset) -> Days:
+    return {
+        table_of(key): set(map(date.fromisoformat, each.get_partition_keys()))
+        for key, each in subset.partitions_subsets_by_asset_key.items()
+    }
 
 
 def why_broken(backfill: PartitionBackfill) -> str:
@@ -226,7 +237,7 @@ def cancel(instance: DagsterInstance, backfill_id: str) -> bool:
         if is_over(backfill):
             return backfill
         # Without the tag, or what is done again from it would be held too.
-        return backfill._replace(status=BulkActionStatus.CANCELING, tags=_without(backfill.tags))
+        return backfill._replace(status=BulkActionStatus.CANCELING, tags=without_pause(backfill.tags))
 
     return change(instance, backfill_id, cancelling)
 
@@ -235,12 +246,13 @@ def _set_tag(instance: DagsterInstance, backfill_id: str, paused: bool) -> bool:
     def tagged(backfill: PartitionBackfill) -> PartitionBackfill:
         if is_over(backfill) or is_paused(backfill) == paused:
             return backfill
-        return backfill._replace(tags={**_without(backfill.tags), **({PAUSED_TAG: "true"} if paused else {})})
+        return backfill._replace(tags={**without_pause(backfill.tags), **({PAUSED_TAG: "true"} if paused else {})})
 
     return change(instance, backfill_id, tagged)
 
 
-def _without(tags: Mapping[str, str]) -> dict[str, str]:
+def without_pause(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a backfill but for that by which its runs are held, for one that goes on or builds its rest."""
     return {key: value for key, value in tags.items() if key != PAUSED_TAG}
 
 

@@ -12,7 +12,7 @@ from dagster._core.execution.backfill import PartitionBackfill
 
 from lakehouse.days import contiguous
 from lakehouse.errors import DaemonError
-from lakehouse.orchestration.backfills import PAUSED_TAG, state_of
+from lakehouse.orchestration.backfills import state_of, without_pause
 from lakehouse.orchestration.instance import STARTED_AGAIN, opened_instance
 from lakehouse.orchestration.run_tags import why_now
 from lakehouse.orchestration.slices import tags_for
@@ -68,8 +68,7 @@ class DaemonClient:
             backfill: the other one.
             wanted: days by table.
         """
-        tags = {key: value for key, value in backfill.tags.items() if key != PAUSED_TAG}
-        return self._launched(wanted, tags, backfill.run_config, backfill.title or "")
+        return self._launched(wanted, without_pause(backfill.tags), backfill.run_config, backfill.title or "")
 
     def _launched(
         self,

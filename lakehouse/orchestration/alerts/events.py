@@ -227,13 +227,13 @@ def _run_failed(instance: DagsterInstance, seen: Observed, event: DagsterEvent) 
 
 
 def _run_ended(instance: DagsterInstance, seen: Observed, event: DagsterEvent, left: Callable[[str], str]) -> None:
-    if (broken := broken_backfill_of(instance, seen.run_id)) is not None:
-        seen.run_backfill, seen.run_failure = broken, left(broken)
-        return
-    if not ended_by_somebody(instance, seen.run_id):
-        return  # its process was told to stop; what it has not built is due as before
-    seen.run_severity = WARN
-    if (backfill := cancelled_backfill_of(instance, seen.run_id)) is not None:
+    backfill = broken_backfill_of(instance, seen.run_id)
+    if backfill is None:
+        if not ended_by_somebody(instance, seen.run_id):
+            return  # its process was told to stop; what it has not built is due as before
+        seen.run_severity = WARN
+        backfill = cancelled_backfill_of(instance, seen.run_id)
+    if backfill is not None:
         seen.run_backfill, seen.run_failure = backfill, left(backfill)
         return
     days = _days_of_run(instance, seen.run_id)
