@@ -20,7 +20,7 @@ from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.code import other_tables
 from lakehouse.contracts.declare import VOCABULARY
-from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, slice_mistakes
+from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, privacy_mistakes, slice_mistakes
 from lakehouse.contracts.graph import upstream_first, with_upstream
 from lakehouse.contracts.keys import upsert_mistakes
 from lakehouse.contracts.lineage import source_mistakes
@@ -172,6 +172,7 @@ def _between(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
         *closing_mistakes(table, found),
         *slice_mistakes(table, found),
         *entity_mistakes(table, found),
+        *privacy_mistakes(table, found),
     ]
 
 

@@ -1,7 +1,7 @@
 """What the words of one table ask of each other: judged once the table is whole, and its inputs with it.
 
 A word that can be judged alone refuses itself when it is made (`lakehouse.contracts.policy` and the like). Here are the
-rest: whether figures, slices and what is taken from a database fit the table's columns, key and inputs.
+rest: whether figures, slices, personal columns and what is taken from a database fit its columns, key and inputs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from lakehouse.contracts.extract import TAKEN
 from lakehouse.contracts.features import feature_tables
 from lakehouse.contracts.figures import Figure, Sum, columns_of
+from lakehouse.contracts.lineage import sources as sources_of
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
 from lakehouse.contracts.topic import MESSAGE
@@ -196,3 +197,36 @@ def slice_mistakes(table: Table, sources: Mapping[str, Table]) -> list[Mistake]:
                 f"Leave {name} out of `reads`: each slice then reads what Spark cannot leave out by itself.",
             )  # fmt: skip
     return found
+
+
+def privacy_mistakes(table: Table, found: Mapping[str, Table]) -> list[Mistake]:
+    """Personal columns that are none in the table before or behind: there `lakehouse forget` would find nobody.
+
+    A column of several sources is personal if one of them is. What is only computed from personal columns, such as the
+    number of people, need not be: so behind a table the name decides.
+
+    Args:
+        table: the one that is judged.
+        found: all tables by `layer.name`.
+    """
+    read = {
+        name: [(found[source], column) for source, column in each if source in found]
+        for name, each in sources_of(table, found).items()
+    }
+    mistakes: list[Mistake] = []
+    for word, columns in (("person", table.privacy.person), ("tokens", table.privacy.tokens)):
+        for name in columns:
+            bare = [f"{each.id}.{column}" for each, column in read[name] if column not in each.pii]
+            mistakes += unless(
+                not bare or len(bare) < len(read[name]), f"privacy.{word}",
+                f"{name} to be personal where it comes from", f"{', '.join(bare)}, not personal there",
+                "Name it there too, in privacy=Privacy(…).", name,
+            )  # fmt: skip
+    for name in table.columns:
+        held = [each.id for each, column in read[name] if column == name and name in each.pii]
+        mistakes += unless(
+            name in table.pii or not held, "privacy", f"{name} among the personal columns, as in {', '.join(held)}",
+            ", ".join(table.pii) or "none",
+            "Name it in privacy=Privacy(…), or give another name to what is not personal.",
+        )  # fmt: skip
+    return mistakes

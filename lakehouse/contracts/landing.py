@@ -11,6 +11,7 @@ from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, u
 from lakehouse.errors import ContractError
 
 FORMATS = ("csv", "jsonl")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 PERSONAL_WORDS = (
     "phone", "telephone", "mobile", "email", "address", "street", "postcode", "zip_code", "ip", "birth", "birthday",
     "birthdate", "birth_date", "first_name", "last_name", "full_name", "customer_name", "surname", "passport", "ssn",
@@ -120,6 +121,7 @@ class Landing:
             `FileNames`); empty: `{day}.<format>[.gz]` and `{day}/*.<format>[.gz]`.
         during_day: files of a day come while it is on: it is built as they come, and is open until it is over (UTC);
             else the files of today wait until then.
+        separator: what is between the fields of a CSV line: `,`, `;`, a tab or `|`.
         sample: `module:function` that makes files for a demonstration (see `lakehouse.sources.samples`); None: none.
     """
 
@@ -132,6 +134,7 @@ class Landing:
     producer: str | None = None
     files: tuple[str, ...] = ()
     during_day: bool = False
+    separator: str = ","
     sample: str | None = None
 
     @cached_property
@@ -149,6 +152,10 @@ class Landing:
         check(
             unless(self.format in FORMATS, "inputs", f"a format, {' or '.join(FORMATS)}", repr(self.format),
                    "Have the source sent in one of these."),
+            unless(self.separator in SEPARATORS, "inputs", f"a separator, one of {', '.join(map(repr, SEPARATORS))}",
+                   repr(self.separator), "Have the source sent with one of these."),
+            unless(self.format == "csv" or self.separator == ",", "inputs", "a separator of CSV files alone",
+                   f"{self.separator!r} for {self.format}", "Leave it out."),
             are_names("inputs", self.columns),
             are_known("inputs", self.addresses, self.columns, of),
             are_known("inputs", () if self.time is None else (self.time,), self.columns, of),

@@ -53,13 +53,19 @@ class Lines:
         lines = content.decode("utf-8", "replace").split("\n")
         header = self._header(lines[0].encode()) if self.landing.format == "csv" else None
         for line in lines:
-            row = _object(line) if header is None else dict(zip(header, _cells(line), strict=False))
+            row = _object(line) if header is None else dict(zip(header, self._cells(line), strict=False))
             ids |= {canonical_id(row[c]) for c in self._columns if row and row.get(c) not in (None, "")}
         yield from (("user", each) for each in ids)
         yield from (("email", each) for each in {canonical_address(each) for each in addresses_in("\n".join(lines))})
 
     def _header(self, line: bytes) -> list[str]:
-        return _cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+        return self._cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+
+    def _cells(self, line: str) -> list[str]:
+        try:
+            return next(csv.reader([line.removesuffix("\r")], delimiter=self.landing.separator), [])
+        except csv.Error:
+            return []
 
     def _json_line(self, text: str, person: Person) -> str | None:
         row = _object(text)
@@ -95,8 +101,8 @@ class Lines:
         return known, {name: value for name, value in row.items() if name not in known}
 
     def _csv_line(self, text: str, header: Sequence[str], person: Person) -> str | None:
-        # As the reader does: a quoted field that does not end on the line takes the comma behind it.
-        *cells, after = _cells(text.removesuffix("\r") + ",") or [""]
+        # As the reader does: a quoted field that does not end on the line takes the separator behind it.
+        *cells, after = self._cells(text.removesuffix("\r") + self.landing.separator) or [""]
         if len(cells) != len(header) or after:
             return None if person.in_text(text) else text
         row = dict(zip(header, cells, strict=True))
@@ -110,7 +116,7 @@ class Lines:
             return None
         left = io.StringIO()
         row |= {name: person.out_of_value(value, name) for name, value in extra.items()}
-        csv.writer(left, lineterminator="").writerow(row.values())
+        csv.writer(left, lineterminator="", delimiter=self.landing.separator).writerow(row.values())
         return left.getvalue()
 
 
@@ -118,13 +124,6 @@ def _object(text: str) -> dict[str, Any] | None:
     """A line's JSON object; None where it is none, or names a field twice."""
     found = parsed(text)
     return found if isinstance(found, dict) else None
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line.removesuffix("\r")]), [])
-    except csv.Error:
-        return []
 
 
 def _without(text: str, fields: dict[str, Any], person: Person) -> str | None:

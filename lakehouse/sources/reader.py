@@ -26,6 +26,7 @@ from pyspark.sql import types as T
 
 from lakehouse import store
 from lakehouse.contracts import Landing, Table
+from lakehouse.contracts.landing import SEPARATORS
 from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.settings import get_settings
 from lakehouse.sources.json_lines import BYTE_ORDER_MARK, clean, json_rows
@@ -50,8 +51,6 @@ MOST_LINES = 2_000_000  # of one file: of lines that are set aside, the driver h
 LARGEST_FILE = 1 << 30  # bytes uncompressed; on a cluster a file is one row on its way through Spark, of 2 GiB at most
 
 _MOST_FIELDS = 20_000  # of a CSV line; beyond 20,480 the parser does not refuse the line, it fails the job
-
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # besides commas, what spreadsheets write
 
 LINE = ("_arrival_date", "_source_file", "_source_row")  # where a line is from
 LINE_SCHEMA = [
@@ -122,7 +121,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
         return Probe(file, 0, (), f"{file.path.name} is UTF-16 text; land it as UTF-8")
     text = seen.first.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").removeprefix(BYTE_ORDER_MARK)
     try:
-        header = tuple(next(csv.reader(io.StringIO(text)), ()))
+        header = tuple(next(csv.reader(io.StringIO(text), delimiter=landing.separator), ()))
     except csv.Error:  # its fields are in no message: of a file without a header, they are somebody's
         why = "a carriage return within it; end lines with a line feed" if "\r" in text else "too long a field"
         return Probe(file, 0, (), f"{file.path.name} has no CSV header: its first line has {why}; land it again")
@@ -194,9 +193,9 @@ def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[
     missing = [name for name in landing.columns if name not in header and name not in optional]
     if missing:
         found = "nothing, the file is empty" if empty else _header_text(header, landing)
-        for sign, told in _SEPARATORS.items():
+        for sign, told in SEPARATORS.items():
             if len(header) == 1 and sign in header[0] and not {*landing.columns}.isdisjoint(header[0].split(sign)):
-                found += f", separated by {told}; have its fields separated by commas"
+                found += f", separated by {told}; if all its files are, give its Landing separator={sign!r}"
         return f"lacks the column(s) {', '.join(missing)}; its header holds {found}"
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)
@@ -296,13 +295,14 @@ def _csv_rows(lines: DataFrame, landing: Landing, header: tuple[str, ...], key: 
     schema = T.StructType([T.StructField(c, T.StringType()) for c in (*names.values(), "after", "bad")])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", "emptyValue": "", "nullValue": ""}
     options["escape"] = '"'  # a quote within quotes is doubled (RFC 4180); a backslash is itself
-    # One more field, empty, stands behind the line: a quoted one that does not end on it takes its comma. By itself the
-    # parser takes such a field for whole. Fields are counted only where a line is long enough to have too many.
+    # One more field, empty, stands behind the line: a quoted one that does not end on it takes its separator. By itself
+    # the parser takes such a field for whole. Fields are counted only where a line is long enough to have too many.
     # Bytes are an upper bound of fields, and cheap.
+    options["sep"], separator = landing.separator, F.lit(landing.separator)
     size = F.octet_length("_line")
-    few = (size < _MOST_FIELDS) | (size - F.octet_length(F.replace("_line", F.lit(","), F.lit(""))) < _MOST_FIELDS)
+    few = (size < _MOST_FIELDS) | (size - F.octet_length(F.replace("_line", separator, F.lit(""))) < _MOST_FIELDS)
     parsed = F.from_csv(
-        F.when(few, F.concat("_line", F.lit(","))),
+        F.when(few, F.concat("_line", separator)),
         schema.simpleString().removeprefix("struct<").removesuffix(">").replace(":", " "),
         options,
     )
