@@ -76,7 +76,7 @@ def test_a_person_is_found_in_its_fields(separator: str) -> None:
     assert "17841" not in mention
     assert next(csv.reader([mention], delimiter=separator))[:2] == ["2", "9"]
     assert other == f'3{separator}9{separator}"x{separator} y"'
-    assert set(lines.people(content)) == {("user", "17841"), ("user", "9")}
+    assert {("user", "17841"), ("user", "9")} <= set(lines.people(content))
 
 
 @pytest.mark.parametrize(
