@@ -192,24 +192,12 @@ def _waits_for_no_disk(connection: sqlite3.Connection, _record: object) -> None:
 class RunStorage(_KeptOpen, _Unconfigured, SqliteRunStorage):
     """Runs, in `<home>/runs.db`."""
 
-    home: Path
-
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]) -> RunStorage:
         """Open it."""
-
-        def made(home: str) -> RunStorage:
-            opened = cls.from_local(home, inst_data)
-            opened.home = Path(home)
-            return opened
-
-        return _opened(made)
-
-    @property
-    def inst_data(self) -> ConfigurableClassData | None:
-        """What Dagster tells of it to those who ask: where it is as well."""
-        known = super().inst_data
-        return None if known is None else known._replace(config_yaml=json.dumps({"base_dir": str(self.home)}))
+        made = _opened(lambda home: cls.from_local(home, inst_data))
+        assert isinstance(made, cls)
+        return made
 
 
 class ScheduleStorage(_KeptOpen, _Unconfigured, SqliteScheduleStorage):
@@ -231,20 +219,30 @@ class EventLog(_KeptOpen, _Unconfigured, BatchedSqliteEventLogStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, _config_value: Mapping[str, Any]) -> EventLog:
         """Open it."""
-        _look_after_backfills()
-        end_with_dev()
         return _opened(lambda home: cls(home, inst_data=inst_data))
 
 
 class ArtifactStorage(_Unconfigured, LocalArtifactStorage):
-    """Files that Dagster keeps of runs, in `<home>/storage`."""
+    """Files that Dagster keeps of runs, in `<home>/storage`.
+
+    It is of every instance that `lakehouse dev` opens, also where runs and events are in a database of their own. So
+    what a process is to do with the instance, and where its home is, are here.
+    """
 
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, _config_value: Mapping[str, Any]
     ) -> ArtifactStorage:
         """Open it."""
+        _look_after_backfills()
+        end_with_dev()
         return cls(str(_home()), inst_data)
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        """What Dagster tells of it to those who ask: where it is as well."""
+        known = super().inst_data
+        return None if known is None else known._replace(config_yaml=json.dumps({"base_dir": self.base_dir}))
 
 
 class ComputeLogs(_Unconfigured, LocalComputeLogManager):

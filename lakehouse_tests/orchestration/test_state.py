@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from dagster import DagsterInstance
 from dagster._core.errors import DagsterDefinitionChangedDeserializationError
 from dagster._core.execution import asset_backfill
@@ -23,8 +24,15 @@ from dagster._daemon import backfill, controller
 from sqlalchemy import text
 
 import lakehouse
+from lakehouse.orchestration import state
 from lakehouse.orchestration.instance import opened_instance
-from lakehouse.orchestration.state import BACKFILLS_EVERY, WAITS_FOR_CODE, ComputeLogs, EventLog
+from lakehouse.orchestration.state import (
+    BACKFILLS_EVERY,
+    WAITS_FOR_CODE,
+    ComputeLogs,
+    EventLog,
+    prepare_dagster_home,
+)
 from lakehouse.settings import Settings
 
 REPOSITORY = Path(lakehouse.__file__).parents[1]
@@ -131,6 +139,34 @@ def test_the_daemon_looks_at_backfills_every_few_seconds(settings: Settings, mon
         while not waited:
             next(loop)
     assert 0 < waited[0] <= BACKFILLS_EVERY
+
+
+def test_it_is_the_lakehouses_daemon_where_its_runs_are_in_another_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, with PostgreSQL no backfill is given to the daemon, a bad deploy ends those there are, and it stays.
+
+    What `lakehouse dev` starts would go on, daemon and all, where that is killed.
+    """
+    ours = prepare_dagster_home(settings) / "dagster.yaml"
+    known = yaml.safe_load(ours.read_text())
+    for each in ("run_storage", "event_log_storage", "schedule_storage"):
+        del known[each]
+    # Dagster's own storages, as those for PostgreSQL are: nothing in them knows of a lakehouse.
+    known["storage"] = {"sqlite": {"base_dir": str(settings.dagster_home / "database")}}
+    ours.write_text(yaml.safe_dump(known))
+    monkeypatch.setattr(controller, "DEFAULT_DAEMON_INTERVAL_SECONDS", 30)
+    monkeypatch.setenv(WAITS_FOR_CODE, "")
+    monkeypatch.delenv(WAITS_FOR_CODE)
+    ended: list[None] = []
+    monkeypatch.setattr(state, "end_with_dev", lambda: ended.append(None))
+    with opened_instance(settings) as instance:
+        assert not isinstance(instance.event_log_storage, EventLog)
+        told: Any = instance.info_dict()["local_artifact_storage"]
+    assert told["config"] == {"base_dir": str(settings.dagster_home)}, "by which commands know whose daemon it is"
+    assert controller.DEFAULT_DAEMON_INTERVAL_SECONDS == BACKFILLS_EVERY
+    assert os.environ[WAITS_FOR_CODE] == "1"
+    assert ended
 
 
 def test_a_backfill_waits_while_the_code_does_not_load(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
