@@ -193,7 +193,7 @@ def _tell(instance: DagsterInstance, found: Sequence[AssetCheckEvaluation]) -> l
         # Where no run has judged the table yet, Dagster shows nothing that could be wrong.
         if record is None or _is_being_judged(instance, record):
             continue
-        shown = record.evaluation
+        shown = _shown(record)
         # The same verdict over other days is news as well: the page would go on naming a day that is well by now.
         if (
             shown is None
@@ -211,6 +211,12 @@ def _days_told(evaluation: AssetCheckEvaluation) -> tuple[Any, list[str]]:
     listed = evaluation.metadata.get("failing")
     days = [str(each.data["day"]) for each in listed.records] if isinstance(listed, TableMetadataValue) else []
     return evaluation.metadata[FAILING].value, days
+
+
+def _shown(record: AssetCheckExecutionRecord) -> AssetCheckEvaluation | None:
+    """What Dagster shows of a check; nothing where the run that was to judge it ended before."""
+    # Dagster (1.13) gives what it noted when the run was made, in place of an evaluation.
+    return None if record.status == AssetCheckExecutionRecordStatus.PLANNED else record.evaluation
 
 
 def _is_being_judged(instance: DagsterInstance, record: AssetCheckExecutionRecord) -> bool:

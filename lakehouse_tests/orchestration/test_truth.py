@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, TableMetadataValue
+from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterRun, DagsterRunStatus, TableMetadataValue
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.ready import READY, readiness
@@ -290,6 +292,21 @@ def test_a_restore_to_as_many_failing_days_is_seen_without_a_run(shop: Shop) -> 
     shop.restore(min(shop.at_version))
     shop.look()
     assert shop.failing() == {("volume", str(DAYS[0]))}
+    shop.all_agree(looked=True)
+
+
+def test_a_run_that_ended_before_it_judged_leaves_no_check_open(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, with PostgreSQL, the first terminated run ends each look of the sensor: no alert is sent any more."""
+    shop.land(DAYS[0], ODD)
+    shop.run(DAYS[0], DAYS[0])
+    shop.look()
+    shop.land(DAYS[0], GOOD)
+    with monkeypatch.context() as patch:
+        # As in PostgreSQL: what a run is to judge is noted when the run is made.
+        patch.setenv("DAGSTER_EMIT_PLANNED_EVENTS_INDIVIDUALLY", "1")
+        patch.setattr(shop, "build", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert shop.run(DAYS[0], DAYS[0]).status is DagsterRunStatus.CANCELED
+    shop.look()
     shop.all_agree(looked=True)
 
 
