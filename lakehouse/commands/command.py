@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import sys
 import traceback
 import warnings
@@ -92,6 +93,12 @@ def _unforeseen(error: Exception) -> typer.Exit:
     if told := _full_disk(error):
         say(f"Error: no space left on a disk ({told}). Free space, then run the same command again.")
         return typer.Exit(BROKEN)
+    if told := _silent_database(error):
+        say(
+            f"Error: Dagster's database does not answer: {told}. Its address is in "
+            f"{get_settings().dagster_home / 'dagster.yaml'}. Once it answers, run the same command again."
+        )
+        return typer.Exit(BROKEN)
     traceback.print_exception(error, file=sys.stderr)
     say(f"Error: this should not have happened ({type(error).__name__}). `lakehouse doctor` checks the set-up.")
     return typer.Exit(BROKEN)
@@ -110,6 +117,18 @@ def _full_disk(error: Exception) -> str:
     # SQLite says no more than that, where there is no space for what it keeps beside a database.
     beside = not free and "disk I/O error" in str(error)
     return f"{free} MiB are free under {root}" if beside or is_full(error) else ""
+
+
+def _silent_database(error: BaseException | None) -> str:
+    """What a server that keeps Dagster's state says, or the way to it; empty where it is not to blame."""
+    if (known := sys.modules.get("sqlalchemy.exc")) is None:
+        return ""
+    while error is not None:
+        # SQLite has no server: its errors are of files.
+        if isinstance(error, known.OperationalError) and not isinstance(error.orig, sqlite3.Error):
+            return str(error.orig).strip().partition("\n")[0].rstrip(".")
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _quiet_warnings() -> None:

@@ -278,6 +278,21 @@ def test_a_disk_that_is_full_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "Traceback" not in said.err
 
 
+def test_a_database_of_dagster_that_is_down_is_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, every command that looks at runs ends with a hundred lines, and names a `doctor` that knows no more."""
+    refused = ConnectionError(
+        'connection to server at "127.0.0.1", port 5432 failed: Connection refused\n\tIs it on?\n'
+    )
+    error = RuntimeError("too many retries for DB connection")  # what Dagster makes of it
+    error.__cause__ = OperationalError("", None, refused)
+    monkeypatch.setattr(store, "put", Mock(side_effect=error))
+    said = cli("land", "events", *MADE_UP)
+    assert said.code == 3
+    assert "Error: Dagster's database does not answer: connection to server at" in said.err
+    assert "dagster.yaml" in said.err
+    assert "Traceback" not in said.err
+
+
 def test_doctor_tells_of_a_disk_that_refuses_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the command that other errors name ends with an error of its own."""
 
