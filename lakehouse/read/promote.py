@@ -1,9 +1,10 @@
 """Fields that became columns: rows that arrived before are read with the value that waited in `_rescued`.
 
-A field is promoted by the contract alone: its name in `Landing` and in the model, with the next `schema_version`. Days
-that are built again from their landed files put it into the column. The others need not be: whoever reads the table
-through the lake gets the text that arrived, as `_rescued` has it, where the file is older than the column. Personal
-fields were left out there, and are null; e-mail addresses within other texts stay masked.
+A field is promoted by the contract alone: its name in `Landing` or `Topic` and in the model, with the next
+`schema_version`. Days that are built again from their landed files put it into the column. The others need not be, and
+messages are never taken again: whoever reads the table through the lake gets the text that arrived, as `_rescued` has
+it, where the file is older than the column. Personal fields were left out there, and are null; e-mail addresses within
+other texts stay masked.
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]
         snapshot: the table at one version.
         files: those that are to be read.
     """
-    if table.landing is None or RESCUED not in table.columns:
+    source = table.landing or table.topic
+    if source is None or RESCUED not in table.columns:
         return ()
     later = added_later(table, read_lock().get(table.id, ()))
-    added = [c for c in table.landing.columns if c in (table.columns if later is None else later)]
+    added = [c for c in source.columns if c in (table.columns if later is None else later)]
     if not added:
         return ()
     # By null counts in the log: a file all of whose `_rescued` are null has nothing to promote, and is not opened for
     # it.
     rescued = snapshot.nulls(RESCUED)
     waiting = [file.path for file in files if rescued.get(file.path) != file.rows]
-    # A file that has the column has a null count of it. Without one it may be older, or have lost its statistics.
-    return tuple(c for c in added if any(snapshot.nulls(c).get(path) is None for path in waiting))
+    # A file that has the column has a null count of it. Without one it may be older, or have lost its statistics. Of
+    # messages files that have it and files that lack it are merged into one, which has nulls from these.
+    merged = table.topic is not None
+    nulls = {c: [snapshot.nulls(c).get(path) for path in waiting] for c in added}
+    return tuple(c for c, counts in nulls.items() if any(n is None or (merged and n > 0) for n in counts))
 
 
 def with_promoted(frame: DataFrame, columns: Iterable[str]) -> DataFrame:

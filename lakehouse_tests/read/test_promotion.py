@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.build.stale import stale_days
-from lakehouse.contracts import BronzeModel, Input, Landing, Table, schema_versions
+from lakehouse.contracts import BronzeModel, Input, Landing, MessageModel, Table, Topic, schema_versions
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.errors import SchemaMismatchError
 from lakehouse.lineage.provenance import Tracer
@@ -44,6 +44,18 @@ class Raw(BronzeModel):
 
 
 class RawWithCoupon(Raw):
+    """The same, since coupons are known."""
+
+    coupon: T.StringType = pa.Field(nullable=True)
+
+
+class Clicks(MessageModel):
+    """Messages of a shop."""
+
+    id: T.StringType = pa.Field(nullable=True)
+
+
+class ClicksWithCoupon(Clicks):
     """The same, since coupons are known."""
 
     coupon: T.StringType = pa.Field(nullable=True)
@@ -254,6 +266,30 @@ def test_rescued_fields_are_looked_at_only_where_there_can_be_any(lake: LakeFact
     assert promoted_columns(old, snapshot, snapshot.files) == ()
     put(shop, new, DAYS[0], [_bronze(DAYS[0], "a", '{"coupon":"OLD"}'), _bronze(DAYS[0], "a2")])
     assert promoted_columns(new, shop.snapshot(new.id), shop.snapshot(new.id).files) == ()
+
+
+def test_messages_are_read_with_a_promoted_field(lake: LakeFactory) -> None:
+    """Without it, what came before a field was a column would be lost: messages are never taken again."""
+
+    def clicks(version: int) -> Table:
+        later = ("coupon",) if version > 1 else ()
+        return table(
+            "bronze.clicks", ClicksWithCoupon if later else Clicks, lambda messages: messages,
+            {"messages": Topic("clicks", ("clicks",), ("id", *later), time="id")},
+            partition_by=("_arrival_date", "_event_date"), schema_version=version,
+        )  # fmt: skip
+
+    old, new = clicks(1), clicks(2)
+    shop = lake(new)
+    put(shop, old, DAYS[0], [_bronze(DAYS[0], "a", '{"coupon":"OLD"}')])
+    # As a stream merges the files of a day.
+    put(shop, new, DAYS[1], [_bronze(DAYS[1], "b", '{"coupon":"OLDER"}'), _bronze(DAYS[1], "c", coupon="NEW")])
+    put(shop, new, DAYS[2], [_bronze(DAYS[2], "d", '{"weight":"1"}', coupon="NEWER")])
+    snapshot = shop.snapshot(new.id)
+    read = {row["id"]: row["coupon"] for row in shop.read(new, DAYS, snapshot).collect()}
+    assert read == {"a": "OLD", "b": "OLDER", "c": "NEW", "d": "NEWER"}
+    by_day = snapshot.by_day("_arrival_date")
+    assert [promoted_columns(new, snapshot, by_day[day]) for day in DAYS] == [("coupon",), ("coupon",), ()]
 
 
 def test_partitions_that_only_the_log_spells_are_promoted_too(lake: LakeFactory, monkeypatch: Any) -> None:
