@@ -152,6 +152,25 @@ def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
     return [*_other_topics(before, found), *_gaps(before, found)]
 
 
+def taken_as(snapshot: Snapshot, source: str, found: Mapping[str, Found]) -> list[str]:
+    """In words, the topics that a table has taken under other names of its source: all would be taken again.
+
+    Args:
+        snapshot: of the table.
+        source: what it is called now.
+        found: the topics as they are.
+    """
+    names = (name.split("/") for name in snapshot.transactions())
+    others = {of for kind, of, *_ in names if kind == "intake"} - {source}
+    ids, mine = _ids(found), ends_of(snapshot, source).ids
+    return [
+        f"the topic {topic} was taken as the source {other}, so all of it would be taken again as {source}"
+        for other in sorted(others)
+        for topic, number in sorted(ends_of(snapshot, other).ids.items())
+        if ids.get(topic) == number and topic not in mine
+    ]
+
+
 def _ids(found: Mapping[str, Found]) -> dict[str, int]:
     return {name: fingerprint([one.id]) for name, one in found.items()}
 

@@ -28,6 +28,7 @@ from lakehouse.build.intake.ends import (
     problems,
     reach,
     spans_after,
+    taken_as,
 )
 from lakehouse.build.intake.poison import Poison, dead_rows, is_poison, poison_in
 from lakehouse.build.laps import Laps
@@ -228,7 +229,7 @@ def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | Non
 
     Raises:
         SourceDownError: no broker answers at the moment.
-        SourceError: messages that were not taken yet are gone, or a topic is another one than that of the last batch.
+        SourceError: messages not taken yet are gone, or a topic or the source's name is not that of the last batch.
     """
     topic = base.table.topic
     assert topic is not None
@@ -237,6 +238,11 @@ def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | Non
     # Before the brokers are asked: whatever they say is not older than this.
     begun = micros_of(datetime.now(UTC))
     found = brokers.found()
+    if renamed := taken_as(base.main.snapshot, topic.source, found):
+        raise SourceError(
+            f"{base.table.id}: {'; '.join(renamed)}. Nothing was taken. Give the source its name again, as Topic has "
+            "it, or the table a new one."
+        )
     if why := problems(before, found):
         raise SourceError(
             f"{base.table.id}: {'; '.join(why)}. Nothing was taken. Where it cannot be fixed at the brokers, "

@@ -280,6 +280,24 @@ def test_a_topic_made_anew_is_refused_until_somebody_accepts(taking: Taking) -> 
     assert accept_loss(open_base(taking.lake, taking.bronze), taking.url, who="me", reason="") == []
 
 
+def test_a_source_with_another_name_takes_nothing_again(taking: Taking) -> None:
+    """Without it, whoever renames a source would have every message of its topics twice."""
+    taking.kafka.send(taking.topic, [visit(1)])
+    taking.take()
+    assert taking.bronze.topic is not None
+    named = replace(taking.bronze.topic, source="web")
+    renamed = replace(taking.bronze, inputs=dict.fromkeys(taking.bronze.inputs, named))
+    renamed.__dict__["code_version"] = taking.bronze.code_version  # as `making.table` gives it
+    taking.lake.settings = taking.lake.settings.model_copy(update={"source_urls": {"web": taking.url}})
+    told = rf"{taking.topic} was taken as the source {SOURCE}.* again as web\. Nothing was taken"
+    with pytest.raises(SourceError, match=told):
+        build(taking.lake, renamed, [], run_id="test")
+    taking.kafka.recreate(taking.topic)
+    taking.kafka.send(taking.topic, [visit(2)])
+    build(taking.lake, renamed, [], run_id="test")
+    assert taking.taken() == ["v1", "v2"], "of another topic, nothing was taken before"
+
+
 def test_messages_that_retention_took_are_told(taking: Taking) -> None:
     """Without it, a pause longer than the topic's retention would lose messages in silence."""
     taking.kafka.send(taking.topic, [visit(1)])
