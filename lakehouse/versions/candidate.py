@@ -108,9 +108,16 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
         run_id: recorded in the commits.
 
     Raises:
-        UndoRefusedError: there is no live table, or an upsert table's candidate would lack some of its days.
+        UndoRefusedError: there is no live table, it takes batches from outside, or an upsert table's candidate would
+            lack some of its days.
         BusyError: an erasure is on.
     """
+    if table.taken is not None:
+        # What was taken once may be gone there, and which batch comes next is in the live table's log alone.
+        raise UndoRefusedError(
+            f"{table.id}: it takes rows from a topic or a database, which come once, and to the live table alone. "
+            "Build a candidate of a table that reads it."
+        )
     live = lake.snapshot(table.id)
     if live.version < 0:
         raise UndoRefusedError(f"{table.id} was never built, so there is nothing to stand beside. Build it itself.")

@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
+from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
 from lakehouse.delta.target import Target
 from lakehouse.errors import PublishConflictError, SchemaMismatchError, UndoRefusedError
 from lakehouse.privacy.alone import BusyError, alone
 from lakehouse.read.lake import Lake
+from lakehouse.read.targets import targets
 from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
 from lakehouse_tests.faults.undoing import DAYS, beside, carry_out, killed, lake_at, prints, publish, seen, tables, undo
 from lakehouse_tests.fixtures.making import rows_of
+from lakehouse_tests.fixtures.streaming import messages
 
 MON, TUE, WED, THU = DAYS
 TABLE, QUARANTINE = "silver.things", "silver.things_quarantine"
@@ -53,6 +56,14 @@ def test_nobody_sees_a_candidate_before_the_swap_and_everybody_after(lake: Lake)
     assert prints(lake) == prints(lake, QUARANTINE) == {2: 902, 3: 903, 4: None, 5: None}, (
         "the next run finds it current"
     )
+
+
+def test_what_is_taken_from_outside_has_no_candidate(tmp_path: Path) -> None:
+    """Without it, all messages there are would be taken beside the table, into a candidate that no swap can use."""
+    made = lake_at(tmp_path, {"bronze.visits": messages()})
+    ensure_table(targets(made, made.table("bronze.visits"))[0])
+    with pytest.raises(UndoRefusedError, match=r"bronze\.visits: it takes rows from a topic or a database"):
+        build_candidate(made, made.table("bronze.visits"), [MON], run_id="test")
 
 
 def test_a_swap_is_in_both_histories(lake: Lake) -> None:
