@@ -1,7 +1,8 @@
-"""Dagster's SQLite event log: batches in one transaction, a moment for each event, and no slot of a pool lost.
+"""Dagster's event log: batches in one transaction, a moment for each event, and no slot of a pool lost.
 
 Dagster hands over a range run's materializations in batches (`DAGSTER_EVENT_BATCH_SIZE`), but its SQLite storages write
-them one by one, each in transactions of its own: about 10 ms an event, more than the Spark work of a small day.
+them one by one, each in transactions of its own: about 10 ms an event, more than the Spark work of a small day. Its
+storage in PostgreSQL writes them together, and then tells of the last one's asset alone that it has something new.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import Any
 
 from dagster import AssetCheckEvaluation
 from dagster._core.events.log import EventLogEntry
-from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage
+from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage, SqlEventLogStorage
 from dagster._utils.concurrency import ConcurrencyClaimStatus
 
 _BURST = 10.0  # seconds by which the events of one step may be moved at most: 10,000 of them
 
 
-class BatchedSqliteEventLogStorage(ConsolidatedSqliteEventLogStorage):
-    """`ConsolidatedSqliteEventLogStorage` (one database for all runs): a batch is one transaction, no slot is lost.
+class BatchedEventLogStorage(SqlEventLogStorage):
+    """What comes before a storage of Dagster's that keeps all runs in one database.
 
     Dagster's pages take an asset's events of the same millisecond for one, and show only the last of them. A range run
     makes many within a millisecond, so each is stored a millisecond after the one before.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self._last: dict[str, int] = {}  # by asset, the millisecond of its newest event
 
     def store_event(self, event: EventLogEntry) -> None:
@@ -81,6 +82,10 @@ class BatchedSqliteEventLogStorage(ConsolidatedSqliteEventLogStorage):
             return claim
         self.assign_pending_steps([concurrency_key])
         return super().claim_concurrency_slot(concurrency_key, run_id, step_key, priority)
+
+
+class BatchedSqliteEventLogStorage(BatchedEventLogStorage, ConsolidatedSqliteEventLogStorage):
+    """The same in a SQLite file."""
 
 
 def _spaced(event: EventLogEntry, last: dict[str, int]) -> EventLogEntry:

@@ -1,5 +1,6 @@
-"""The batched event log stores what Dagster's own stores, only at once."""
+"""The batched event log stores what Dagster's own stores, only at once: in a SQLite file, and in PostgreSQL."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,30 @@ from dagster import (
     EventLogEntry,
 )
 from dagster._core.events import DagsterEventType, StepMaterializationData
-from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage
+from dagster._core.storage.event_log import ConsolidatedSqliteEventLogStorage, SqlEventLogStorage
 
 from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
+from lakehouse.orchestration.in_postgres import EventLog
 
-KEY = AssetKey(["silver", "transactions"])
+KEY, OTHER = AssetKey(["silver", "transactions"]), AssetKey(["gold", "daily_revenue"])
+
+Opened = Callable[..., SqlEventLogStorage]
 
 
-def _events(number: int) -> list[EventLogEntry]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+    """Opens the event log of one lake, again and again: of a class that comes before the storage, where one is given."""
+    if request.param == "sqlite":
+        return lambda *before: type("Sqlite", (*before, BatchedSqliteEventLogStorage), {})(str(tmp_path))
+    url = request.getfixturevalue("server").database("dagster").url.replace("://", "+psycopg2://")
+    return lambda *before: type("Postgres", (*before, EventLog), {})(url)
+
+
+def _events(number: int, key: AssetKey = KEY) -> list[EventLogEntry]:
     made = []
     for n in range(number):
         materialization = AssetMaterialization(
-            KEY, partition=f"2011-01-{n + 1:02d}", tags={"a": str(n)}, metadata={"rows": n}
+            key, partition=f"2011-01-{n + 1:02d}", tags={"a": str(n)}, metadata={"rows": n}
         )
         event = DagsterEvent(
             event_type_value=DagsterEventType.ASSET_MATERIALIZATION.value,
@@ -69,10 +82,24 @@ def test_a_batch_reads_back_like_single_events(tmp_path: Path) -> None:
     assert len(seen[0][0]) == 20
 
 
-def test_each_event_of_an_asset_has_a_millisecond_of_its_own(tmp_path: Path) -> None:
+def test_a_batch_is_of_several_assets(opened: Opened) -> None:
+    """Without it, of a run over all tables only the last one would have something new, as Dagster's pages have it."""
+    with DagsterInstance.ephemeral() as instance:
+        storage = opened()
+        storage.register_instance(instance)
+        storage.store_event_batch([*_events(3), *_events(2, OTHER)])
+        newest = storage.get_latest_materialization_events([KEY, OTHER])
+        found = {key: event.asset_materialization for key, event in newest.items() if event}
+        assert {key: each and each.partition for key, each in found.items()} == {KEY: "2011-01-03", OTHER: "2011-01-02"}
+        records = storage.get_asset_records([KEY, OTHER])
+        last = {each.asset_entry.asset_key: each.asset_entry.last_materialization_record for each in records}
+        assert all(last[key] for key in (KEY, OTHER))
+
+
+def test_each_event_of_an_asset_has_a_millisecond_of_its_own(opened: Opened) -> None:
     """The Events tab shows one event a millisecond: of fourteen days of a range run it hid four."""
     with DagsterInstance.ephemeral() as instance:
-        storage = BatchedSqliteEventLogStorage(str(tmp_path))
+        storage = opened()
         storage.register_instance(instance)
         at_once = [event._replace(timestamp=1_700_000_000.0004) for event in _events(16)]
         storage.store_event_batch(at_once[:14])
@@ -87,17 +114,17 @@ def test_each_event_of_an_asset_has_a_millisecond_of_its_own(tmp_path: Path) -> 
         assert milliseconds[16] == 1_700_000_100_000, "what comes later keeps its time"
 
 
-def test_a_batch_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_batch_that_fails_leaves_nothing(opened: Opened) -> None:
     """Dagster then stores the events one by one; half a batch would be stored twice."""
     with DagsterInstance.ephemeral() as instance:
-        storage = BatchedSqliteEventLogStorage(str(tmp_path))
+        storage = opened()
         storage.register_instance(instance)
         with pytest.raises(AttributeError):
             storage.store_event_batch([*_events(3), "no event"])  # type: ignore[list-item]
         assert not storage.get_logs_for_run("r1")
 
 
-class _FreedInBetween(BatchedSqliteEventLogStorage):
+class _FreedInBetween(SqlEventLogStorage):
     """The only slot is freed after a step has found it taken, and before it is queued."""
 
     def add_pending_step(self, *args: Any, **kwargs: Any) -> None:
@@ -105,11 +132,10 @@ class _FreedInBetween(BatchedSqliteEventLogStorage):
         super().add_pending_step(*args, **kwargs)
 
 
-def test_a_slot_that_is_freed_in_between_is_not_lost(tmp_path: Path) -> None:
+def test_a_slot_that_is_freed_in_between_is_not_lost(opened: Opened) -> None:
     """Without it, one of two runs of an upsert table would now and then wait for ever for a slot that is free."""
     with DagsterInstance.ephemeral() as instance:
-        usual = BatchedSqliteEventLogStorage(str(tmp_path))
-        unlucky = _FreedInBetween(str(tmp_path))
+        usual, unlucky = opened(), opened(_FreedInBetween)
         for storage in (usual, unlucky):
             storage.register_instance(instance)
         usual.set_concurrency_slots("silver_orders", 1)
@@ -121,8 +147,9 @@ def test_a_slot_that_is_freed_in_between_is_not_lost(tmp_path: Path) -> None:
         assert not usual.claim_concurrency_slot("silver_orders", "third", "step").is_claimed
 
 
-def test_a_day_is_judged_again_and_again_without_a_run(instance: DagsterInstance) -> None:
+def test_a_day_is_judged_again_and_again_without_a_run(opened: Opened) -> None:
     """Without it, a stream would end when it tells for the second time that a check of one day fails."""
+    storage = opened()
     key = AssetCheckKey(KEY, "shares")
 
     def verdict(*, passed: bool, partition: str | None) -> AssetCheckEvaluation:
@@ -130,7 +157,9 @@ def test_a_day_is_judged_again_and_again_without_a_run(instance: DagsterInstance
 
     for passed in (False, False, True):
         for partition in ("2011-01-01", "2011-01-02", None):
-            instance.report_runless_asset_event(verdict(passed=passed, partition=partition))
-    kept = instance.event_log_storage.get_asset_check_execution_history(key, limit=9)
+            with DagsterInstance.ephemeral() as instance:
+                instance._event_storage = storage
+                instance.report_runless_asset_event(verdict(passed=passed, partition=partition))
+    kept = storage.get_asset_check_execution_history(key, limit=9)
     told = sorted((each.partition or "", each.evaluation.passed) for each in kept if each.evaluation)
     assert told == [("", False), ("", False), ("", True), ("2011-01-01", True), ("2011-01-02", True)]
