@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 
 MOST_DAYS = 50  # named in one message
@@ -116,3 +116,12 @@ class BadPartitionsError(LakehouseError):
             "Readers see what was published of these days before, if anything was. Fix the cause, then re-run only "
             "these: lakehouse backfill --failed-only"
         )
+
+
+def what_led_to(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was caused by, and so on: ten at most, since deeper chains than that are loops."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse import store
-from lakehouse.errors import DiskFullError
+from lakehouse.errors import DiskFullError, what_led_to
 
 # As the system, the JVM, delta-rs and SQLite word ENOSPC, EDQUOT and EFBIG; what they agree on is words, not classes.
 _FULL = re.compile(
@@ -44,9 +44,4 @@ def said_when_full(table: str, folder: Path) -> Iterator[None]:
 
 def is_full(error: BaseException | None) -> bool:
     """Whether an error, or what led to it, is that of a full disk."""
-    seen = 0
-    while error is not None and seen < 10:  # noqa: PLR2004 - deeper chains than that are loops
-        if _FULL.search(str(error)):
-            return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
-    return False
+    return any(_FULL.search(str(each)) for each in what_led_to(error))

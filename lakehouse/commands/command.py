@@ -25,6 +25,7 @@ from lakehouse.errors import (
     SettingsError,
     UnknownTableError,
     UsageError,
+    what_led_to,
 )
 from lakehouse.orchestration.run_tags import because
 from lakehouse.settings import get_settings
@@ -119,15 +120,14 @@ def _full_disk(error: Exception) -> str:
     return f"{free} MiB are free under {root}" if beside or is_full(error) else ""
 
 
-def _silent_database(error: BaseException | None) -> str:
+def _silent_database(error: BaseException) -> str:
     """What a server that keeps Dagster's state says, or the way to it; empty where it is not to blame."""
     if (known := sys.modules.get("sqlalchemy.exc")) is None:
         return ""
-    while error is not None:
+    for each in what_led_to(error):
         # SQLite has no server: its errors are of files.
-        if isinstance(error, known.OperationalError) and not isinstance(error.orig, sqlite3.Error):
-            return str(error.orig).strip().partition("\n")[0].rstrip(".")
-        error = error.__cause__ or error.__context__
+        if isinstance(each, known.OperationalError) and not isinstance(each.orig, sqlite3.Error):
+            return str(each.orig).strip().partition("\n")[0].rstrip(".")
     return ""
 
 

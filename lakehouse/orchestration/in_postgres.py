@@ -7,7 +7,7 @@ from typing import Any
 
 from dagster._serdes import ConfigurableClassData
 from dagster_postgres import PostgresEventLogStorage
-from dagster_postgres.utils import pg_url_from_config
+from dagster_postgres.utils import get_token_provider_from_config, pg_url_from_config
 
 from lakehouse.orchestration.event_log import BatchedEventLogStorage
 
@@ -18,4 +18,9 @@ class EventLog(BatchedEventLogStorage, PostgresEventLogStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> EventLog:
         """As Dagster makes it, which would make its own."""
-        return cls(pg_url_from_config(config_value), inst_data=inst_data)
+        return cls(
+            pg_url_from_config(config_value),
+            should_autocreate_tables=config_value.get("should_autocreate_tables", True),
+            inst_data=inst_data,
+            token_provider=get_token_provider_from_config(config_value),
+        )

@@ -46,8 +46,9 @@ def promoted_columns(table: Table, snapshot: Snapshot, files: Iterable[DataFile]
     # A file that has the column has a null count of it. Without one it may be older, or have lost its statistics. Of
     # messages files that have it and files that lack it are merged into one, which has nulls from these.
     merged = table.topic is not None
-    nulls = {c: [snapshot.nulls(c).get(path) for path in waiting] for c in added}
-    return tuple(c for c, counts in nulls.items() if any(n is None or (merged and n > 0) for n in counts))
+    nulls = {c: snapshot.nulls(c) for c in added}
+    counts = {c: [known.get(path) for path in waiting] for c, known in nulls.items()}
+    return tuple(c for c, found in counts.items() if any(n is None or (merged and n > 0) for n in found))
 
 
 def with_promoted(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
