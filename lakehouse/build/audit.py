@@ -110,8 +110,10 @@ def _figures(staged: Staged) -> dict[date, DayMetrics]:
     metrics = with_clocks(base.lake, base.table, files, arrived.lines if arrived else {}, metrics)
     # Further days of an upsert hold rows that no input was asked for, so nothing was counted of them there.
     for day in work.days:
-        problems = [*arrived.problems.get(day, ())] if arrived else []
-        metrics[day] = replace(metrics[day], rows_in=work.rows_in(day), problems=problems)
+        metrics[day] = replace(metrics[day], rows_in=work.rows_in(day))
+        if arrived:
+            problems, doubts = ([*found.get(day, ())] for found in (arrived.problems, arrived.doubts))
+            metrics[day] = replace(metrics[day], problems=problems, doubts=doubts)
     return metrics
 
 

@@ -21,7 +21,8 @@ from lakehouse.build.upsert import upsert_frame
 from lakehouse.contracts import Landing, Table
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
-from lakehouse.sources.reader import Probe, probe_of, read_lines
+from lakehouse.sources.probe import Probe, probe_of
+from lakehouse.sources.reader import read_lines
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Arrived:
     Attributes:
         rows: lines by day; a file that cannot be read counts as one.
         problems: by day, why its source could not be read.
+        doubts: by day, why its text may not be what was meant.
         lines: by day and producer, lines of landed files.
     """
 
     rows: Mapping[date, int] = field(default_factory=dict)
     problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
+    doubts: Mapping[date, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[date, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -154,7 +157,7 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
 
 def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date]) -> Arrived:
     rows = dict.fromkeys(days, 0)
-    problems: dict[date, list[str]] = {}
+    problems, doubts = dict[date, list[str]](), dict[date, list[str]]()
     lines: dict[date, Counter[str]] = {day: Counter() for day in days}
     for found in probes:
         day = found.file.arrival_date
@@ -163,7 +166,9 @@ def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date]) ->
         rows[day] += 1 if found.problem else found.lines
         if found.problem:
             problems.setdefault(day, []).append(found.problem)
-    return Arrived(rows, problems, lines)
+        if found.doubt:
+            doubts.setdefault(day, []).append(found.doubt)
+    return Arrived(rows, problems, doubts, lines)
 
 
 def _emptied(base: Base, landing: Landing, arrived: Arrived) -> dict[date, list[str]]:

@@ -63,7 +63,9 @@ def _names_of_source(table: Table) -> dict[str, str]:
     if table.conserves_rows or table.landing:
         named["row_conservation"] = "Rows in = published + quarantined + duplicates"
     if table.landing:
-        named["source_readable"] = "Every landed file of the day can be read to its end and has its columns"
+        named["source_readable"] = (
+            "Every landed file of the day can be read to its end and has its columns; warns of bytes that are no text"
+        )
         named["schema_drift"] = f"Every field that arrives has a column, and no column's field stays away{WARNS_ONLY}"
     return named
 
@@ -268,4 +270,6 @@ def _shares(table: Table, m: DayMetrics) -> Outcome:
 
 
 def _source_readable(_: Table, m: DayMetrics) -> Outcome:
-    return Outcome("source_readable", m.day, not m.problems, "; ".join(m.problems) or "all files read to their end")
+    told = [*m.problems, *m.doubts]
+    text = "; ".join(told) or "all files read to their end"
+    return Outcome("source_readable", m.day, not told, text, blocking=bool(m.problems))

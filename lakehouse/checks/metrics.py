@@ -64,7 +64,8 @@ class DayMetrics:
     failures: dict[str, int] = field(default_factory=dict)
     files: int = 0
     size: int = 0
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # why its source could not be read
+    doubts: list[str] = field(default_factory=list)  # why the text of its source may not be what was meant
     profile: Profile = field(default_factory=Profile)
     unknown_fields: dict[str, int] = field(default_factory=dict)
     missed_columns: dict[str, float] = field(default_factory=dict)

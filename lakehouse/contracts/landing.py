@@ -11,6 +11,9 @@ from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, u
 from lakehouse.errors import ContractError
 
 FORMATS = ("csv", "jsonl")
+UTF_8 = "utf-8"
+# Beside it, those that write a character as one byte, and ASCII as ASCII: a line ends where its bytes say so.
+ENCODINGS = (UTF_8, "windows-1252", "iso-8859-1", "iso-8859-15", "windows-1250", "iso-8859-2", "windows-1251")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 PERSONAL_WORDS = (
     "phone", "telephone", "mobile", "email", "address", "street", "postcode", "zip_code", "ip", "birth", "birthday",
@@ -122,6 +125,7 @@ class Landing:
         during_day: files of a day come while it is on: it is built as they come, and is open until it is over (UTC);
             else the files of today wait until then.
         separator: what is between the fields of a CSV line: `,`, `;`, a tab or `|`.
+        encoding: of CSV files: `utf-8`, or an older one with a byte a character, such as `windows-1252`.
         sample: `module:function` that makes files for a demonstration (see `lakehouse.sources.samples`); None: none.
     """
 
@@ -135,6 +139,7 @@ class Landing:
     files: tuple[str, ...] = ()
     during_day: bool = False
     separator: str = ","
+    encoding: str = UTF_8
     sample: str | None = None
 
     @cached_property
@@ -156,6 +161,10 @@ class Landing:
                    repr(self.separator), "Have the source sent with one of these."),
             unless(self.format == "csv" or self.separator == ",", "inputs", "a separator of CSV files alone",
                    f"{self.separator!r} for {self.format}", "Leave it out."),
+            unless(self.encoding in ENCODINGS, "inputs", f"an encoding, one of {', '.join(map(repr, ENCODINGS))}",
+                   repr(self.encoding), "Have the source sent in one of these."),
+            unless(self.format == "csv" or self.encoding == UTF_8, "inputs", "an encoding of CSV files alone",
+                   f"{self.encoding!r} for {self.format}", "Leave it out: JSON is UTF-8."),
             are_names("inputs", self.columns),
             are_known("inputs", self.addresses, self.columns, of),
             are_known("inputs", () if self.time is None else (self.time,), self.columns, of),

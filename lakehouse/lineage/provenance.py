@@ -34,7 +34,8 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import records
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.reader import probe_of, read_lines
+from lakehouse.sources.probe import probe_of
+from lakehouse.sources.reader import read_lines
 
 _MOST_ATTEMPTS = 4  # older commits that are tried where the newest does not give the row
 

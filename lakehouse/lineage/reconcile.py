@@ -24,7 +24,7 @@ from lakehouse.days import is_between
 from lakehouse.read.lake import Lake, joined
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.history import latest_records
-from lakehouse.sources.reader import probe_of
+from lakehouse.sources.probe import probe_of
 from lakehouse.store import parquet
 
 

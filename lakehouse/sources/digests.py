@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lakehouse import store
 from lakehouse.sources.landing import LandingFile
+from lakehouse.sources.probe import unfit
 
 # Nanoseconds. A file may be written twice within one tick of the clock that its times are of (2 s at
 # the coarsest, FAT's), and would look the same after the second time: what is younger is read again and not kept.
@@ -69,8 +70,6 @@ def _known(kept: Kept, name: str, file: LandingFile) -> str | None:
 
 def _read(file: LandingFile) -> str | None:
     """The digest of a file that was as it was listed all the while; None of one that was not, or cannot be read."""
-    from lakehouse.sources.reader import unfit  # Spark comes with it, and most files are known
-
     if unfit(file):
         return None
     digest = hashlib.blake2b(digest_size=16)

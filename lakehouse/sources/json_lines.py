@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.pairs import in_pairs
+from lakehouse.sources.probe import BYTE_ORDER_MARK
 from lakehouse.transforms.columns import (
     PERSONAL,
     TokenKey,
@@ -27,7 +28,6 @@ from lakehouse.transforms.columns import (
 _NUMBER = r'\G([^"0-9-]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"0-9-]*+)*+)(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)'
 _MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps this character for such inner use
 _MARKED = rf'"{_MARK}([^"]*)"'
-BYTE_ORDER_MARK = "\ufeff"
 # The parser takes a letter of another script for the hexadecimal digit that its last byte would be.
 _BROKEN_ESCAPE = r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.landing import UTF_8
 from lakehouse.spark.session import literal_path
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from lakehouse.contracts import Landing
     from lakehouse.sources.landing import LandingFile
 
-LARGE = 8 << 20  # bytes uncompressed from which a file is read in pieces; the other way takes seven times its size
-MANY = 200_000  # lines from which it is, too: each takes a hundred bytes there, were it empty
 _PIECE = 2 << 20  # bytes that a worker has in memory at once; a line is never cut
 
 
@@ -40,13 +39,13 @@ def lines_of(
         spark: the engine.
         at_once: files that Spark splits.
         in_pieces: files that Python reads; of both together, one or more.
-        landing: how their names tell the day of arrival.
+        landing: how their names tell the day of arrival, and the encoding of their text.
         root: of the lakehouse.
     """
     frames = [_split(spark, [file.path for file in at_once], landing)] if at_once else []
     if in_pieces:
         placed = [(str(f.path), f.path.relative_to(root).as_posix(), f.arrival_date) for f in in_pieces]
-        frames.append(_in_pieces(spark, placed))
+        frames.append(_in_pieces(spark, placed, landing.encoding))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -55,7 +54,8 @@ def _split(spark: SparkSession, paths: Sequence[Path], landing: Landing) -> Data
     files = spark.read.text([literal_path(p) for p in paths], wholetext=True)
     path = F.col("_metadata.file_path")
     relative = F.concat(F.lit("landing/"), F.element_at(F.split(path, "/landing/"), -1))
-    body = F.regexp_replace("value", r"\r?\n\z", "")
+    text = F.col("value") if landing.encoding == UTF_8 else text_of(F.col("value").cast("binary"), landing.encoding)
+    body = F.regexp_replace(text, r"\r?\n\z", "")
     # Spark gives paths as URLs. A plus sign in them is itself, which `url_decode` would take for a space.
     decoded = F.url_decode(F.replace(relative, F.lit("+"), F.lit("%2B")))
     # Hadoop reads an empty file as one empty value: no line, not an empty line.
@@ -80,16 +80,23 @@ def _day_of(path: Column, landing: Landing) -> Column:
     return F.coalesce(*days)
 
 
-def _in_pieces(spark: SparkSession, placed: list[tuple[str, str, date]]) -> DataFrame:
+def _in_pieces(spark: SparkSession, placed: list[tuple[str, str, date]], encoding: str) -> DataFrame:
     files = spark.createDataFrame(placed, "path string, _source_file string, _arrival_date date")
     lines = files.mapInArrow(
         _reader(_PIECE), "_source_file string, _arrival_date date, _source_row long, _bytes binary"
     )
-    return lines.select("_source_file", "_arrival_date", text_of(F.col("_bytes")).alias("_line"), "_source_row")
+    return lines.select(
+        "_source_file", "_arrival_date", text_of(F.col("_bytes"), encoding).alias("_line"), "_source_row"
+    )
 
 
-def text_of(content: Column) -> Column:
-    """Bytes as text. Those that are no UTF-8 become U+FFFD, so that names of people around them are still found."""
+def text_of(content: Column, encoding: str = UTF_8) -> Column:
+    """Bytes as text. Those that are none become U+FFFD, so that names of people around them are still found."""
+    if encoding != UTF_8:
+        # Of ISO-8859-1, the byte is the character's number, and Spark knows it everywhere; of others it may not.
+        theirs = bytes(range(256)).decode(encoding, "replace")
+        byte_by_byte = bytes(range(256)).decode("iso-8859-1")
+        return F.translate(F.decode(content, "ISO-8859-1"), byte_by_byte[128:], theirs[128:])
     text = content.cast("string")
     # A pattern makes the text of them that it makes of a small file.
     return F.when(F.is_valid_utf8(text), text).otherwise(F.regexp_replace(text, r"\z", ""))

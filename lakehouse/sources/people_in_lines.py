@@ -28,7 +28,7 @@ class Lines:
         has no id, and names the person anywhere. From another person's line only the mention is taken.
         """
         lines = content.split(b"\n")
-        header = self._header(lines[0]) if self.landing.format == "csv" else None
+        header = self._header(self._text(lines[0])) if self.landing.format == "csv" else None
         kept, gone, changed = lines[:1] if header is not None else [], 0, 0
         for line in lines[len(kept) :]:
             left = self._line(line, header, person)
@@ -39,27 +39,32 @@ class Lines:
 
     def _line(self, line: bytes, header: Sequence[str] | None, person: Person) -> bytes | None:
         """A line without the person; the very bytes where they are not in it, None where the whole line goes."""
-        text = line.decode("utf-8", "replace")
+        text = self._text(line)
         # A cheap look first: nearly all lines are somebody else's, and to parse each of them takes far longer.
         if not (person.may_be_in(text) or "\\u" in text or "%" in text):  # the latter may spell them otherwise
             return line
         bare = text.removesuffix("\r")
         left = self._csv_line(bare, header, person) if header is not None else self._json_line(bare, person)
-        return line if left == bare else None if left is None else (left + text[len(bare) :]).encode()
+        if left is None or left == bare:
+            return None if left is None else line
+        return (left + text[len(bare) :]).encode(self.landing.encoding, "replace")
 
     def people(self, content: bytes) -> Iterable[tuple[str, str]]:
         """Every id and address in the content, as (`user` or `email`, canonical text)."""
         ids: set[str] = set()
-        lines = content.decode("utf-8", "replace").split("\n")
-        header = self._header(lines[0].encode()) if self.landing.format == "csv" else None
+        lines = self._text(content).split("\n")
+        header = self._header(lines[0]) if self.landing.format == "csv" else None
         for line in lines:
             row = _object(line) if header is None else dict(zip(header, self._cells(line), strict=False))
             ids |= {canonical_id(row[c]) for c in self._columns if row and row.get(c) not in (None, "")}
         yield from (("user", each) for each in ids)
         yield from (("email", each) for each in {canonical_address(each) for each in addresses_in("\n".join(lines))})
 
-    def _header(self, line: bytes) -> list[str]:
-        return self._cells(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+    def _text(self, content: bytes) -> str:
+        return content.decode(self.landing.encoding, "replace")
+
+    def _header(self, line: str) -> list[str]:
+        return self._cells(line.removeprefix("\ufeff"))
 
     def _cells(self, line: str) -> list[str]:
         try:

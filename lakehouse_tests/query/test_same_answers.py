@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import ArithmeticException, PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.query.checked_query import CheckedQuery, check_query
@@ -18,6 +18,8 @@ from lakehouse.query.on_spark import run_query, walls
 from lakehouse.query.sql_text import NotTranslatedError
 from lakehouse.settings import Settings
 from lakehouse_tests.query.awkward import AGGREGATES, ANSWERED, COLUMNS, FORMS, KNOWN, PLAIN, WINDOWS
+
+ANSI = "spark.sql.ansi.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -143,21 +145,31 @@ def test_generated_expressions_are_worth_the_same(
     made = [make.expression() for _ in range(80)] + [make.window() for _ in range(16)]
     known = [each for each in made if accepted(settings, [f"select {each} as c from o"])]
     assert len(known) > len(made) / 3, "too many are left to Spark for this to show anything"
+    failed: list[str] = []
     left = [known[first : first + 50] for first in range(0, len(known), 50)]
     while left:
         some = left.pop()
         listed = ", ".join(f"{each} as c{number}" for number, each in enumerate(some))
         query = checked(f"select id, {listed} from o")
         try:
-            mine = here(settings, query)
-        except NotTranslatedError:
-            # Beside others, an expression may be worked out for rows that it was not for alone: then they go apart.
-            assert len(some) > 1, some
-            left += [some[: len(some) // 2], some[len(some) // 2 :]]
-            continue
-        one, other = (rows.sort_by("id") for rows in (mine, there(engine, query)))
+            mine, theirs = here(settings, query), there(engine, query)
+        except (NotTranslatedError, ArithmeticException):
+            if len(some) > 1:
+                # Beside others, an expression may be worked out for rows that it was not for alone: then they go apart.
+                left += [some[: len(some) // 2], some[len(some) // 2 :]]
+                continue
+            # Spark fails over a value that no row needs, as in `1 between 7 div 0 and 0`: whatever that value is, the
+            # answer is the same. Here Spark makes one up.
+            failed.append(some[0])
+            engine.conf.set(ANSI, "false")
+            try:
+                mine, theirs = here(settings, query), there(engine, query)
+            finally:
+                engine.conf.set(ANSI, "true")
+        one, other = (rows.sort_by("id") for rows in (mine, theirs))
         for number, text in enumerate(some):
             same(one.select(["id", f"c{number}"]), other.select(["id", f"c{number}"]), ordered=True, what=text)
+    assert len(failed) < 4, failed
 
 
 def test_generated_queries_have_the_same_rows(

@@ -22,7 +22,7 @@ import pytest
 from lakehouse.build.build import build
 from lakehouse.build.result import PUBLISHED
 from lakehouse.read.lake import Lake
-from lakehouse.sources.reader import MOST_LINES
+from lakehouse.sources.probe import MOST_LINES
 from lakehouse.transforms.addresses import without_addresses
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import having, rows_of

@@ -13,7 +13,8 @@ from lakehouse.contracts import Landing
 from lakehouse.settings import Settings
 from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.reader import probe, read_lines
+from lakehouse.sources.probe import probe
+from lakehouse.sources.reader import read_lines
 from lakehouse_tests.fixtures.jobs import counted_jobs
 
 
@@ -25,7 +26,7 @@ def test_on_a_cluster_no_large_file_needs_the_python_of_a_worker(
     path.parent.mkdir(parents=True)
     path.write_bytes(gzip.compress(b"a\n1\n"))
     landing = Landing("wide", "csv", ("a",))
-    monkeypatch.setattr(reader, "LARGE", 0)
+    monkeypatch.setattr("lakehouse.sources.probe.LARGE", 0)
     monkeypatch.delattr("lakehouse.sources.lines._in_pieces")
     monkeypatch.setattr(reader, "get_settings", lambda: Settings(root=tmp_path, spark_url="spark://there:7077"))
     probes = probe(landing_files(tmp_path, landing), landing)

@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.contracts import Landing
-from lakehouse.sources import reader
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.reader import Probe, probe, read_lines
+from lakehouse.sources.probe import Probe, _seen, probe
+from lakehouse.sources.reader import read_lines
 from lakehouse.transforms.addresses import SIGNS
 from lakehouse.transforms.columns import PERSONAL, TokenKey, token_key
 from lakehouse_tests.fixtures.landed import EVENTS
@@ -117,7 +117,7 @@ def _read(spark: SparkSession, root: Path, landing: Landing, names: dict[Path, s
 
     whole = by_name()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.sources.reader.LARGE", 0)
+        patch.setattr("lakehouse.sources.probe.LARGE", 0)
         patch.setattr("lakehouse.sources.lines._PIECE", 16)
         patch.delattr("lakehouse.sources.lines._split")
         return Read({names[p.file.path]: p for p in probes}, whole, by_name())
@@ -358,14 +358,13 @@ def test_a_file_that_the_system_refuses_says_why(tmp_path: Path, monkeypatch: py
         (folder / f"{name}.jsonl").write_text("{}\n")
     files = landing_files(tmp_path, EVENTS)
     (folder / "gone.jsonl").unlink()
-    seen = reader._seen
 
-    def refusing(path: Path, size: int) -> Any:
+    def refusing(path: Path, *how: Any) -> Any:
         if path.name == "shut.jsonl":  # by its mode alone, root would not be refused
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return seen(path, size)
+        return _seen(path, *how)
 
-    monkeypatch.setattr(reader, "_seen", refusing)
+    monkeypatch.setattr("lakehouse.sources.probe._seen", refusing)
     assert events.landing is not None
     assert {each.file.path.stem: each.problem for each in probe(files, events.landing)} == {
         "gone": "gone.jsonl was removed while it was read; land the file again, or build the day without it",

@@ -14,7 +14,8 @@ from lakehouse.errors import ContractError
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.people import Person
 from lakehouse.sources.people_in_lines import Lines
-from lakehouse.sources.reader import probe, read_lines
+from lakehouse.sources.probe import probe
+from lakehouse.sources.reader import read_lines
 
 OTHERS = [each for each in SEPARATORS if each != ","]
 LINES = ["1|2", " 1,5 |3.50", '"x| y"|"say ""hi"", there"', "|", "a\\|'b", '1|"open', "1", "1|2|3", "", "5|6"]
