@@ -39,7 +39,7 @@ def derive(tables: Iterable[Table], known: Mapping[str, Table]) -> dict[str, Der
         known: their input tables by name; more do no harm.
 
     Raises:
-        ContractError: the process that derives it broke down.
+        ContractError: a rule of one of them gives no column, or the process that derives it broke down.
     """
     wanted = [table for table in tables if table.taken is None]
     return {table.id: _read(table, each) for table, each in zip(wanted, _asked(wanted, known), strict=True)}
@@ -52,14 +52,14 @@ def not_given(tables: Iterable[Table]) -> dict[str, tuple[str, ...]]:
         tables: of any kind; what is the matter with others is told with their lineage.
 
     Raises:
-        ContractError: the process that looks at the transforms broke down.
+        ContractError: a rule of one of them gives no column, or the process that looks at them broke down.
     """
     wanted = [table for table in tables if table.topic is not None]
     return {table.id: tuple(each["lacks"]) for table, each in zip(wanted, _asked(wanted, {}), strict=True)}
 
 
 def _asked(tables: Sequence[Table], known: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """What a process of its own says of the transforms, in the order of the tables."""
+    """What a process of its own says of the transforms and rules, in the order of the tables."""
     if not tables:
         return []
     asked = [
@@ -74,6 +74,8 @@ def _asked(tables: Sequence[Table], known: Mapping[str, Table]) -> list[dict[str
     if ended.returncode:
         raise ContractError(f"Lineage could not be derived:\n{ended.stderr.strip()}")
     found: list[dict[str, Any]] = json.loads(ended.stdout)
+    if broken := [f"{table.id}: {text}" for table, each in zip(tables, found, strict=True) for text in each["rules"]]:
+        raise ContractError("\n".join(broken))
     return found
 
 
@@ -139,6 +141,17 @@ def _lacking(table: Table, frame: Frame) -> list[str]:
     return [name for name in (*table.columns, *table.beside) if not frame.named(name)]
 
 
+def broken_rules(table: Table) -> list[str]:
+    """Why rules of a table give no column, in this process; their columns are in no need of an engine here."""
+    found = []
+    for rule in table.rules:
+        try:
+            rule.holds()
+        except ContractError as error:
+            found.append(str(error))
+    return found
+
+
 def _read(table: Table, found: Mapping[str, Any]) -> Derived:
     columns = {name: tuple((t, c) for t, c in sources) for name, sources in found["columns"].items()}
     return Derived(table.code.project, columns, tuple((t, c) for t, c in found["rows"]), found["refused"])
@@ -153,7 +166,8 @@ def _answer() -> None:
             name: [(column, (source[0], source[1]) if source else None) for column, source in columns]
             for name, columns in each["inputs"].items()
         }
-        found.append({"lacks": lacking(table, inputs)} if table.topic is not None else vars(derived(table, inputs)))
+        told = {"lacks": lacking(table, inputs)} if table.topic is not None else vars(derived(table, inputs))
+        found.append({**told, "rules": broken_rules(table)})
     json.dump(found, answers)
 
 

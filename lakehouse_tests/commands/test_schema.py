@@ -195,3 +195,50 @@ def test_a_column_that_is_not_read_from_the_messages_is_named(
         for arguments in (("schema", "check"), ("schema", "lock")):
             said = cli(*arguments)
             assert (said.code, wanted in " ".join(said.err.split())) == (1, True), said.err
+
+
+PAGES = '''"""silver.pages: made by a test."""
+
+import pandera.pyspark as pa
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakehouse.contracts import Input, rule, table
+
+
+class Pages(pa.DataFrameModel):
+    page: T.StringType() = pa.Field(nullable=True)
+    day: T.DateType() = pa.Field()
+
+    @rule
+    def known(cls):
+        F.col("page").isNotNull()
+
+    @rule
+    def early():
+        return F.col("page") < "m"
+
+
+@table(model=Pages, inputs={"clicks": Input("bronze.clicks")}, partition_by=("day",), owner="team:test", grain="a page")
+def pages(clicks):
+    return clicks.select("page", F.col("_event_date").alias("day"))
+'''
+
+
+@pytest.mark.slow
+def test_a_rule_that_gives_no_column_is_not_locked(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the first to say so would be a build, and of a stream what it had taken would be in bronze by then."""
+    for name in ("", "bronze", "silver", "gold"):
+        (tmp_path / "ruled" / name).mkdir()
+        (tmp_path / "ruled" / name / "__init__.py").touch()
+    (tmp_path / "ruled" / "bronze" / "clicks.py").write_text(CLICKS)
+    (tmp_path / "ruled" / "silver" / "pages.py").write_text(PAGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    with tables_of("ruled"):
+        said = cli("schema", "lock")
+    assert said.code == 1
+    told = " ".join(said.err.split())
+    assert "silver.pages: Pages.known gives no rule (" in told
+    assert "silver.pages: Pages.early gives no rule (" in told
+    assert "A @rule method takes `cls` alone and returns a boolean column" in told
+    assert not list((tmp_path / "ruled").glob("*.json"))
