@@ -147,8 +147,10 @@ def _seen(path: Path, size_of_chunk: int, encoding: str) -> _Seen:
             found.lines += chunk.count(b"\n")
             found.size += len(chunk)
             ended = chunk.endswith(b"\n")
-            # A sign may lie across two chunks.
-            found.signs = found.signs or any(sign in before + chunk for sign in _SIGNS)
+            # A sign may lie across two chunks. For one byte Python looks twenty times as fast as for several.
+            if not found.signs:
+                seen = before + chunk
+                found.signs = any(sign[:1] in seen and sign in seen for sign in _SIGNS)
             before = chunk[-_LONGEST_SIGN:]
             found.ascii = found.ascii and chunk.isascii()
             for text in found.texts.values():
