@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Topic
@@ -95,7 +96,9 @@ class Brokers:
             for name, one in told.items()
         }
 
-    def messages(self, spark: SparkSession, spans: Sequence[Span]) -> DataFrame:
+    def messages(
+        self, spark: SparkSession, spans: Sequence[Span], restarts: Mapping[str, int] = MappingProxyType({})
+    ) -> DataFrame:
         """One row a message: the topic's columns as text, `_rescued`, and how the message came (`MESSAGE`).
 
         Beside them `_arrival_date`, `_source_file` (topic and partition) and `_source_row` (the offset), as landed
@@ -105,6 +108,7 @@ class Brokers:
         Args:
             spark: the engine.
             spans: which messages.
+            restarts: by topic, how often its offsets have begun again.
         """
         options = {
             **self._address.for_spark(),
@@ -121,9 +125,9 @@ class Brokers:
             "kafka.fetch.max.wait.ms": "10",
         }
         # A partition is a task, but where there are more of them than pay; each writes files of its own.
-        return self.rows_of(
-            spark.read.format("kafka").options(**options).load().coalesce(1 + messages_in(spans) // A_TASK)
-        )
+        read = spark.read.format("kafka").options(**options).load().coalesce(1 + messages_in(spans) // A_TASK)
+        rows = self.rows_of(read)
+        return rows.withColumn("_source_file", _told_apart(restarts)) if restarts else rows
 
     def rows_of(self, read: DataFrame) -> DataFrame:
         """The rows, as `messages` gives them, of what Spark's own source of Kafka reads, headers included."""
@@ -218,6 +222,19 @@ def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
             "_error": error,
         }
     ).drop("_none")
+
+
+def _told_apart(restarts: Mapping[str, int]) -> Column:
+    """`_source_file` of topics whose offsets have begun again: `topic/<name>/<partition>/<how often>`.
+
+    Else two messages would be of one place: which of them comes first, nobody could say, and a decision on one that was
+    set aside would count for the other. What came later comes later in the alphabet, too.
+    """
+    file = F.col("_source_file")
+    for topic, number in sorted(restarts.items()):
+        of_it = F.col("_topic") == topic
+        file = F.when(of_it, F.concat(F.col("_source_file"), F.lit(f"/{number:0{_DIGITS}}"))).otherwise(file)
+    return file
 
 
 def _by_topic(values: Mapping[tuple[str, int], int], *, lists: bool = False) -> dict[str, object]:

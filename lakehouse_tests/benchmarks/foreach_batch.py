@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from deltalake import DeltaTable
@@ -53,7 +54,9 @@ class Handed(Brokers):
         super().__init__(url, topic)
         self._frame = frame
 
-    def messages(self, spark: SparkSession, spans: Sequence[Span]) -> DataFrame:
+    def messages(
+        self, spark: SparkSession, spans: Sequence[Span], restarts: Mapping[str, int] = MappingProxyType({})
+    ) -> DataFrame:
         """The rows of the batch."""
         return self.rows_of(self._frame.coalesce(1 + messages_in(spans) // A_TASK))
 

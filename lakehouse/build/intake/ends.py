@@ -56,6 +56,7 @@ class Ends:
         arrived: the newest arrival of all messages taken so far, in microseconds, by the brokers' clocks; None before
             the first.
         left: messages that were there, and are in a later batch.
+        restarts: by topic, how often its offsets have begun again: it was made anew, or was cut; without others.
     """
 
     batch: int = 0
@@ -64,11 +65,13 @@ class Ends:
     positions: Mapping[tuple[str, int], Position] = field(default_factory=dict)
     arrived: int | None = None
     left: int = 0
+    restarts: Mapping[str, int] = field(default_factory=dict)
 
     def transactions(self, source: str) -> dict[str, int]:
         """The ends as application transactions."""
         named = {each: getattr(self, each) for each in ("batch", "watermark", "arrived", "left")}
         named |= {f"{topic}/id": number for topic, number in self.ids.items()}
+        named |= {f"{topic}/restarts": number for topic, number in self.restarts.items()}
         for (topic, partition), position in self.positions.items():
             numbers = {f"{topic}/{partition}/{name}": getattr(position, name) for name in _NUMBERS}
             # What is not known is said, too: else that of an earlier topic of the same name would stand on in the log.
@@ -81,17 +84,21 @@ def ends_of(snapshot: Snapshot, source: str) -> Ends:
     prefix = f"intake/{source}/"
     named = {k.removeprefix(prefix): v for k, v in snapshot.transactions().items() if k.startswith(prefix)}
     ids: dict[str, int] = {}
+    restarts: dict[str, int] = {}
     positions: dict[tuple[str, int], dict[str, int]] = {}
     for name, value in named.items():
         # A topic's name has no slash.
         match name.split("/"):
             case [topic, "id"]:
                 ids[topic] = value
+            case [topic, "restarts"]:
+                restarts[topic] = value
             case [topic, partition, number]:
                 positions.setdefault((topic, int(partition)), {})[number] = value
     made = {key: Position(**each) for key, each in positions.items()}
     current = {key: position for key, position in made.items() if position.of == ids.get(key[0])}
-    return Ends(named.get("batch", 0), named.get("watermark"), ids, current, named.get("arrived"), named.get("left", 0))
+    batch, left = (named.get(name, 0) for name in ("batch", "left"))
+    return Ends(batch, named.get("watermark"), ids, current, named.get("arrived"), left, restarts)
 
 
 def batch_of(snapshot: Snapshot, source: str) -> int:
@@ -137,14 +144,17 @@ def accepted(before: Ends, found: Mapping[str, Found]) -> tuple[Ends, list[str]]
     """
     told = problems(before, found)
     anew = _anew(before, found)
+    again = set(anew)
     positions = {key: position for key, position in before.positions.items() if key[0] not in anew}
     for (name, number), position in positions.items():
         part = found[name].parts.get(number) if name in found else None
         if part is not None and not part.first <= position.offset <= part.end:
             # Behind what is left: on from there. Beyond the end: the topic was cut, and all that is left is unknown.
+            again |= {name} if position.offset > part.end else set()
             positions[name, number] = replace(position, offset=part.first, idle=0)
     ids = dict(before.ids) | _ids(found)
-    return replace(before, batch=before.batch + 1, ids=ids, positions=positions), told
+    restarts = dict(before.restarts) | {name: before.restarts.get(name, 0) + 1 for name in again}
+    return replace(before, batch=before.batch + 1, ids=ids, positions=positions, restarts=restarts), told
 
 
 def problems(before: Ends, found: Mapping[str, Found]) -> list[str]:
@@ -279,7 +289,7 @@ def carried_on(  # all that decides where a batch ends
         *(arrived for _, arrived in newest.values()),
     ]
     watermark = _watermark(before.watermark, (each for key, each in positions.items() if key[0] in found))
-    return Ends(before.batch + 1, watermark, ids, positions, _latest(arrivals))
+    return Ends(before.batch + 1, watermark, ids, positions, _latest(arrivals), restarts=before.restarts)
 
 
 def expected(before: Ends, topic: str, partition: int) -> int | None:

@@ -136,7 +136,7 @@ class TopicBatch(Batch):
         table, spark = self.base.table, self.base.lake.spark  # first: the columns below need an engine
         ((parameter, _),) = table.inputs.items()
         ids = F.create_map(*[F.lit(each) for name, one in self.found.items() for each in (name, one.id)])
-        rows = arrived(self.brokers.messages(spark, spans), self.topic, self.begun)
+        rows = arrived(self.brokers.messages(spark, spans, self.before.restarts), self.topic, self.begun)
         taken = rows.withColumns(
             {
                 "_topic_id": ids[F.col("_topic")],

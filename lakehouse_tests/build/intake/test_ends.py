@@ -110,6 +110,14 @@ def test_what_is_missing_is_noticed(topic: dict[str, Found], said: str) -> None:
     assert after.batch == 2
 
 
+def test_where_offsets_begin_again_is_counted() -> None:
+    """Without it, a message would be taken for another one, of the same offset before that."""
+    cut, _ = accepted(ends(3), found((0, 2)))
+    anew, _ = accepted(cut, found((0, 2), topic_id="other"))
+    kept, _ = accepted(anew, found((1, 9), topic_id="other"))
+    assert [each.restarts for each in (cut, anew, kept)] == [{"t": 1}, {"t": 2}, {"t": 2}]
+
+
 def test_nothing_is_given_up_where_nothing_is_missing() -> None:
     """Without it, accepting by mistake would read everything again."""
     after, told = accepted(ends(3), found((0, 9)))
@@ -201,7 +209,7 @@ def test_ends_are_read_as_they_were_written(
     """Without it, a restart could begin somewhere else."""
     ids = {topic: fingerprint([topic]) for topic, _ in positions}
     held = {key: replace(each, of=ids[key[0]]) for key, each in positions.items()}
-    written = Ends(batch, watermark, ids, held, watermark)
+    written = Ends(batch, watermark, ids, held, watermark, restarts=dict.fromkeys(ids, batch))
     log = Log(written.transactions("shop") | {"intake/other/batch": 7, "day/2026-01-01": 1})
     assert ends_of(log, "shop") == written  # type: ignore[arg-type]
 
@@ -229,6 +237,7 @@ def test_what_a_topic_that_is_gone_had_brought_moves_no_watermark_of_the_new_one
     before = replace(ends(3), positions={("t", 0): Position(3, event=50 * MINUTE, arrived=60 * MINUTE, of=ID)})
     anew = found((0, 9), topic_id="other")
     first, _ = accepted(before, anew)
+    assert first.restarts == {"t": 1}
     dead = {("t", 0): (None, 70 * MINUTE)}
     after = carried_on(first, anew, [Span("t", 0, 0, 2)], dead, 70 * MINUTE, IDLE)
     log = Log(before.transactions("shop") | first.transactions("shop") | after.transactions("shop"))

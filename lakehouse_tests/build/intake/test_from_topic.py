@@ -27,6 +27,9 @@ from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
 from lakehouse.contracts import Table
 from lakehouse.days import start_of
 from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
+from lakehouse.quarantine.replay import discard
+from lakehouse.records.ledger import Wanted
+from lakehouse.records.quarantined import quarantined_rows
 from lakehouse.runs.attempts import retrying
 from lakehouse.sources import kafka as source
 from lakehouse.spark.transient import is_transient
@@ -278,6 +281,25 @@ def test_a_topic_made_anew_is_refused_until_somebody_accepts(taking: Taking) -> 
     taking.take()
     assert taking.taken() == [f"v{n}" for n in range(1, 8)]
     assert accept_loss(open_base(taking.lake, taking.bronze), taking.url, who="me", reason="") == []
+
+
+def test_a_message_of_a_topic_made_anew_is_not_the_one_that_had_its_offset(taking: Taking) -> None:
+    """Without it, a decision on a dead letter would hide another one, and which repeat is kept would be by chance."""
+    silver, root = taking.tables[1], taking.lake.settings.root
+    taking.kafka.send(taking.topic, [visit(1, page="old"), "{old"])
+    taking.take()
+    taking.ids()
+    assert discard(root, silver, Wanted(), who="me", at=datetime.now(UTC), reason="a test") is not None
+    taking.kafka.recreate(taking.topic)
+    taking.kafka.send(taking.topic, [visit(1, page="new"), "{new", visit(2)])
+    accept_loss(open_base(taking.lake, taking.bronze), taking.url, who="me", reason="a test")
+    taking.take()
+    assert taking.ids() == ["v1", "v2"]
+    assert [row["page"] for row in taking.rows("silver.visits") if row["id"] == "v1"] == ["old"]
+    assert sorted(each.discarded for each in quarantined_rows(root, silver)) == [False, True]
+    places = {(row["_source_file"], row["_source_row"]) for row in taking.rows()}
+    file = f"topic/{taking.topic}/00000"
+    assert places == {(file, 0), (file, 1), *((f"{file}/00001", offset) for offset in range(3))}
 
 
 def test_a_source_with_another_name_takes_nothing_again(taking: Taking) -> None:
