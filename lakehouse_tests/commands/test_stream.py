@@ -20,6 +20,7 @@ from lakehouse.commands.build import intake, stream
 from lakehouse.contracts import Table
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch, ensure_table
+from lakehouse.delta.snapshot import fingerprint
 from lakehouse.delta.target import Commit
 from lakehouse.errors import EngineLostError
 from lakehouse.orchestration.streamed import Telling
@@ -151,8 +152,9 @@ def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
     made, now = lake(messages("web")), micros_of(datetime.now(UTC))
     source = made.table("bronze.visits")
     old = now - 3 * 60_000_000
-    positions = [Position(5, old, old, of=1), Position(5, old, now, of=1), Position(5, old, old, idle=1, of=1)]
-    ends = Ends(1, old, {"web": 1}, {("web", number): each for number, each in enumerate(positions)})
+    mine = fingerprint(["id"])
+    positions = [Position(5, old, arrival, idle, of=mine) for arrival, idle in ((old, 0), (now, 0), (old, 1))]
+    ends = Ends(1, old, {"web": mine}, {("web", number): each for number, each in enumerate(positions)})
     target, _ = targets(made, source)
     append_batch(target, ensure_table(target), [], Commit(ends.transactions(SOURCE), {}))
     parts = {0: Part(0, 5), 1: Part(0, 5), 2: Part(0, 9), 3: Part(0, 0)}
@@ -160,8 +162,19 @@ def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
     monkeypatch.setattr(stream, "_chosen", lambda _names: [source])
     monkeypatch.setattr(stream, "get_settings", lambda: settings)
     monkeypatch.setattr(stream, "lake_without_engine", lambda _settings: made)
-    monkeypatch.setattr(stream, "Brokers", lambda *_: SimpleNamespace(found=lambda: {"web": Found("id", parts)}))
+    topic_id = ["id"]
+    brokers = SimpleNamespace(found=lambda: {"web": Found(topic_id[0], parts)})
+    monkeypatch.setattr(stream, "Brokers", lambda *_: brokers)
     told = cli("stream", "status", "--json").json
     assert [(each["waiting"], each["idle"]) for each in told] == [(0, True), (0, False), (4, False), (0, False)]
     (heads, *lines) = cli("stream", "status").out.splitlines()
     assert [heads.split()[0], *(line.split()[-2] for line in lines)] == ["table", "yes", "no", "no", "no"]
+    topic_id[0], parts[2] = "other", Part(0, 3)
+    anew = cli("stream", "status", "--json")
+    assert [(each["taken up to"], each["waiting"]) for each in anew.json] == [
+        (None, 5),
+        (None, 5),
+        (None, 3),
+        (None, 0),
+    ]
+    assert "bronze.visits does not go on: the topic web was deleted and made anew" in anew.err

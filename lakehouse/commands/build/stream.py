@@ -18,7 +18,7 @@ from tenacity import Retrying
 from lakehouse.build.base import open_base
 from lakehouse.build.followers import followers
 from lakehouse.build.grow import may_grow
-from lakehouse.build.intake.ends import ends_of, is_idle
+from lakehouse.build.intake.ends import accepted, ends_of, is_idle
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine, lake_without_engine, tables
 from lakehouse.commands.build.stream_screen import Screen
@@ -173,16 +173,21 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
         assert url is not None
         ends, at = ends_of(lake.snapshot(source.id), topic.source), Brokers(url, topic).found()
         now = micros_of(datetime.now(UTC))
+        after, why = accepted(ends, at)
+        if why:
+            say(f"{source.id} does not go on: {'; '.join(why)}. {program()} stream accept {source.id} --reason …")
         for name, one in sorted(at.items()):
             for number, part in sorted(one.parts.items()):
-                position = ends.positions.get((name, number))
+                # Of a topic that was made anew nothing was taken; where messages are gone, what is left waits.
+                then = after.positions.get((name, number))
+                position = ends.positions.get((name, number)) if then else None
                 found.append(
                     {
                         "table": source.id,
                         "topic": name,
                         "partition": number,
                         "taken up to": position.offset if position else None,
-                        "waiting": part.end - (position.offset if position else part.first),
+                        "waiting": part.end - (then.offset if then else part.first),
                         "newest event": _time(position.event if position else None),
                         "idle": bool(
                             position and is_idle(position, now, topic.idle_after, taken=position.offset >= part.end)
