@@ -16,7 +16,7 @@ from lakehouse.build.intake.ends import Ends, Position
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult, DayResult
 from lakehouse.catalog import tables
 from lakehouse.checks.metrics import DayMetrics, Outcome
-from lakehouse.commands.build import intake, stream
+from lakehouse.commands.build import intake, stream, stream_code
 from lakehouse.contracts import Table
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch, ensure_table
@@ -178,3 +178,23 @@ def test_partitions_that_are_quiet_by_now_are_shown_as_idle(
         (None, 0),
     ]
     assert "bronze.visits does not go on: the topic web was deleted and made anew" in anew.err
+
+
+def test_code_that_changed_beside_a_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, days would be built by an older rule than others, beside whoever changed it, and nothing would say so."""
+    told, code, changed = list[str](), stream_code.CodeOnDisk(), list[str]()
+    monkeypatch.setattr(stream_code, "say", told.append)
+    monkeypatch.setattr(stream_code, "EVERY", 0.0)
+    monkeypatch.setattr(Table, "changed_on_disk", lambda _self: list(changed))
+    code.look([visits()])
+    changed.append("shop.silver.visits")
+    code.look([])
+    code.look([visits()])
+    (said,) = told
+    assert said.startswith("silver.visits: shop.silver.visits changed on disk since this stream loaded the code")
+    assert "Start the stream again, then run: lakehouse backfill --older-code" in said
+    changed.clear()
+    code.look([])
+    changed.append("shop.silver.visits")
+    code.look([])
+    assert len(told) == 2, "changed, taken back, and changed again"

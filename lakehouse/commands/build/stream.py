@@ -21,6 +21,7 @@ from lakehouse.build.grow import may_grow
 from lakehouse.build.intake.ends import accepted, ends_of, is_idle
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.catalog import declared, get_table, lake_beside, lake_with_engine, lake_without_engine, tables
+from lakehouse.commands.build.stream_code import CodeOnDisk
 from lakehouse.commands.build.stream_screen import Screen
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, print_json, say
@@ -108,7 +109,7 @@ def run(
         then = _loading(other, again, growing=False)
         beside = BackgroundBuilds(other, sources, run_id, refresh, again, then)
     built_by_it = [each for source in sources for each in [source, *followers(lake, source)]]
-    screen = Screen(live=console().is_terminal and not as_json)
+    code, screen = CodeOnDisk(), Screen(live=console().is_terminal and not as_json)
     with (
         no_erasure(settings.root, run_id),
         _stopped_by_signals(stop),
@@ -124,6 +125,7 @@ def run(
             metrics.add(lake, turn)
             load(turn.built)
             refused.add(turn.built)
+            code.look(each.table for each in (*turn.taken.values(), *turn.built.values()))
             print_json(_json(turn), lines=True) if as_json else screen.show(turn)
             if turn.number == 1:
                 gc.freeze()  # what is loaded by now stays, and is not looked through again
