@@ -12,6 +12,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.target import Target
 from lakehouse.delta.transactions import day_transaction
+from lakehouse.errors import SchemaMismatchError
 from lakehouse.read.lake import Lake, table_path
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
@@ -73,7 +74,15 @@ def open_base(lake: Lake, table: Table) -> Base:
     """
     # This order is what the next build relies on after a kill in between: it finds the table ahead, never behind.
     target, side = targets(lake, table)
-    main = Pinned(target, ensure_table(target))
+    try:
+        main = Pinned(target, ensure_table(target))
+    except SchemaMismatchError as error:
+        if table.taken is None:
+            raise
+        raise SchemaMismatchError(
+            f"{error} But {table.id} is taken from outside: a table that begins anew takes what is still there, and "
+            "what is not is lost with the folder. A column that comes no more can stay in the contract, and be null."
+        ) from error
     if side is None or table.taken is not None:  # a batch is taken as it is
         return Base(lake, table, main)
     return Base(lake, table, main, Pinned(side, ensure_table(side)))

@@ -9,12 +9,14 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
 
+import pandera.pyspark as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lakehouse.build import build as building
 from lakehouse.build.base import open_base
@@ -24,9 +26,9 @@ from lakehouse.build.intake import from_topic
 from lakehouse.build.intake.ends import ends_of
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.build.result import FAILED, PUBLISHED, BuildResult
-from lakehouse.contracts import Table
+from lakehouse.contracts import MessageModel, Table, Topic
 from lakehouse.days import start_of
-from lakehouse.errors import PublishConflictError, SourceDownError, SourceError
+from lakehouse.errors import PublishConflictError, SchemaMismatchError, SourceDownError, SourceError
 from lakehouse.quarantine.replay import discard
 from lakehouse.records.ledger import Wanted
 from lakehouse.records.quarantined import quarantined_rows
@@ -39,7 +41,7 @@ from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.kafka import Kafka
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.midnight import present_day
-from lakehouse_tests.fixtures.streaming import SOURCE, build_followers, streamed
+from lakehouse_tests.fixtures.streaming import FIELDS, SOURCE, build_followers, streamed
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 
@@ -47,6 +49,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 def visit(number: int, at: str = "", **more: Any) -> str:
     """A message, of today unless a time is given."""
     return json.dumps({"id": f"v{number}", "page": "home", "at": at or f"{present_day()}T00:00:00Z"} | more)
+
+
+class Fewer(MessageModel):
+    """Visits without a column."""
+
+    id: T.StringType() = pa.Field(nullable=True)
+    page: T.StringType() = pa.Field(nullable=True)
+    at: T.StringType() = pa.Field(nullable=True)
 
 
 class Taking:
@@ -273,7 +283,9 @@ def test_a_topic_made_anew_is_refused_until_somebody_accepts(taking: Taking) -> 
     taking.take()
     taking.kafka.recreate(taking.topic)
     taking.kafka.send(taking.topic, [visit(n) for n in range(3, 8)])
-    with pytest.raises(SourceError, match=r"deleted and made anew.*Nothing was taken.*stream accept bronze\.visits"):
+    with pytest.raises(
+        SourceError, match=r"deleted and made anew.*Nothing was taken.*stream accept bronze\.visits --reason"
+    ):
         taking.take()
     base = open_base(taking.lake, taking.bronze)
     (told,) = accept_loss(base, taking.url, who="me", reason="a test")
@@ -318,6 +330,17 @@ def test_a_source_with_another_name_takes_nothing_again(taking: Taking) -> None:
     taking.kafka.send(taking.topic, [visit(2)])
     build(taking.lake, renamed, [], run_id="test")
     assert taking.taken() == ["v1", "v2"], "of another topic, nothing was taken before"
+
+
+def test_who_takes_a_column_away_is_told_what_a_new_beginning_loses(taking: Taking) -> None:
+    """Without it, whoever moves the folder away, as is told of other tables, would lose what the topic has forgotten."""
+    open_base(taking.lake, taking.bronze)
+    fewer = replace(taking.bronze, model=Fewer)
+    with pytest.raises(SchemaMismatchError, match=r"email is in the table.*what is not is lost with the folder"):
+        open_base(taking.lake, fewer)
+    with pytest.raises(SchemaMismatchError) as told:
+        open_base(taking.lake, replace(fewer, inputs={}))
+    assert "lost" not in str(told.value)
 
 
 def test_messages_that_retention_took_are_told(taking: Taking) -> None:
@@ -441,8 +464,9 @@ def test_brokers_that_are_not_ready_are_asked_again(taking: Taking, monkeypatch:
 
 def test_a_topic_that_is_not_there_is_named(taking: Taking) -> None:
     """Without it, a name with a typing mistake would look like a quiet topic."""
-    taking.kafka.delete(taking.topic)
-    with pytest.raises(SourceError, match="there is no such topic"):
+    source = Topic(SOURCE, (taking.topic, "gone"), FIELDS, time="at")
+    taking.tables[0] = replace(taking.bronze, inputs={"messages": source})
+    with pytest.raises(SourceError, match="^gone of the brokers in LAKEHOUSE_VISITS_URL: there is no such topic"):
         taking.take()
 
 
