@@ -82,6 +82,8 @@ class Brokers:
                     TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE
                 )
                 asking.wait(asked.values())
+                if gone := [name for name, each in asked.items() if _is_unknown(each.exception())]:
+                    raise self._no_topic(", ".join(gone))
                 told = {name: future.result() for name, future in asked.items()}
                 numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
                 # First the beginnings, then the ends: what retention takes in between is noticed, not mistaken for
@@ -179,6 +181,12 @@ class Brokers:
         """An error that no retry fixes."""
         return SourceError(f"{self._name}: {why}. Nothing was taken.")
 
+    def _no_topic(self, names: str) -> SourceError:
+        return SourceError(
+            f"{names} of the brokers in {self._topic.setting}: there is no such topic. Create it, or correct `topics` "
+            "in the table file; nothing was taken."
+        )
+
     def _refused(self, error: Exception, asking: Asking) -> SourceError:
         from confluent_kafka import KafkaError
 
@@ -187,11 +195,8 @@ class Brokers:
         except RefusedError as refused:
             return self._kept_out(str(refused))
         found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
-        if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return SourceError(
-                f"{self._name}: there is no such topic. Create it, or correct `topics` in the table file; nothing was "
-                "taken."
-            )
+        if _is_unknown(error):
+            return self._no_topic(", ".join(self._topic.topics))
         down = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)  # noqa: SLF001  # their public names
         if found is None or found.retriable() or found.code() in down:
             return self._down(f"no broker answers{asking.hint()}")
@@ -222,6 +227,14 @@ def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
             "_error": error,
         }
     ).drop("_none")
+
+
+def _is_unknown(error: BaseException | None) -> bool:
+    """Whether the brokers do not know a topic."""
+    from confluent_kafka import KafkaError
+
+    found = error.args[0] if error is not None and error.args else None
+    return isinstance(found, KafkaError) and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def _told_apart(restarts: Mapping[str, int]) -> Column:

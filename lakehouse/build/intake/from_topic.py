@@ -246,7 +246,7 @@ def plan_messages(base: Base, url: SecretStr, run_id: str, *, until: Reach | Non
     if why := problems(before, found):
         raise SourceError(
             f"{base.table.id}: {'; '.join(why)}. Nothing was taken. Where it cannot be fixed at the brokers, "
-            f"go on without these messages: {program()} stream accept {base.table.id}"
+            f"go on without these messages: {program()} stream accept {base.table.id} --reason …"
         )
     spans = spans_after(before, found, until)
     chosen = bounded(spans, topic.messages_per_batch)
