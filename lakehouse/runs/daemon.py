@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 # Dagster (1.13) has no public name for its own backfills.
 from dagster._core.execution.backfill import PartitionBackfill
@@ -109,7 +112,7 @@ class DaemonClient:
         """Whatever answers at the port may be another lakehouse's."""
         found = self._ask(_WHO, {})["instance"]
         info, daemon = found["info"], found["daemonHealth"]["daemonStatus"]
-        if info is not None and str(self._settings.dagster_home) not in info:
+        if info is not None and not _names(yaml.safe_load(info), self._settings.dagster_home):
             raise DaemonError(
                 f"The Dagster at {self._url} keeps its state elsewhere than in {self._settings.dagster_home}, so it is "
                 "another lakehouse's. LAKEHOUSE_PORT says where this one's listens, LAKEHOUSE_ROOT where its state is."
@@ -125,6 +128,18 @@ class DaemonClient:
                 f"Nothing answers at {self._url}: start `{program()} dev` and leave it on (LAKEHOUSE_PORT says where), "
                 "or leave out --daemon to build in this process."
             ) from error
+
+
+def _names(told: object, folder: Path) -> bool:
+    """Whether what Dagster tells of itself has a folder, or a path below it, among its values.
+
+    It is compared as a value: the text has other letters where the path is not plain ASCII, and breaks long paths.
+    """
+    if isinstance(told, Mapping):
+        return any(_names(each, folder) for each in told.values())
+    if isinstance(told, list):
+        return any(_names(each, folder) for each in told)
+    return isinstance(told, str) and Path(told).is_relative_to(folder)
 
 
 def follow(settings: Settings, backfill_id: str, listener: Listener = QUIET) -> Report:
