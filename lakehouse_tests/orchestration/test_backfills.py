@@ -21,7 +21,7 @@ from lakehouse.commands.build import backfills as commands
 from lakehouse.commands.progress import Terminal
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
-from lakehouse.errors import INTERRUPTED, OK
+from lakehouse.errors import INTERRUPTED, OK, ContractError
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration import instance as instance_module
 from lakehouse.orchestration.assets import build_asset
@@ -157,6 +157,22 @@ def test_a_cancelled_backfill_is_the_daemons_to_end(instance: DagsterInstance, b
     assert not cancel(instance, backfill)
     set_paused(instance, backfill, True, lull=0.0)
     assert state_of(_kept(instance, backfill)) == "cancelled"
+
+
+def test_it_is_cancelled_while_the_code_does_not_load(
+    instance: DagsterInstance, backfill: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, somebody who ends a backfill of broken code would read nothing but that the code is broken."""
+
+    def broken() -> AssetGraph:
+        raise ContractError("lakehouse/gold/user_features.py:90: invalid syntax.")
+
+    monkeypatch.setattr(commands, "asset_graph", broken)
+    refused = run(settings.root, "backfills", "cancel", backfill, "--json")
+    assert (refused.code, state_of(_kept(instance, backfill))) == (2, "running")
+    said = run(settings.root, "backfills", "cancel", backfill)
+    assert (said.code, state_of(_kept(instance, backfill))) == (0, "stopping")
+    assert f"Backfill {backfill} is stopping" in said.err
 
 
 def test_an_older_queue_cannot_hold_runs(settings: Settings) -> None:

@@ -134,12 +134,13 @@ def cancel(backfill_id: Id, *, as_json: AsJson = False) -> None:
     settings = get_settings()
     with opened_instance(settings) as instance:
         chosen = _unfinished(instance, backfill_id)
+        _load_code(as_json)
         backfills.cancel(instance, chosen.backfill_id)
-        brief = _brief(_chosen(instance, chosen.backfill_id))
+        chosen = _chosen(instance, chosen.backfill_id)
     if as_json:
-        print_json(brief)
+        print_json(_brief(chosen))
     again = f"{program()} backfills retry {backfill_id}"
-    say(f"Backfill {backfill_id} is {brief['state']}; what it has not built can be built later: {again}")
+    say(f"Backfill {backfill_id} is {state_of(chosen)}; what it has not built can be built later: {again}")
 
 
 def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) -> None:
@@ -176,6 +177,7 @@ def _set_paused(backfill_id: str, paused: bool, as_json: bool) -> None:
                 f"is older than pausing. Under concurrency, runs, tag_concurrency_limits it needs the entry "
                 f'{{key: {PAUSED_TAG}, value: "true", limit: 0}}; or remove the file, and restart `{program()} dev`.'
             )
+        _load_code(as_json)
         set_paused(instance, chosen.backfill_id, paused)
         chosen = _chosen(instance, backfill_id)
         runs = runs_of(instance, chosen.backfill_id)
@@ -185,6 +187,12 @@ def _set_paused(backfill_id: str, paused: bool, as_json: bool) -> None:
         print_json(_brief(chosen) | {"runs_on": len(on), "runs_queued": len(queued)})
     tail = f"{counted(len(on), 'run')} on, {counted(len(queued), 'run')} {'held ' if paused else ''}in the queue."
     say(f"Backfill {backfill_id} is {state_of(chosen)}: {tail}")
+
+
+def _load_code(as_json: bool) -> None:
+    """Have code that does not load refuse the command before it has changed anything: only JSON tells of the days."""
+    if as_json:
+        asset_graph()
 
 
 def _has_state(settings: Settings) -> bool:
