@@ -147,6 +147,19 @@ def test_a_slot_that_is_freed_in_between_is_not_lost(opened: Opened) -> None:
         assert not usual.claim_concurrency_slot("silver_orders", "third", "step").is_claimed
 
 
+def test_two_runs_are_the_first_of_a_pool(opened: Opened, tmp_path: Path) -> None:
+    """Without it, in PostgreSQL the second one would break, and after another default limit each run."""
+    for limit in (1, 1, 2):
+        pools = {"concurrency": {"pools": {"default_limit": limit}}}
+        storage = opened()
+        with DagsterInstance.local_temp(str(tmp_path), overrides=pools) as instance:
+            storage.register_instance(instance)
+            assert storage.initialize_concurrency_limit_to_default("silver_orders")
+        (pool,) = storage.get_pool_limits()
+        assert (pool.name, pool.limit, pool.from_default) == ("silver_orders", limit, True)
+        assert storage.get_concurrency_info("silver_orders").slot_count == limit
+
+
 def test_a_day_is_judged_again_and_again_without_a_run(opened: Opened) -> None:
     """Without it, a stream would end when it tells for the second time that a check of one day fails."""
     storage = opened()
