@@ -68,10 +68,7 @@ class Follower:
             case "STEP_SUCCESS" | "STEP_FAILURE" | "STEP_SKIPPED":
                 self._ended_step(event)
             case "PIPELINE_FAILURE":
-                # A run that another process closed as failed says nothing of its own.
-                error = event.job_failure_data.error if event.event_specific_data else None
-                if not self._ended and error is not None:
-                    self.run.error = _first_line(error.message)
+                self._failed(event)
 
     def _sort(self, report: TableOutcome, name: str, day: date) -> None:
         # A later run of the same backfill may have built what an earlier one could not.
@@ -161,6 +158,14 @@ class Follower:
             report.broken = why
             self._broke.add(name)
         self._on_step(name, "failed" if event.is_step_failure or name in self._broke else "end", 0)
+
+    def _failed(self, event: DagsterEvent) -> None:
+        """What broke the run as a whole, however many of its steps had ended; where a step failed, that one says it."""
+        data = event.job_failure_data if event.event_specific_data else None
+        if data is None:  # another process closed it, since its own was gone, and says so
+            self.run.error = _first_line(event.message or "")
+        elif data.error is not None:
+            self.run.error = _first_line(data.error.message)
 
     def _why_skipped(self, name: str, day: date) -> str:
         if name in self._broke:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import date
 
+import pytest
 from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterEvent, DagsterInstance
+from dagster._core.events import JobFailureData, RunFailureReason, StepSuccessData
+from dagster_shared.error import SerializableErrorInfo
 
 from lakehouse.catalog import tables
 from lakehouse.contracts.clock import CLOCKS_CHECK
+from lakehouse.errors import BROKEN, CHECKS_FAILED
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.runs.follower import Follower
@@ -50,3 +54,26 @@ def test_what_later_runs_did_for_a_table_is_told_beside_what_came_before() -> No
     assert (told.seconds, told.work_seconds) == (4.0, 2.5)
     assert told.warnings == ["volume: is odd", "clocks: is odd"]
     assert report.tables["silver.orders"].rows == 7
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "error"),
+    [
+        (None, "The run was not finished: its process was killed by SIGKILL.", "killed by SIGKILL"),
+        (JobFailureData(SerializableErrorInfo("InternalError: aborted\n", [], None)), None, "InternalError: aborted"),
+        (JobFailureData(None, RunFailureReason.STEP_FAILURE), "Steps failed: a.", None),
+    ],
+)
+def test_what_broke_a_run_is_told_also_after_a_step(
+    data: JobFailureData | None, message: str | None, error: str | None
+) -> None:
+    """Without it, a killed run that had built a table was a failure without a reason, and with a bad day ended in 1."""
+    run = RunReport("r", Piece((TABLE, "silver.orders"), DAYS[0], DAYS[0]), status="FAILURE")
+    report = Report({name: TableOutcome(name) for name in run.piece.tables}, [run])
+    follower = Follower(run, report.tables, tables(), lambda *_: None)
+    follower.see(DagsterEvent("STEP_SUCCESS", "job", None, None, "silver__transactions", {}, StepSuccessData(1.0)))
+    follower.see(DagsterEvent("PIPELINE_FAILURE", "job", event_specific_data=data, message=message))
+    report.tables[TABLE].failed[DAYS[1]] = "volume: is odd"
+    assert (error or "") in (run.error or "")
+    assert bool(error) == bool(run.error)
+    assert report.exit_code == (BROKEN if error else CHECKS_FAILED)
