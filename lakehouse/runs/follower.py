@@ -77,7 +77,8 @@ class Follower:
             report.skipped.pop(day, None)
         elif reasons := self._bad[name].get(day):
             report.failed[day] = "; ".join(reasons)
-        else:
+        elif day not in report.published and day not in report.unchanged:
+            # Else it was built by the run that this one goes on with: that crashed, and its finished steps stay.
             report.skipped[day] = self._why_skipped(name, day)
 
     def _warn(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from dagster import AssetCheckEvaluation, AssetCheckSeverity, DagsterEvent, DagsterInstance
-from dagster._core.events import JobFailureData, RunFailureReason, StepSuccessData
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetMaterialization, DagsterEvent, DagsterInstance
+from dagster._core.events import JobFailureData, RunFailureReason, StepMaterializationData, StepSuccessData
 from dagster_shared.error import SerializableErrorInfo
 
 from lakehouse.catalog import tables
@@ -71,9 +71,31 @@ def test_what_broke_a_run_is_told_also_after_a_step(
     run = RunReport("r", Piece((TABLE, "silver.orders"), DAYS[0], DAYS[0]), status="FAILURE")
     report = Report({name: TableOutcome(name) for name in run.piece.tables}, [run])
     follower = Follower(run, report.tables, tables(), lambda *_: None)
-    follower.see(DagsterEvent("STEP_SUCCESS", "job", None, None, "silver__transactions", {}, StepSuccessData(1.0)))
+    ended = DagsterEvent(
+        "STEP_SUCCESS", "job", step_key="silver__transactions", event_specific_data=StepSuccessData(1.0)
+    )
+    follower.see(ended)
     follower.see(DagsterEvent("PIPELINE_FAILURE", "job", event_specific_data=data, message=message))
     report.tables[TABLE].failed[DAYS[1]] = "volume: is odd"
     assert (error or "") in (run.error or "")
     assert bool(error) == bool(run.error)
     assert report.exit_code == (BROKEN if error else CHECKS_FAILED)
+
+
+def test_what_a_crashed_run_had_built_is_not_skipped_by_the_one_in_its_place() -> None:
+    """Without it, a backfill that is done would name days as skipped which it had published."""
+    orders = "silver.orders"
+    reports = {name: TableOutcome(name) for name in (TABLE, orders)}
+    built = AssetMaterialization(asset_key(TABLE), partition=str(DAYS[0]), metadata={"dagster/partition_row_count": 5})
+    event = DagsterEvent("ASSET_MATERIALIZATION", "job", event_specific_data=StepMaterializationData(built))
+    with DagsterInstance.ephemeral() as instance:
+        for events in ([event], []):
+            follower = Follower(
+                RunReport("r", Piece((TABLE, orders), DAYS[0], DAYS[1])), reports, tables(), lambda *_: None
+            )
+            for each in events:
+                follower.see(each)
+            follower.finish(instance)
+    assert reports[TABLE].published == {DAYS[0]: 5}
+    assert reports[TABLE].skipped == {DAYS[1]: "the run ended before"}
+    assert reports[orders].skipped == {DAYS[0]: "the run ended before", DAYS[1]: f"waits for {TABLE}"}
