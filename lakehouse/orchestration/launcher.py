@@ -88,10 +88,11 @@ class Launcher(RunLauncher[DagsterInstance], ConfigurableClass):
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt the run's process; False where it is over or on another machine."""
+        broken = broken_backfill_of(self._instance, run_id)
+        # Looked at last: one that ends while it is looked at would count as stopped, though everything is built.
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
-        broken = broken_backfill_of(self._instance, run_id)
         self._instance.report_run_canceling(
             run, f"Backfill {broken} broke, and ends its runs." if broken else BY_SOMEBODY
         )
