@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 from dagster import DagsterEvent, DagsterEventType, DagsterInstance
+from dagster._core.events import RunFailureReason  # no public name
 
 from lakehouse.build.verdicts import JUDGED_AFTER
 from lakehouse.contracts import Table
@@ -165,7 +166,7 @@ class Follower:
         data = event.job_failure_data if event.event_specific_data else None
         if data is None:  # another process closed it, since its own was gone, and says so
             self.run.error = _first_line(event.message or "")
-        elif data.error is not None:
+        elif data.error is not None and data.failure_reason is not RunFailureReason.STEP_FAILURE:
             self.run.error = _first_line(data.error.message)
 
     def _why_skipped(self, name: str, day: date) -> str:

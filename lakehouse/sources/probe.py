@@ -82,16 +82,15 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
     if problem := unfit(file):
         return Probe(file, 0, (), problem)
     try:
-        seen = _seen(file.path, size_of_chunk, landing.encoding)
+        # Of JSON, a line with such bytes is as a rule no JSON, and set aside by itself.
+        seen = _seen(file.path, size_of_chunk, {UTF_8, landing.encoding} if landing.format == "csv" else ())
     except (EOFError, OSError, zlib.error) as error:
         return Probe(file, 0, (), f"{file.path.name} {_unseen(error)}")
     for number, most, what in ((seen.size, LARGEST_FILE, "bytes uncompressed"), (seen.lines, MOST_LINES, "lines")):
         if number > most:
             return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
-    doubt = _doubt(seen, landing)
-    told = f"{file.path.name} {doubt}" if doubt else None
     if landing.format != "csv":
-        return Probe(file, seen.lines, (), None, seen.signs, seen.size, told)
+        return Probe(file, seen.lines, (), None, seen.signs, seen.size)
     if seen.first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return Probe(file, 0, (), f"{file.path.name} is UTF-16 text; land it as UTF-8")
     text = seen.first.split(b"\n", 1)[0].decode(landing.encoding, "replace").rstrip("\r").removeprefix(BYTE_ORDER_MARK)
@@ -102,6 +101,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
         return Probe(file, 0, (), f"{file.path.name} has no CSV header: its first line has {why}; land it again")
     if problem := _wrong_header(header, landing, optional, empty=not seen.size):
         return Probe(file, 0, header, f"{file.path.name} {problem}")
+    doubt = _doubt(seen, landing.encoding)
+    told = f"{file.path.name} {doubt}" if doubt else None
     return Probe(file, seen.lines - 1, header, None, seen.signs, seen.size, told)
 
 
@@ -136,9 +137,9 @@ class _Seen:
     ascii: bool = True
 
 
-def _seen(path: Path, size_of_chunk: int, encoding: str) -> _Seen:
+def _seen(path: Path, size_of_chunk: int, encodings: Iterable[str]) -> _Seen:
     """Go once through a file, whatever its size, in chunks: it is never in memory as a whole."""
-    found, ended, before = _Seen({name: _Text(name) for name in (UTF_8, encoding)}), True, b""
+    found, ended, before = _Seen({name: _Text(name) for name in encodings}), True, b""
     with store.opened(path) as stream:
         for chunk in _chunks(stream, size_of_chunk, packed=path.suffix == ".gz"):
             # The header may be longer than a chunk.
@@ -162,16 +163,15 @@ def _seen(path: Path, size_of_chunk: int, encoding: str) -> _Seen:
     return found
 
 
-def _doubt(seen: _Seen, landing: Landing) -> str | None:
-    """Why a file that can be read may be in another encoding than its source is said to write."""
-    name = landing.encoding
-    if not seen.texts[name].fits:
-        do = "have its source write that"
-        if landing.format == "csv":
-            do = "if all its files are so, give its Landing their encoding, such as encoding='windows-1252'"
-        return f"has bytes that are no {name}, which became U+FFFD; {do}"
-    if name != UTF_8 and not seen.ascii and seen.texts[UTF_8].fits:
-        return f"is UTF-8 by its bytes, and was read as {name}; land it in that, or take the encoding from its Landing"
+def _doubt(seen: _Seen, encoding: str) -> str | None:
+    """Why a CSV file that can be read may be in another encoding than its source is said to write."""
+    if not seen.texts[encoding].fits:
+        return (
+            f"has bytes that are no {encoding}, which became U+FFFD; if all its files are so, give its Landing their "
+            "encoding, such as encoding='windows-1252'"
+        )
+    if encoding != UTF_8 and not seen.ascii and seen.texts[UTF_8].fits:
+        return f"is UTF-8 by its bytes, and was read as {encoding}; land it in that, or correct its Landing's encoding"
     return None
 
 

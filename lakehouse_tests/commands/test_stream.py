@@ -192,7 +192,8 @@ def test_code_that_changed_beside_a_stream_is_told_once(monkeypatch: pytest.Monk
     code.look([visits()])
     (said,) = told
     assert said.startswith("silver.visits: shop.silver.visits changed on disk since this stream loaded the code")
-    assert "Start the stream again, then run: lakehouse backfill --older-code" in said
+    assert "Start the stream again, then run: " in said
+    assert said.endswith(" backfill --older-code")
     changed.clear()
     code.look([])
     changed.append("shop.silver.visits")

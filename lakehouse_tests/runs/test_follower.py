@@ -61,7 +61,11 @@ def test_what_later_runs_did_for_a_table_is_told_beside_what_came_before() -> No
     [
         (None, "The run was not finished: its process was killed by SIGKILL.", "killed by SIGKILL"),
         (JobFailureData(SerializableErrorInfo("InternalError: aborted\n", [], None)), None, "InternalError: aborted"),
-        (JobFailureData(None, RunFailureReason.STEP_FAILURE), "Steps failed: a.", None),
+        (
+            JobFailureData(SerializableErrorInfo("Failure: 1 day(s)\n", [], None), RunFailureReason.STEP_FAILURE),
+            "",
+            None,
+        ),
     ],
 )
 def test_what_broke_a_run_is_told_also_after_a_step(
