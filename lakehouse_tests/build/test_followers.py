@@ -21,12 +21,16 @@ from lakehouse_tests.fixtures.streaming import build_followers, recent, visits
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("today")]
 SILVER = "silver.visits"
-EARLIER = present_day() - timedelta(days=3)
+
+
+def before() -> date:
+    """Some days ago; asked by each test, as the present day is."""
+    return present_day() - timedelta(days=3)
 
 
 def earlier(number: int) -> str:
     """A message of some days ago."""
-    return visit(number, at=f"{EARLIER}T00:00:00Z")
+    return visit(number, at=f"{before()}T00:00:00Z")
 
 
 def having(taking: Taking, table: Table) -> None:
@@ -49,7 +53,7 @@ def test_a_day_that_fails_is_built_again_only_where_its_input_has_changed(lake: 
     having(taking, visits(most_aside=0.0))
     assert turn(taking, visit(1), "{rubbish") == {present_day(): FAILED}
     files = taking.lake.snapshot(f"{SILVER}_quarantine").files
-    assert turn(taking, earlier(3)) == {EARLIER: PUBLISHED}
+    assert turn(taking, earlier(3)) == {before(): PUBLISHED}
     assert turn(taking) == {}
     assert taking.lake.snapshot(f"{SILVER}_quarantine").files == files
     assert turn(taking, run="another") == {present_day(): FAILED}, "who starts the stream again is told again"
@@ -60,14 +64,14 @@ def test_a_day_that_fails_is_built_again_only_where_its_input_has_changed(lake: 
 def test_history_that_only_other_code_would_make_is_left_alone(lake: LakeFactory, kafka: Kafka) -> None:
     """Without it, a stream that is started after a change of code would build years before it takes a message."""
     taking = Taking(lake, kafka)
-    assert turn(taking, earlier(1), visit(2)) == {EARLIER: PUBLISHED, present_day(): PUBLISHED}
+    assert turn(taking, earlier(1), visit(2)) == {before(): PUBLISHED, present_day(): PUBLISHED}
     changed = replace(taking.lake.table(SILVER))
     changed.__dict__["code_version"] = "0123456789ab"
     having(taking, changed)
     assert turn(taking) == {}
-    assert stale_days(taking.lake, changed) == [EARLIER, present_day()], "they can still be told, and built"
+    assert stale_days(taking.lake, changed) == [before(), present_day()], "they can still be told, and built"
     assert turn(taking, visit(3)) == {present_day(): PUBLISHED}
-    assert stale_days(taking.lake, changed) == [EARLIER]
+    assert stale_days(taking.lake, changed) == [before()]
 
 
 def test_a_window_over_days_without_rows_is_built_beside_a_stream(lake: LakeFactory, kafka: Kafka) -> None:
@@ -78,5 +82,5 @@ def test_a_window_over_days_without_rows_is_built_beside_a_stream(lake: LakeFact
     taking.take()
     for which in (Which.GROWING, Which.WHOLE):
         built = build_followers(taking.lake, taking.bronze, "run", which)
-    assert sorted(built["gold.recent"].days) == [EARLIER + timedelta(days=n) for n in range(4)]
-    assert stale_days(taking.lake, taking.lake.table("gold.recent"), [EARLIER]) == []
+    assert sorted(built["gold.recent"].days) == [before() + timedelta(days=n) for n in range(4)]
+    assert stale_days(taking.lake, taking.lake.table("gold.recent"), [before()]) == []
