@@ -49,7 +49,7 @@ from lakehouse.orchestration.metadata import (
     refused,
 )
 from lakehouse.orchestration.partitions import asked_days, backfill_policy, daily_partitions
-from lakehouse.orchestration.quarantine import is_news, observed
+from lakehouse.orchestration.quarantine import news
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, SPARK_ERROR, wait_before
 from lakehouse.orchestration.slices import slicing_of
@@ -286,10 +286,10 @@ def _held_back(run_id: str, lakehouse: LakehouseResource, table: Table, days: li
 
 def _observe(context: AssetExecutionContext, result: BuildResult, asked: list[date]) -> None:
     """One event about the table's quarantine, where anything was built and the quarantine is not as it was shown."""
-    if result.quarantine is not None and asked != result.with_status(UNCHANGED):
-        shown = observed(result.table, result.quarantine)
-        if is_news(context.instance, shown):
-            context.log_event(shown)
+    if result.quarantine is None or asked == result.with_status(UNCHANGED):
+        return
+    if shown := news(context.instance, result.table, result.quarantine):
+        context.log_event(shown)
 
 
 def _metadata_of(

@@ -67,26 +67,32 @@ def quarantine_assets() -> list[AssetSpec]:
     ]
 
 
-def observed(table: Table, depth: Depth, told: Mapping[str, Any] | None = None) -> AssetObservation:
+def observed(
+    table: Table, depth: Depth, told: Mapping[str, Any] | None = None, days: Sequence[date] | None = None
+) -> AssetObservation:
     """What is in a quarantine: rows by rule, age, and some rows without personal data.
 
     Args:
         table: whose quarantine.
         depth: what is in it.
         told: further metadata, such as what a decision came to.
+        days: those that the rows are of which are shown; None: any.
     """
-    by_rule = {rule.name: depth.by_rule.get(rule.name, 0) for rule in table.rules} | dict(depth.by_rule)
-    metadata: dict[str, Any] = {
-        "rows": depth.rows,
-        "age_days": round(depth.age.total_seconds() / 86400, 2),
-        "discarded": depth.discarded,
-        # Every rule each time: a line that is zero is a line as well.
-        **{f"rows/{rule}": number for rule, number in by_rule.items()},
-        **(told or {}),
-    }
-    if depth.rows and (records := _sample(table)):
+    metadata = {**_figures(table, depth), **(told or {})}
+    if depth.rows and (records := _sample(table, days)):
         metadata["sample"] = MetadataValue.table(records)
     return AssetObservation(quarantine_key(table), metadata=legible(metadata))
+
+
+def news(
+    instance: DagsterInstance, table: Table, depth: Depth, days: Sequence[date] | None = None
+) -> AssetObservation | None:
+    """An observation of a quarantine, where the newest one shows another; of one that was always empty, none.
+
+    Rows are read only where it is needed: a stream asks every few seconds.
+    """
+    figures = AssetObservation(quarantine_key(table), metadata=legible(_figures(table, depth)))
+    return observed(table, depth, days=days) if is_news(instance, figures) else None
 
 
 def is_news(instance: DagsterInstance, shown: AssetObservation) -> bool:
@@ -102,8 +108,19 @@ def _counts(shown: AssetObservation) -> dict[str, object]:
     return {name: number for name, number in found.items() if number and (name in COUNTED or name.startswith("rows/"))}
 
 
-def _sample(table: Table) -> list[TableRecord]:
-    rows = shown_rows(get_settings().root, table, limit=SAMPLE_ROWS)
+def _figures(table: Table, depth: Depth) -> dict[str, Any]:
+    by_rule = {rule.name: depth.by_rule.get(rule.name, 0) for rule in table.rules} | dict(depth.by_rule)
+    return {
+        "rows": depth.rows,
+        "age_days": round(depth.age.total_seconds() / 86400, 2),
+        "discarded": depth.discarded,
+        # Every rule each time: a line that is zero is a line as well.
+        **{f"rows/{rule}": number for rule, number in by_rule.items()},
+    }
+
+
+def _sample(table: Table, days: Sequence[date] | None) -> list[TableRecord]:
+    rows = shown_rows(get_settings().root, table, days=days, limit=SAMPLE_ROWS)
     filled = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
     return [TableRecord({name: _plain(row[name]) for name in filled[:MOST_SHOWN]}) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What Dagster is told of a stream: materializations and checks of every day that its turns touched.
+"""What Dagster is told of a stream: materializations and checks of every day that its turns touched, and quarantines.
 
 There is no run of Dagster's behind them: events without one cost milliseconds, runs seconds. A day that many turns
 touch is told once for all of them, as it is then.
@@ -25,7 +25,9 @@ from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.orchestration.assets import judged
 from lakehouse.orchestration.metadata import asset_key, day_metadata, open_metadata, refused
+from lakehouse.orchestration.quarantine import news
 from lakehouse.read.lake import Lake
+from lakehouse.records.depth import depth_now
 from lakehouse.records.history import latest_records
 
 SOON = timedelta(days=3)  # the days of a stream that was off for longer are told when they are touched again
@@ -49,6 +51,7 @@ class Untold:
     def tell(self, instance: DagsterInstance, lake: Lake) -> int:
         """Tell Dagster all of it, and forget it; returns how many events that were."""
         events = [event for result in self.results.values() for event in _events(lake, result)]
+        events += [event for result in self.results.values() for event in _aside(instance, lake, result)]
         for event in events:
             instance.report_runless_asset_event(event)
         self.results.clear()
@@ -142,6 +145,15 @@ def _events(lake: Lake, result: BuildResult) -> list[AssetMaterialization | Asse
     told += refused(lake, table, result)
     evaluations, _ = judged(lake, table, result, sorted(result.days), {})
     return [*told, *evaluations]
+
+
+def _aside(instance: DagsterInstance, lake: Lake, result: BuildResult) -> list[AssetObservation]:
+    """What the table's quarantine holds, with rows of the days that were touched, where it is not as it was shown."""
+    table = result.table
+    if not (table.rules and result.days):
+        return []
+    shown = news(instance, table, depth_now(lake.settings.root, table, datetime.now(UTC)), sorted(result.days))
+    return [shown] if shown else []
 
 
 def _with_rows(result: BuildResult, day: date, rows: Mapping[date, int]) -> BuildResult:

@@ -17,6 +17,7 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.metadata import asset_key
+from lakehouse.orchestration.quarantine import quarantine_key
 from lakehouse.orchestration.streamed import Telling, Untold, missed
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
@@ -116,6 +117,37 @@ def publish(lake: Lake, day: date, visits: int, run: str) -> None:
     replace_days(
         target, ensure_table(target), stage_rows(target, rows), [day], Commit({day_transaction(day): visits}, facts)
     )
+
+
+def set_aside(lake: Lake, day: date, count: int) -> None:
+    """Put rows of a day into the quarantine of silver.visits as a build would, without an engine."""
+    _, side = targets(lake, lake.table("silver.visits"))
+    assert side is not None
+    rows = [{"day": day, "id": f"{day} {n}", "_failed_rules": ["message_readable"]} for n in range(count)]
+    facts = {"lakehouse.run_id": "stream-1", "lakehouse.code_version": "c"}
+    replace_days(side, ensure_table(side), stage_rows(side, rows, "quarantined"), [day], Commit({}, facts))
+
+
+def test_what_a_stream_sets_aside_is_shown_by_the_quarantine(shop: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, its page would go on showing the rows that the last run of Dagster's left there, or none."""
+    monkeypatch.setattr("lakehouse.orchestration.quarantine.get_settings", lambda: shop.settings)
+    table, untold = shop.table("silver.visits"), Untold()
+    with DagsterInstance.ephemeral() as instance:
+
+        def told() -> list[tuple[object, int]]:
+            untold.add({table.id: built(table, present_day())})
+            untold.tell(instance, shop)
+            found = instance.fetch_observations(quarantine_key(table), limit=9, ascending=True).records
+            shown = [each.asset_observation.metadata for each in found if each.asset_observation]
+            return [(each["rows"].value, len(each["sample"].records)) for each in shown]  # type: ignore[attr-defined]
+
+        assert told() == [], "one that was always empty is no news"
+        set_aside(shop, EARLIER, 1)
+        set_aside(shop, present_day(), 2)
+        assert told() == [(3, 2)], "as a whole, with rows of the days that were touched"
+        assert told() == [(3, 2)], "nothing has changed"
+        set_aside(shop, present_day(), 4)
+        assert told() == [(3, 2), (5, 4)]
 
 
 def test_what_a_killed_stream_had_not_told_is_told_by_the_next(shop: Lake) -> None:
