@@ -23,12 +23,12 @@ LONG_YEAR = r"^[+-]?\d{5,}-"
 class Clock:
     """When the events of a table happened, by the clocks of those who produced them.
 
-    A row has arrived at the end of its arrival day: of a landed file no more is known. Its transform keeps
-    `_arrival_date`, and in `_raw` what `unread_time` says of the time's text.
+    A row has arrived at the end of its arrival day: of a landed file no more is known, and a message is judged as a
+    line of a file is. Its transform keeps `_arrival_date`, and in `_raw` what `unread_time` says of the time's text.
 
     Attributes:
         column: the event time.
-        ahead: how far after its arrival an event may be: clocks differ.
+        ahead: how far after the end of its arrival day an event may be: clocks differ.
         back: how far before its arrival, in whole days; what is older comes from a dead clock. It should reach as far
             as the days that bronze accepts (`with_event_date`).
         max_wrong: share of a producer's rows that may have an impossible time before the check `clocks` names it.
@@ -73,8 +73,8 @@ class Clock:
         """The row rules. A time that is missing is no business of theirs: `<column>_present` says so."""
         c, minutes, days = self.column, self.ahead / timedelta(minutes=1), self.back.days
         future = (
-            f"{c} is at most {minutes:g} minutes after its arrival (of a landed file: the end of its day); else its "
-            "producer's clock is ahead: have it set"
+            f"{c} is at most {minutes:g} minutes after the end of its arrival day, UTC; else its producer's clock is "
+            "ahead: have it set"
         )
         old = f"{c} is at most {days} days older than its arrival; epoch zero and dead clocks are no event times"
         number = f"{c} is ISO 8601 text; whether a number counts seconds or milliseconds is not guessed: have text sent"

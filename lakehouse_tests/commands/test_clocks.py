@@ -51,5 +51,8 @@ def test_producers_can_be_landed(cli: Cli) -> None:
 def test_reasons_are_told_in_words(built: Cli) -> None:
     """The name of a rule says what is wrong to who wrote it; others have to be told what to do."""
     said = built("quarantine", "show", "silver.transactions", "--rule", "event_time_not_in_future", "--limit", "1")
-    assert "event_time_not_in_future: event_time is at most 15 minutes after its arrival" in said.err.replace("\n", " ")
+    assert (
+        "event_time_not_in_future: event_time is at most 15 minutes after the end of its arrival day"
+        in said.err.replace("\n", " ")
+    )
     assert "have it set" in said.err
