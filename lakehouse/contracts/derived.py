@@ -18,6 +18,7 @@ from lakehouse.errors import ContractError, SettingsError
 Source = tuple[str, str]  # table (or `landing.<source>`) and column
 FILE = "lineage.json"
 NOT_GIVEN = "in the columns that it gives"  # ends what is said of a transform that lacks some: it has no …
+NO_FRAME = "in place of a frame"  # ends what is said of one that returns something else: it has …
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lakehouse.contracts.derived import NOT_GIVEN, Derived, Source
+from lakehouse.contracts.derived import NO_FRAME, NOT_GIVEN, Derived, Source
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
+
+_TO_DO = {
+    NOT_GIVEN: "Give them there; or take them, or what needs the arrival (clock, allowed_lateness), out of the table.",
+    NO_FRAME: "End it with `return` and the frame.",
+}
 
 
 def sources(table: Table, upstream: Mapping[str, Table]) -> dict[str, tuple[Source, ...]]:
@@ -124,8 +129,7 @@ def lineage_mistakes(table: Table, upstream: Mapping[str, Table], derived: Deriv
     if derived is None:
         return []
     found: list[Mistake] = []
-    if derived.refused.endswith(NOT_GIVEN):
-        do = "Give them there; or take them, or what needs the arrival (clock, allowed_lateness), out of the table."
+    if do := next((do for ending, do in _TO_DO.items() if derived.refused.endswith(ending)), None):
         return [Mistake.plain("transform", f"the transform has {derived.refused}. {do}")]
     if derived.refused:
         bare = [c for c in table.columns if c not in table.lineage and not _of_its_name(c, table, upstream)]

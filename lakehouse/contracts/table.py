@@ -284,6 +284,26 @@ class Table:
         """All that decides the rows, as it was when the table was declared."""
         return read_code(self.transform, self.model, self.reads)
 
+    def rows_of(self, **frames: DataFrame) -> DataFrame:
+        """What the transform makes of its inputs.
+
+        Args:
+            frames: by parameter of the transform.
+
+        Raises:
+            ContractError: it gives something else than a frame. Nothing would be taken for a day without rows.
+        """
+        from pyspark.sql import DataFrame  # late: what reads logs alone never waits for it
+
+        made = self.transform(**frames)
+        if not isinstance(made, DataFrame):
+            got = "nothing" if made is None else f"a {type(made).__name__}"
+            raise ContractError(
+                f"The transform of {self.id}: expected a DataFrame, got {got}. End it with `return` and the frame. "
+                "Nothing was published."
+            )
+        return made
+
     def changed_on_disk(self) -> list[str]:
         """The parts of the code that are not on disk as this process has loaded them; it goes on with what it has."""
         if self.transform.__module__ not in sys.modules:

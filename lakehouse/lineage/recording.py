@@ -17,6 +17,7 @@ import pyspark.sql.connect.proto as connect
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from lakehouse.contracts.derived import NO_FRAME
 from lakehouse.contracts.lineage import Source
 from lakehouse.lineage.relations import frame_of
 from lakehouse.lineage.values import Column, Frame, NotDerivedError, Value
@@ -73,7 +74,7 @@ def _leaf(recorder: _Recorder, name: str) -> Any:
 def _made_of(recorder: _Recorder, frame: Any) -> Frame:
     plan = getattr(frame, "_plan", None)
     if plan is None:
-        raise NotDerivedError(f"a {type(frame).__name__} in place of a frame")
+        raise NotDerivedError(f"{'nothing' if frame is None else f'a {type(frame).__name__}'} {NO_FRAME}")
     return frame_of(plan.to_proto(recorder).root, recorder.frames)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
 from lakehouse.contracts import BronzeModel, Input, Landing, Rule, Table, Volume
-from lakehouse.errors import StagedFileError, UnsupportedTableError
+from lakehouse.errors import ContractError, StagedFileError, UnsupportedTableError
 from lakehouse.read.lake import Lake
 from lakehouse.transforms.columns import with_event_date
 from lakehouse_tests.conftest import LakeFactory
@@ -135,6 +135,27 @@ def test_only_what_changed_is_built_and_exactly_what_reads_it(lake: LakeFactory)
     assert run(newer, [DAYS[1]], force=True) == [{PUBLISHED: [1]}] * 3
     assert sums(newer) == {0: 3, 1: 6, 2: 3}
     assert spark_rows(newer, newer.path("gold.sums")) == rows_of(newer.path("gold.sums"))
+
+
+@pytest.mark.parametrize(
+    ("broken", "made", "got"),
+    [
+        pytest.param("bronze.readings", None, "nothing", id="landed files"),
+        pytest.param("silver.readings", None, "nothing", id="a table"),
+        pytest.param("gold.sums", [], "a list", id="a list"),
+    ],
+)
+def test_a_transform_without_return_publishes_nothing(lake: LakeFactory, broken: str, made: Any, got: str) -> None:
+    """Without it, the day would be published without rows, as one that nothing came for, and its rows would be gone."""
+    shop = lake(*sensors())
+    land(shop, DAYS[0], [("a", None, 1)])
+    run(shop, DAYS[:1])
+    newer = lake(*sensors(code="v2"))
+    vars(newer.table(broken))["transform"] = lambda **_: made
+    with pytest.raises(ContractError, match=f"^The transform of {broken}: expected a DataFrame, got {got}. End it"):
+        build(newer, newer.table(broken), DAYS[:1], run_id="broken", force=True)
+    assert sums(shop) == {0: 1}
+    assert {shop.snapshot(name).live.rows for name in shop.tables} == {1}
 
 
 def test_a_bad_day_stays_as_it_was_while_the_others_go_live(lake: LakeFactory) -> None:

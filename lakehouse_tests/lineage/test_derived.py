@@ -239,6 +239,17 @@ def test_what_is_refused_has_to_be_declared() -> None:
     )
 
 
+@pytest.mark.parametrize(("made", "refused"), [(None, "nothing"), ([], "a list")])
+def test_a_transform_without_return_is_told_to_have_one(made: Any, refused: str) -> None:
+    """Without it, whoever forgot it was asked to declare the lineage of each column, if that was right."""
+    known = declared()
+    table = replace(known["gold.daily_revenue"], transform=lambda transactions: made)
+    found = derived(table, inputs_of(table, known))
+    assert found.refused == f"{refused} in place of a frame"
+    (mistake,) = lineage_mistakes(table, known, found)
+    assert str(mistake) == f"the transform has {refused} in place of a frame. End it with `return` and the frame."
+
+
 def test_a_column_that_the_transform_does_not_give_is_named() -> None:
     """Without it, it was said to have the very column that it lacks."""
     known = declared()
