@@ -180,7 +180,7 @@ def _refuse_broken_rules(table: Table, frame: DataFrame, rules: Sequence[Rule]) 
         try:
             rows.select(each.holds()).schema  # noqa: B018  # this is what asks the engine
         except AnalysisException as error:
-            why = str(error).split(" SQLSTATE:")[0].splitlines()[0].rstrip(";")
+            why = str(error).split(" SQLSTATE:")[0].splitlines()[0].rstrip(";.")
             raise ContractError(
                 f"The rule {each.name} of {table.id} cannot be judged: {why}. A rule is a boolean column of the "
                 "transform's columns; correct it in the table's file. Nothing was published."

@@ -32,11 +32,20 @@ class RuleMethod(classmethod):
     """A class method of a contract that is a row rule."""
 
 
-def rule(method: Callable[..., Column]) -> Any:
+def rule(method: Any = None) -> Any:
     """Mark a contract's class method as a row rule: it returns a boolean column, its name is the rule's name.
 
     A row passes only where the expression is TRUE; NULL is a failure, since missing evidence is no proof.
+
+    Raises:
+        ContractError: it is called with something else, such as the rule in words, or with nothing.
     """
+    if not callable(method):
+        got = "none" if method is None else repr(method)
+        raise ContractError(
+            f"@rule: expected the method below it, got {got}. Write @rule alone; the method's name is the rule's name, "
+            "and its docstring says it in words."
+        )
     return RuleMethod(method)
 
 

@@ -134,7 +134,7 @@ def land(
         between = f"from {start or 'any day'} to {end or 'any day'}"
         raise SourceError(
             f"{landing.source}: expected {wanted} files in {folder} {between}, got {_found(folder, landing)}; "
-            "choose another range or folder"
+            "choose another range or folder, or write in the `files` of its Landing how they are called"
         )
     zone = root / "landing" / landing.source
     return [put(landing.source, day, zone / path.relative_to(folder), store.read(path)) for day, path in files]

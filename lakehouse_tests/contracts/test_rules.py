@@ -244,6 +244,13 @@ def test_late_rows_of_a_hundred_days_can_be_accepted(spark: SparkSession) -> Non
     assert [row[0] for row in frame.select(found.holds()).collect()] == [True, True, False]
 
 
+@pytest.mark.parametrize(("words", "got"), [(("a is above zero",), "'a is above zero'"), ((), "none")])
+def test_a_rule_in_words_is_told_where_they_belong(words: tuple[Any, ...], got: str) -> None:
+    """Without it, a table file was refused since a 'RuleMethod' object is not callable."""
+    with pytest.raises(ContractError, match=f"^@rule: expected the method below it, got {got}. Write @rule alone"):
+        rule(*words)
+
+
 def test_a_method_that_gives_no_column_is_named(spark: SparkSession) -> None:
     """Without it, a run would end with words of the engine that name neither the table's model nor the rule."""
     assert spark is not None

@@ -95,7 +95,7 @@ def test_a_folder_without_exports_is_an_error(tmp_path: Path) -> None:
         land_online_retail(tmp_path / "empty", tmp_path / "root")
     for name in ("a.csv", "deep/b.csv", "c/d.txt", "2026-03-02.csv", "2026-02-30.csv.gz", "z"):
         put(tmp_path / "empty" / name)
-    told = "none of any day, but 2026-02-30.csv.gz, 2026-03-02.csv, a.csv, z, c/d.txt, …; choose another"
+    told = "none of any day, but 2026-02-30.csv.gz, 2026-03-02.csv, a.csv, z, c/d.txt, …; choose another .*`files` of its Landing"
     with pytest.raises(SourceError, match=expected + told):
         land_online_retail(tmp_path / "empty", tmp_path / "root")
     assert not (tmp_path / "root").exists()
